@@ -3,8 +3,6 @@
 import contextlib
 import logging
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,20 +12,17 @@ from typing import TYPE_CHECKING, Any
 from detcli.cli.command import DECIDING
 from detcli.cli.console import (
     download_progress,
-    print_line,
-    print_message_counts,
-    print_new_messages,
     progress,
     reading_progress,
 )
 from detcli.cli.defaults import TUNED, defaults_file
+from detcli.commands.predict.summary import RunSummary, report_end
 from detcli.config.config import Config
-from detcli.config.option import arguments_of, options_of, values_of
-from detcli.config.values import Format, Target
+from detcli.config.option import arguments_of, options_of
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import pluralize, shell_line
-from detcli.core.timing import Stage, StageTimes
+from detcli.core.text import shell_line
+from detcli.core.timing import Stage
 from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
@@ -37,13 +32,12 @@ from detcli.run.counts import Counts
 from detcli.run.model_settings import prepare_for
 from detcli.run.outputs import (
     NOTHING_KNOWN,
-    Destination,
     Skip,
     choose_destination,
     open_anonymizer,
     open_sinks,
 )
-from detcli.sink.formats import FORMATS, is_special
+from detcli.sink.formats import FORMATS
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.guard import InputGuard
 from detcli.source.loading import Item
@@ -96,7 +90,7 @@ def predict_here(
         settings = None
         if outputs.need_identity or FORMATS[destination.format].describes_run:
             settings = run.settings()
-        summary = _Summary(config, destination)
+        summary = RunSummary(config, destination)
         finisher = _RecordFinisher(run, marks, summary)
         if outputs.provenance:
             finisher.add_provenance(model.path, settings)
@@ -116,7 +110,7 @@ def predict_here(
 @contextlib.contextmanager
 def _open_outputs(
     run: Run,
-    summary: "_Summary",
+    summary: RunSummary,
     guard: InputGuard,
     settings: SettingsJson | None,
     states_before: Mapping[Path, OutputState],
@@ -181,7 +175,7 @@ class _RecordFinisher:
     the detections that a person has marked as wrong, in the file of --apply.
     """
 
-    def __init__(self, run: Run, marks: "Marks | None", summary: "_Summary") -> None:
+    def __init__(self, run: Run, marks: "Marks | None", summary: RunSummary) -> None:
         """Prepare for a run.
 
         Args:
@@ -240,7 +234,7 @@ def _detect(
     sources: Sources,
     finish_record: Callable[[Record], Record | None],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
-    summary: "_Summary",
+    summary: RunSummary,
 ) -> None:
     """Send all inputs through the detector, write the records, and print what was done.
 
@@ -292,31 +286,9 @@ def _detect(
             summary.complete = True
     except KeyboardInterrupt:
         interrupted = True
-    _report_end(config, summary, sources, pipeline.times, interrupted=interrupted)
+    report_end(config, summary, sources, pipeline.times, interrupted=interrupted)
     if interrupted:
         raise KeyboardInterrupt
-
-
-def _report_end(
-    config: Config,
-    summary: "_Summary",
-    sources: Sources,
-    times: StageTimes,
-    *,
-    interrupted: bool,
-) -> None:
-    """Print the summary of a run, and how to continue one that was interrupted."""
-    print_message_counts(summary.counts)
-    if config.verbosity.quiet:
-        return
-    done_count = summary.counts.input_count
-    if interrupted and not done_count:
-        return
-    for line in summary.lines(times, sources.progress.dropped):
-        print_line(line)
-    # A run over a camera or with --follow ends by an interrupt; there is nothing to continue.
-    if interrupted and not summary.destination.endless:
-        _report_interrupt(done_count, sources.progress.total, config, summary.destination)
 
 
 TUNED_OPTIONS = ("model", "device", "half", "batch", "workers")
@@ -412,153 +384,6 @@ def _kind_of_run(config: Config) -> str:
     return "many"
 
 
-class _Summary:
-    """Counts the records and files of a run, and words what is printed of them."""
-
-    def __init__(self, config: Config, destination: Destination) -> None:
-        """Begin with empty counts, and note which output files exist before the run."""
-        self.counts = Counts()
-        self.complete = False  # whether all inputs were read
-        self.skipped = 0  # inputs of which the journal has the records
-        self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
-        self.at_max_det = 0  # images that --blur may show parts of, as --max-det left out boxes
-        self._row_count = 0  # rows of the output, in a format with a row for each detection
-        self._frame_count = 0  # frames of videos and streams
-        self._has_tracks = config.watched.track is not None
-        self._start_s = time.perf_counter()
-        self._reading_s = 0.0  # how long the records of an earlier run were read
-        self.destination = destination
-        self._outputs = config.outputs
-        self._quiet = config.verbosity.quiet
-        self._shows_stages = config.verbosity.verbose > 0
-        self._replaced_files: set[Path] = set()
-        for path in (destination.target, config.outputs.save_coco):
-            if isinstance(path, Path) and path.is_file():
-                self._replaced_files.add(path)
-        self._files_by_folder: Counter[Path] = Counter()
-        # Videos and files of tracks, which the record of each of their frames names again.
-        self._files_of_videos: set[Path] = set()
-        # By live source: how many frames it gave, and the times of the first and the last.
-        self._frames_by_stream: dict[str, tuple[int, float, float]] = {}
-
-    def begin_images(self) -> None:
-        """Note that the outputs are open, so that the time from now on is that of the images."""
-        now_s = time.perf_counter()
-        self._reading_s = now_s - self._start_s
-        self._start_s = now_s
-
-    def add(self, record: Record) -> None:
-        """Count a record and the files that it names, and print its errors and warnings."""
-        origin = record.origin
-        self.counts.add(record)
-        self._row_count += max(1, len(record.detections or ()))
-        if self.destination.show_errors:  # the table on the terminal has them already
-            self.counts.messages.clear()
-        print_new_messages(self.counts, quiet=self._quiet)
-        if origin.frame is not None:
-            self._frame_count += 1
-        if origin.time is not None and origin.time_s is not None:
-            no_frames = (0, origin.time_s, 0.0)
-            frames, first_s, _ = self._frames_by_stream.get(origin.source, no_frames)
-            self._frames_by_stream[origin.source] = (frames + 1, first_s, origin.time_s)
-        for path in record.saved:
-            if path.suffix == ".mp4" or path.parent == self._outputs.save_mot:
-                if path in self._files_of_videos:
-                    continue
-                self._files_of_videos.add(path)
-            self._count_file(path)
-
-    def _count_file(self, path: Path) -> None:
-        """Count a file that was written, for the innermost output folder that contains it."""
-        folders = [folder for folder in self._outputs.folders if path.is_relative_to(folder)]
-        folders.sort(key=lambda folder: len(folder.parts))
-        if folders:
-            self._files_by_folder[folders[-1]] += 1
-
-    def status(self) -> str:
-        """Return the number of detections and failures and the rate, for a progress bar."""
-        parts = [pluralize(self.counts.detections_by_class.total(), "detection")]
-        if self.counts.failed:
-            parts.append(f"{self.counts.failed} failed")
-        rate = self.counts.input_count / (time.perf_counter() - self._start_s)
-        parts.append(f"{rate:.1f}/s")
-        return ", ".join(parts)
-
-    def lines(self, times: StageTimes, dropped_frames: Counter[str]) -> Iterator[str]:
-        """Yield the lines to print at the end: what was done, detected and written.
-
-        Args:
-            times: How long each stage took.
-            dropped_frames: For each live source, how many frames came faster than they could be
-                worked.
-        """
-        seconds = time.perf_counter() - self._start_s
-        yield from self.counts.summary(
-            seconds, self.skipped, dropped_frames.total(), times, stages=self._shows_stages
-        )
-        if len(dropped_frames) > 1:
-            for source, dropped_count in dropped_frames.items():
-                yield f"{source}: {self._describe_stream(source, dropped_count)}"
-        yield from self._lines_about_files()
-        if self.hidden_boxes_dropped:
-            detections = pluralize(self.hidden_boxes_dropped, "detection")
-            yield f"{detections} dropped by marks, and blurred in the images all the same"
-        if self.at_max_det:
-            images = pluralize(self.at_max_det, "image")
-            yield (
-                f"{images} with as many detections as --max-det admits: what it left out is not "
-                "blurred; raise it"
-            )
-        if self._has_tracks and self.counts.input_count and not self._frame_count:
-            yield "nothing was tracked: only the frames of videos and streams have tracks"
-
-    def _lines_about_files(self) -> Iterator[str]:
-        """Yield a line for each output file and folder that says what was written to it."""
-        outputs = self._outputs
-        target = self.destination.target
-        records = pluralize(self.counts.input_count, "record")
-        rows = ""
-        if FORMATS[self.destination.format].has_detection_rows:
-            rows = f"{pluralize(self._row_count, 'row')} of "
-
-        if outputs.resume is not None:
-            addition = ""
-            if self.skipped:
-                addition = f"; it had {pluralize(self.skipped, 'input')} already"
-                if self._reading_s >= 1:
-                    addition += f", read in {self._reading_s:.0f} s"
-            yield f"added {records} to {outputs.resume}{addition}"
-        if target is not None:
-            if self.destination.appends:
-                yield f"added {rows}{records} to {target}"
-            elif not is_special(target):
-                yield self._line_about_file(rows + records, target)
-        if outputs.save_coco is not None and not is_special(outputs.save_coco):
-            yield self._line_about_file("COCO results", outputs.save_coco)
-        for folder in dict.fromkeys(outputs.folders):
-            yield f"wrote {pluralize(self._files_by_folder[folder], 'file')} to {folder}"
-        if outputs.report is not None:
-            yield f"wrote {records} to the page {outputs.report / 'index.html'}"
-
-    def _line_about_file(self, content: str, path: Target) -> str:
-        """Say what was written to a file, and whether there was one before."""
-        line = f"wrote {content} to {path}"
-        if path in self._replaced_files:
-            line += ", in place of the file that was there"
-        return line
-
-    def _describe_stream(self, source: str, dropped_count: int) -> str:
-        """Describe the frames of a live source, as in "90 frames, 29.8/s, 12 dropped"."""
-        frame_count, first_s, last_s = self._frames_by_stream.get(source, (0, 0.0, 0.0))
-        parts = [pluralize(frame_count, "frame")]
-        if last_s > first_s:
-            interval_count = frame_count - 1  # between the first frame and the last
-            parts.append(f"{interval_count / (last_s - first_s):.1f}/s")
-        if dropped_count:
-            parts.append(f"{dropped_count} dropped")
-        return ", ".join(parts)
-
-
 def _provenance_step(
     run: Run, model_path: Path, settings: SettingsJson | None
 ) -> Callable[[Record], Record]:
@@ -588,42 +413,3 @@ def _provenance_step(
     if settings is not None and not is_resumable:
         fields = {"settings": settings, "provenance": provenance}
     return Provenance(fields)
-
-
-def _report_interrupt(
-    done_count: int, total_count: int | None, config: Config, destination: Destination
-) -> None:
-    """Print how many inputs an interrupted run has worked, and how to continue it.
-
-    `total_count` is None while the inputs are still being listed.
-    """
-    if total_count is None:
-        inputs = pluralize(done_count, "input")
-    else:
-        inputs = f"{done_count} of {pluralize(total_count, 'input')}"
-    print_line(f"interrupted after {inputs}")
-    hint = "the same command goes on from here"
-    if config.outputs.resume is None:
-        hint = _hint_to_resume(config, destination)
-    print_line(f"  hint: {hint}", prefix="")
-
-
-def _hint_to_resume(config: Config, destination: Destination) -> str:
-    """Say how to continue an interrupted run that was begun without --resume.
-
-    --resume writes JSON Lines, and can continue a file that was written without it. It excludes
-    some options, which the hint says to leave out.
-    """
-    options = options_of(Config)
-    values = values_of(config)
-    refused_flags = []
-    for name in [*options["resume"].excludes, "format"]:
-        if values[name] != options[name].default:
-            refused_flags.append(options[name].flag)
-    replaced_options = ""
-    if refused_flags:
-        replaced_options = f" in place of {' and '.join(refused_flags)}"
-    target = destination.target
-    if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):
-        return f"with --resume {target}{replaced_options}, the same command goes on from here"
-    return f"this run cannot be continued; one with --resume NEW.jsonl{replaced_options} can"

@@ -9,7 +9,7 @@ import optional
 import pytest
 from sample_records import Film, failure, frame, image
 
-from detcli.commands.predict.run import _Summary
+from detcli.commands.predict.summary import RunSummary
 from detcli.config.config import Config
 from detcli.config.values import Format
 from detcli.core.timing import StageTimes
@@ -25,7 +25,7 @@ def live(record):
 
 def listed(records, **dropped):
     """The lines about live sources."""
-    summary = _Summary(Config(), Destination(Format.TABLE))
+    summary = RunSummary(Config(), Destination(Format.TABLE))
     for record in records:
         summary.add(record)
     lines = summary.lines(StageTimes(), Counter(dropped))
