@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.cli.console import print_line, print_message_counts, print_new_messages
@@ -11,11 +12,30 @@ from detcli.config.option import options_of, values_of
 from detcli.config.values import Format, Target
 from detcli.core.text import pluralize
 from detcli.core.timing import StageTimes
-from detcli.data.record import Record
+from detcli.data.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.outputs import Destination
 from detcli.sink.formats import FORMATS, is_special
 from detcli.source.sources import Sources
+
+
+@dataclass
+class _StreamFrames:
+    """The frames that a live source gave."""
+
+    count: int
+    first_s: float  # the time of the first, in seconds
+    last_s: float  # that of the last
+
+    def describe(self, dropped_count: int) -> str:
+        """Write their number and rate, as in "90 frames, 29.8/s, 12 dropped"."""
+        parts = [pluralize(self.count, "frame")]
+        if self.last_s > self.first_s:
+            interval_count = self.count - 1  # between the first frame and the last
+            parts.append(f"{interval_count / (self.last_s - self.first_s):.1f}/s")
+        if dropped_count:
+            parts.append(f"{dropped_count} dropped")
+        return ", ".join(parts)
 
 
 class RunSummary:
@@ -23,29 +43,29 @@ class RunSummary:
 
     def __init__(self, config: Config, destination: Destination) -> None:
         """Begin with empty counts, and note which output files exist before the run."""
+        self.destination = destination
+        self._outputs = config.outputs
+        self._has_tracks = config.watched.track is not None
+        self._quiet = config.verbosity.quiet
+        self._shows_stages = config.verbosity.verbose > 0
+
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
-        self.skipped = 0  # inputs of which the journal has the records
+        self.skipped = 0  # inputs whose records are in the resume file already
         self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
         self.at_max_det = 0  # images that --blur may show parts of, as --max-det left out boxes
         self._row_count = 0  # rows of the output, in a format with a row for each detection
         self._frame_count = 0  # frames of videos and streams
-        self._has_tracks = config.watched.track is not None
+        self._frames_by_stream: dict[str, _StreamFrames] = {}  # by the name of the live source
+        self._files_by_folder: Counter[Path] = Counter()
+        self._files_of_videos: set[Path] = set()  # those counted so far
+
         self._start_s = time.perf_counter()
         self._reading_s = 0.0  # how long the records of an earlier run were read
-        self.destination = destination
-        self._outputs = config.outputs
-        self._quiet = config.verbosity.quiet
-        self._shows_stages = config.verbosity.verbose > 0
         self._replaced_files: set[Path] = set()
         for path in (destination.target, config.outputs.save_coco):
             if isinstance(path, Path) and path.is_file():
                 self._replaced_files.add(path)
-        self._files_by_folder: Counter[Path] = Counter()
-        # Videos and files of tracks, which the record of each of their frames names again.
-        self._files_of_videos: set[Path] = set()
-        # By live source: how many frames it gave, and the times of the first and the last.
-        self._frames_by_stream: dict[str, tuple[int, float, float]] = {}
 
     def begin_images(self) -> None:
         """Note that the outputs are open, so that the time from now on is that of the images."""
@@ -55,24 +75,33 @@ class RunSummary:
 
     def add(self, record: Record) -> None:
         """Count a record and the files that it names, and print its errors and warnings."""
-        origin = record.origin
         self.counts.add(record)
-        self._row_count += max(1, len(record.detections or ()))
         if self.destination.show_errors:  # the table on the terminal has them already
             self.counts.messages.clear()
         print_new_messages(self.counts, quiet=self._quiet)
-        if origin.frame is not None:
+
+        self._row_count += max(1, len(record.detections or ()))  # without detections, an empty row
+        if record.origin.frame is not None:
             self._frame_count += 1
-        if origin.time is not None and origin.time_s is not None:
-            no_frames = (0, origin.time_s, 0.0)
-            frames, first_s, _ = self._frames_by_stream.get(origin.source, no_frames)
-            self._frames_by_stream[origin.source] = (frames + 1, first_s, origin.time_s)
+        self._count_live_frame(record.origin)
         for path in record.saved:
-            if path.suffix == ".mp4" or path.parent == self._outputs.save_mot:
-                if path in self._files_of_videos:
-                    continue
+            is_of_video = path.suffix == ".mp4" or path.parent == self._outputs.save_mot
+            if not is_of_video:
+                self._count_file(path)
+            elif path not in self._files_of_videos:  # the record of each frame names it again
                 self._files_of_videos.add(path)
-            self._count_file(path)
+                self._count_file(path)
+
+    def _count_live_frame(self, origin: Origin) -> None:
+        """Count a frame of a live source, and note its time; only these have a time of day."""
+        if origin.time is None or origin.time_s is None:
+            return
+        frames = self._frames_by_stream.get(origin.source)
+        if frames is None:
+            frames = _StreamFrames(0, origin.time_s, origin.time_s)
+            self._frames_by_stream[origin.source] = frames
+        frames.count += 1
+        frames.last_s = origin.time_s
 
     def _count_file(self, path: Path) -> None:
         """Count a file that was written, for the innermost output folder that contains it."""
@@ -104,8 +133,15 @@ class RunSummary:
         )
         if len(dropped_frames) > 1:
             for source, dropped_count in dropped_frames.items():
-                yield f"{source}: {self._describe_stream(source, dropped_count)}"
+                frames = self._frames_by_stream.get(source, _StreamFrames(0, 0.0, 0.0))
+                yield f"{source}: {frames.describe(dropped_count)}"
         yield from self._lines_about_files()
+        yield from self._lines_about_blur()
+        if self._has_tracks and self.counts.input_count and not self._frame_count:
+            yield "nothing was tracked: only the frames of videos and streams have tracks"
+
+    def _lines_about_blur(self) -> Iterator[str]:
+        """Yield what a user of --blur has to know of boxes that were dropped."""
         if self.hidden_boxes_dropped:
             detections = pluralize(self.hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred in the images all the same"
@@ -115,30 +151,15 @@ class RunSummary:
                 f"{images} with as many detections as --max-det admits: what it left out is not "
                 "blurred; raise it"
             )
-        if self._has_tracks and self.counts.input_count and not self._frame_count:
-            yield "nothing was tracked: only the frames of videos and streams have tracks"
 
     def _lines_about_files(self) -> Iterator[str]:
         """Yield a line for each output file and folder that says what was written to it."""
         outputs = self._outputs
-        target = self.destination.target
         records = pluralize(self.counts.input_count, "record")
-        rows = ""
-        if FORMATS[self.destination.format].has_detection_rows:
-            rows = f"{pluralize(self._row_count, 'row')} of "
-
         if outputs.resume is not None:
-            addition = ""
-            if self.skipped:
-                addition = f"; it had {pluralize(self.skipped, 'input')} already"
-                if self._reading_s >= 1:
-                    addition += f", read in {self._reading_s:.0f} s"
-            yield f"added {records} to {outputs.resume}{addition}"
-        if target is not None:
-            if self.destination.appends:
-                yield f"added {rows}{records} to {target}"
-            elif not is_special(target):
-                yield self._line_about_file(rows + records, target)
+            yield f"added {records} to {outputs.resume}{self._earlier_records()}"
+        if self.destination.target is not None:
+            yield from self._lines_about_target(self.destination.target)
         if outputs.save_coco is not None and not is_special(outputs.save_coco):
             yield self._line_about_file("COCO results", outputs.save_coco)
         for folder in dict.fromkeys(outputs.folders):
@@ -146,23 +167,31 @@ class RunSummary:
         if outputs.report is not None:
             yield f"wrote {records} to the page {outputs.report / 'index.html'}"
 
+    def _earlier_records(self) -> str:
+        """Say what the resume file had before, as in "; it had 3 inputs already, read in 2 s"."""
+        if not self.skipped:
+            return ""
+        text = f"; it had {pluralize(self.skipped, 'input')} already"
+        if self._reading_s >= 1:
+            text += f", read in {self._reading_s:.0f} s"
+        return text
+
+    def _lines_about_target(self, target: Target) -> Iterator[str]:
+        """Yield a line about the file of --output; none if it is a pipe or a device."""
+        content = pluralize(self.counts.input_count, "record")
+        if FORMATS[self.destination.format].has_detection_rows:
+            content = f"{pluralize(self._row_count, 'row')} of {content}"
+        if self.destination.appends:
+            yield f"added {content} to {target}"
+        elif not is_special(target):
+            yield self._line_about_file(content, target)
+
     def _line_about_file(self, content: str, path: Target) -> str:
         """Say what was written to a file, and whether there was one before."""
         line = f"wrote {content} to {path}"
         if path in self._replaced_files:
             line += ", in place of the file that was there"
         return line
-
-    def _describe_stream(self, source: str, dropped_count: int) -> str:
-        """Describe the frames of a live source, as in "90 frames, 29.8/s, 12 dropped"."""
-        frame_count, first_s, last_s = self._frames_by_stream.get(source, (0, 0.0, 0.0))
-        parts = [pluralize(frame_count, "frame")]
-        if last_s > first_s:
-            interval_count = frame_count - 1  # between the first frame and the last
-            parts.append(f"{interval_count / (last_s - first_s):.1f}/s")
-        if dropped_count:
-            parts.append(f"{dropped_count} dropped")
-        return ", ".join(parts)
 
 
 def report_end(
