@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import shell_line
 from detcli.core.timing import Stage
-from detcli.data.record import AddedJson, Record, SettingsJson
+from detcli.data.record import Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
 from detcli.run import Run, is_one_image, locate, open_run
@@ -115,11 +114,13 @@ def _open_outputs(
     settings: SettingsJson | None,
     states_before: Mapping[Path, OutputState],
 ) -> Iterator[tuple[list[Sink], Skip]]:
-    """Open the outputs of a run; a bar shows how far the records of an earlier run are read.
+    """Open the outputs of a run, and close them at the end of the context.
+
+    With --resume, the records of an earlier run are read first, and a bar shows how far.
 
     Args:
         run: The open model and its options.
-        summary: Is told when the outputs are open, as from then on images are counted.
+        summary: Is told when the outputs are open, as its clock for images starts then.
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a resume file and an HTML report.
         states_before: The states of the output files when the command began.
@@ -158,14 +159,19 @@ def _parse_conditions(run: Run) -> list[Condition]:
     """Parse the conditions of --fail-if, which name classes of the model, zones and lines."""
     config = run.config
     class_names = run.detector.contract.names
+    zones_and_lines = run.watched.zones_and_lines
+    # A condition on a class that --classes leaves out could never hold, and is refused.
+    excluded_names: set[str] = set()
     selected_ids = class_ids(config.settings.classes, class_names)
-    excluded_names: set[str] = set()  # by --classes: a condition on them could never hold
     if selected_ids is not None:
-        excluded_names = set(class_names) - {class_names[class_id] for class_id in selected_ids}
-    return [
-        parse_condition(text, class_names, run.watched.zones_and_lines, excluded_names)
-        for text in config.outputs.fail_if
-    ]
+        selected_names = {class_names[class_id] for class_id in selected_ids}
+        excluded_names = set(class_names) - selected_names
+
+    conditions = []
+    for text in config.outputs.fail_if:
+        condition = parse_condition(text, class_names, zones_and_lines, excluded_names)
+        conditions.append(condition)
+    return conditions
 
 
 class _RecordFinisher:
@@ -190,10 +196,10 @@ class _RecordFinisher:
         self._watcher = run.watcher()
         self._provenance: Callable[[Record], Record] | None = None
         self._anonymizer = open_anonymizer(run.config, contract.names)
-        # With as many detections, some may have been left out, and so not been blurred.
-        self._max_detections = min(
-            run.config.settings.max_det, contract.max_detections or sys.maxsize
-        )
+        # An image with as many detections may have more, which are left out and so not blurred.
+        self._max_detections = run.config.settings.max_det
+        if contract.max_detections is not None:
+            self._max_detections = min(self._max_detections, contract.max_detections)
 
     def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:
         """Have records say what made them: versions, the model's precision, the device."""
@@ -214,19 +220,22 @@ class _RecordFinisher:
         return corrected
 
     def _count_hidden(self, record: Record, corrected: Record) -> None:
-        """Count for the summary what a user of --blur has to know about an image.
+        """Count for the summary two things that a user of --blur has to know about an image.
+
+        An image with as many detections as --max-det admits may show objects that are not blurred.
+        And a detection that a mark drops is blurred in the image all the same.
 
         Args:
             record: The record with all detections.
-            corrected: The record without those that the marks drop, which are blurred even so.
+            corrected: The record without the detections that marks drop.
         """
         if self._anonymizer is None or record.detections is None:
             return
         if len(record.detections) >= self._max_detections:
             self._summary.at_max_det += 1
-        hidden_count = self._anonymizer.count(record.detections)
+        blurred_count = self._anonymizer.count(record.detections)
         remaining_count = self._anonymizer.count(corrected.detections)
-        self._summary.hidden_boxes_dropped += hidden_count - remaining_count
+        self._summary.hidden_boxes_dropped += blurred_count - remaining_count
 
 
 def _detect(
@@ -327,13 +336,7 @@ def use_tuned(
         if option_name in value_sources:
             log.info("what was tuned for %s gives way to %s", name, options[option_name].flag)
             return config
-    unknown_names = set(table) - set(TUNED_OPTIONS)
-    if unknown_names:
-        what = f"{defaults_file()}: [{TUNED}] sets '{unknown_names.pop()}'"
-        raise UsageError(what, "run detcli tune --write again")
-    values = {}
-    for option_name, raw_value in table.items():
-        values[option_name] = options[option_name].parse_value(raw_value)
+    values = _parse_tuned(table)
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
@@ -342,6 +345,20 @@ def use_tuned(
     tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned
+
+
+def _parse_tuned(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the values of options that `detcli tune` wrote into a file, which may have changed.
+
+    Raises:
+        UsageError: The table sets another option, or a value that its option does not take.
+    """
+    for option_name in table:
+        if option_name not in TUNED_OPTIONS:
+            reason = f"{defaults_file()}: [{TUNED}] sets '{option_name}'"
+            raise UsageError(reason, "run detcli tune --write again")
+    options = options_of(Config)
+    return {name: options[name].parse_value(raw_value) for name, raw_value in table.items()}
 
 
 def _tuned_table(
@@ -387,15 +404,15 @@ def _kind_of_run(config: Config) -> str:
 def _provenance_step(
     run: Run, model_path: Path, settings: SettingsJson | None
 ) -> Callable[[Record], Record]:
-    """Return the function that adds to each record how its detections were computed.
+    """Prepare the function that adds to records the versions, hardware and precision of the run.
 
-    `--provenance` asks for it: the versions, the hardware and the precision.
+    `--provenance` asks for them.
 
     Args:
         run: The open model and its devices.
         model_path: The model's file.
         settings: What the detections depend on, such as the confidence. They are added as well,
-            unless there is a resume file, which writes them itself.
+            unless a resume file is written, which has them already.
 
     Returns:
         A function that takes a record and returns it with its provenance.
@@ -405,11 +422,10 @@ def _provenance_step(
     from detcli.run.machine import Provenance, describe_run
 
     config = run.config
-    file = ModelFile.read(model_path, config.settings.box_format, config.settings.preprocess)
-    precision = precision_in(file.model, run.detector.where, half=config.runtime.half)
+    model_file = ModelFile.read(model_path, config.settings.box_format, config.settings.preprocess)
+    precision = precision_in(model_file.model, run.detector.where, half=config.runtime.half)
     provenance = describe_run(run.devices, str(precision))
-    fields: AddedJson = {"provenance": provenance}
-    is_resumable = config.outputs.resume is not None
-    if settings is not None and not is_resumable:
-        fields = {"settings": settings, "provenance": provenance}
-    return Provenance(fields)
+    has_resume_file = config.outputs.resume is not None
+    if settings is None or has_resume_file:
+        return Provenance({"provenance": provenance})
+    return Provenance({"settings": settings, "provenance": provenance})
