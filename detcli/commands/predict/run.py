@@ -198,7 +198,7 @@ class _RecordFinisher:
         self._anonymizer = open_anonymizer(run.config, contract.names)
         # An image with as many detections may have more, which are left out and so not blurred.
         self._max_detections = run.config.settings.max_det
-        if contract.max_detections is not None:
+        if contract.max_detections:
             self._max_detections = min(self._max_detections, contract.max_detections)
 
     def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -51,7 +51,7 @@ from detcli.run.shards.store import (
 )
 from detcli.run.shards.work import Progress, Ready, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
+from detcli.source.listing import HASH, Hashes, Name, Names, contains, hash_of, stamp_in
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
@@ -108,9 +108,9 @@ def predict_shards(config: Config) -> Counts:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, set_up)) as engine:
         opened = _open_run(store, config, engine.ready())
-        schedule, failed_before = _plan_schedule(store, opened, config)
-        counts = _work_shards(engine, schedule, store, quiet=config.verbosity.quiet)
-        counts.failed += failed_before
+        plan = _plan_schedule(store, opened, config)
+        counts = _work_shards(engine, plan.schedule, store, quiet=config.verbosity.quiet)
+        counts.failed += plan.failed_before
         return counts
 
 
@@ -151,16 +151,20 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
         )
 
 
-def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
+@frozen
+class _Plan:
+    """What a call of predict has to do of a run in shards."""
+
+    schedule: Schedule
+    failed_before: int  # failures that earlier calls have left, and that this one does not retry
+
+
+def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     """Choose the shards that this call works, and report what is done already.
 
     These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
     shards join them whose part has records with an error; of those only the failed names are
     worked again.
-
-    Returns:
-        The schedule of these shards; and how many failures remain in the other parts: records with
-        an error, and names whose files have changed since.
     """
     manifest = opened.manifest
     selection = config.shards.shards or ShardSelection()
@@ -169,13 +173,13 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> tuple[Sch
     failures_by_shard = survey(store, manifest, selected)
     retried: dict[int, Shard] = {}
     if config.shards.retry_failed:
-        merge = Merge(store, manifest)
-        for number, failures in failures_by_shard.items():
-            if failures:
-                retried[number] = merge.failing(number)
-    remaining_shards = [
-        number for number in selected if number not in failures_by_shard or number in retried
-    ]
+        retried = _shards_to_retry(store, manifest, failures_by_shard)
+    shards_to_work = []
+    for number in selected:
+        if number not in failures_by_shard or number in retried:
+            shards_to_work.append(number)
+    schedule = Schedule(store, manifest, shards_to_work, retried)
+
     if not config.verbosity.quiet:
         _report_begin(
             store,
@@ -183,7 +187,6 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> tuple[Sch
             done_count=len(failures_by_shard),
             selected_count=len(selected),
         )
-
     remaining_failures: Counter[str] = Counter()
     for number, failures in failures_by_shard.items():
         if number not in retried:
@@ -192,8 +195,25 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> tuple[Sch
         print_line(f"{describe_failures(remaining_failures)}; in parts done already")
         print_line("  hint: work them again with --retry-failed", prefix="")
     changed_count = _report_changed_files(opened, retried.values())
-    schedule = Schedule(store, manifest, remaining_shards, retried)
-    return schedule, remaining_failures.total() + changed_count
+    return _Plan(schedule, remaining_failures.total() + changed_count)
+
+
+def _shards_to_retry(
+    store: Store, manifest: Manifest, failures_by_shard: Mapping[int, Counter[str]]
+) -> dict[int, Shard]:
+    """Collect the shards with failures, by number; each has only the names that failed.
+
+    Args:
+        store: The folder of the run.
+        manifest: The manifest of the run.
+        failures_by_shard: For each shard that is done, how many errors of which kind it has.
+    """
+    merge = Merge(store, manifest)
+    shards = {}
+    for number, failures in failures_by_shard.items():
+        if failures:
+            shards[number] = merge.failing(number)
+    return shards
 
 
 def _report_changed_files(opened: OpenedRun, retried_shards: Iterable[Shard]) -> int:
@@ -203,14 +223,16 @@ def _report_changed_files(opened: OpenedRun, retried_shards: Iterable[Shard]) ->
     """
     changed_hashes = set(opened.changed)
     for shard in retried_shards:
-        changed_hashes.difference_update(hash_of(name) for name in shard.names)
+        for name in shard.names:
+            changed_hashes.discard(hash_of(name))
     count = len(changed_hashes)
     if count == 0:
         return 0
-    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed_hashes)
     files = f"{count} files have"
     if count == 1:
         files = "1 file has"
+    # One by one: there may be millions of names, and only a few examples are shown.
+    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed_hashes)
     print_line(f"{files} changed since written down: {shortened(names, count)}")
     print_line("  hint: work them as they are now, in further shards, with --extend", prefix="")
     return count
@@ -297,24 +319,29 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
     added_count = 0
     while True:
         manifest_hashes = manifest.hashes(names.hash_of)
-        new_hashes = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
+        new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
         if len(new_hashes) == 0:
             break
-        added_count = len(new_hashes)
         new_names = names.only(new_hashes, names)
-        if not publish(store, manifest.next_file, manifest.header, new_names, len(manifest)):
-            # Another process has published a manifest file with this number meanwhile, so its
-            # names have to be compared as well.
-            added_count = 0
+        is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
         manifest = Manifest(store)
+        if is_published:
+            added_count = len(new_hashes)
+        # Otherwise another process has published a manifest file with this number meanwhile. Its
+        # names are compared in the next round.
 
-    gone_hashes = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
+    gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
     if len(gone_hashes):
         # Earlier versions of changed files are among them. A name is gone only if the inputs do
         # not have it with any stamp.
         input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
         gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
     return OpenedRun(manifest, added_count, names.repeated, len(gone_hashes))
+
+
+def _hashes_in_first_only(first: Hashes, second: Hashes) -> Hashes:
+    """Return the hashes of the first array that the second lacks; each array has no duplicates."""
+    return np.setdiff1d(first, second, assume_unique=True)
 
 
 def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
@@ -324,8 +351,8 @@ def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> Op
         UsageError: The inputs have other names than the manifest.
     """
     manifest_hashes = manifest.hashes(names.hash_of)
-    new_hashes = np.setdiff1d(names.hashes, manifest_hashes, assume_unique=True)
-    gone_hashes = np.setdiff1d(manifest_hashes, names.hashes, assume_unique=True)
+    new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
+    gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
 
     differences = []
     if len(new_hashes):
@@ -358,20 +385,23 @@ def _find_changed_files(
     manifest_hashes = manifest.hashes(hash_with_stamp)
     changed_names: list[Name] = []
     for name in names:
-        has_no_stamp = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
-        if not has_no_stamp and not contains(manifest_hashes, hash_with_stamp(name)):
+        if stamp_in(name) is None or contains(manifest_hashes, hash_of(name)):
+            continue  # here or in the manifest, the name has no stamp
+        if not contains(manifest_hashes, hash_with_stamp(name)):
             changed_names.append(name)
     if not changed_names:
         return frozenset()
 
-    # A retry has worked some names again: its record is of the file as it was then.
+    # --retry-failed has worked some names again: their records are of the files as of then.
     stamps_of_retries = Merge(store, manifest).retried()
     changed_hashes = set()
     for name in changed_names:
         name_hash = hash_of(name)
-        is_retried = name_hash in stamps_of_retries
-        if is_retried and stamps_of_retries[name_hash] in {None, stamp_in(name)}:
-            continue
+        if name_hash in stamps_of_retries:
+            stamp = stamps_of_retries[name_hash]
+            is_unchanged_since = stamp is None or stamp == stamp_in(name)
+            if is_unchanged_since:
+                continue
         changed_hashes.add(name_hash)
     return frozenset(changed_hashes)
 
@@ -435,11 +465,12 @@ class _WorkingNote:
 def _working_note(store: Store, schedule: Schedule) -> Iterator[_WorkingNote]:
     """Provide the note of this process while it works shards, and remove it at the end.
 
-    Notes that killed processes left behind are removed as well.
+    A note is a small file in the run's folder with the numbers of the shards. Notes that killed
+    processes left behind are removed as well.
     """
     for file_name, written_s in store.times(NOTE).items():
         if time.time() - written_s > MAX_NOTE_AGE_S:  # a process that lives writes it again
-            store.note(file_name)
+            store.note(file_name)  # without content, it removes the file
     note = _WorkingNote(store, schedule)
     try:
         yield note
@@ -458,11 +489,11 @@ def _remove_stale_notes(store: Store, manifest: Manifest) -> None:
     """
     # The run is complete, so notes that cannot be read do no harm and may stay.
     with contextlib.suppress(StoreError):
-        done_shards = manifest.parts().keys()
+        done_shards = set(manifest.parts())
         for file_name, written_s in store.times(NOTE).items():
             shards = noted_shards(store, file_name)
             is_old = time.time() - written_s > MAX_NOTE_AGE_S
-            is_done = bool(shards) and done_shards >= shards
+            is_done = bool(shards) and shards.issubset(done_shards)
             if is_old or is_done:
                 store.note(file_name)  # without content, it removes the file
 
@@ -497,19 +528,21 @@ class _RunReport:
         return ", ".join(facts)
 
     def print_summary(self, *, interrupted: bool, quiet: bool) -> None:
-        """Print what was done and how many shards remain; only the messages if quiet."""
-        remaining_count = self.shard_count - self.part_count
+        """Print what was done and how many shards remain.
+
+        With --quiet, only the counts of errors and warnings that were left out are printed.
+        """
         print_message_counts(self.counts)
-        lines = list(self.counts.summary(self._elapsed_s()))
-        lines.append(f"wrote {pluralize(self.part_count, 'part')} to {self._store}")
-        if self._schedule.deaths:
-            lines.append(f"replaced {pluralize(self._schedule.deaths, 'worker')} that died")
-        if interrupted:
-            lines.append(f"interrupted with {pluralize(remaining_count, 'shard')} left")
         if quiet:
             return
-        for line in lines:
+        for line in self.counts.summary(self._elapsed_s()):
             print_line(line)
+        print_line(f"wrote {pluralize(self.part_count, 'part')} to {self._store}")
+        if self._schedule.deaths:
+            print_line(f"replaced {pluralize(self._schedule.deaths, 'worker')} that died")
+        remaining_count = self.shard_count - self.part_count
+        if interrupted:
+            print_line(f"interrupted with {pluralize(remaining_count, 'shard')} left")
         if remaining_count:
             print_line("  hint: the same command goes on from here", prefix="")
 
@@ -530,13 +563,13 @@ def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bo
         ):
             for event in engine.run(schedule):
                 note.renew()
-                if isinstance(event, Progress):  # some inputs of a shard that is not finished
+                if isinstance(event, Progress):
                     report.record_count += event.records
-                    continue
-                report.part_count += 1
-                report.counts.include(event)
-                print_new_messages(report.counts, quiet=quiet)
-                advance()
+                else:  # the counts of a shard that is finished
+                    report.part_count += 1
+                    report.counts.include(event)
+                    print_new_messages(report.counts, quiet=quiet)
+                    advance()
     except KeyboardInterrupt:
         interrupted = True
         raise
