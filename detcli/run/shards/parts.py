@@ -75,7 +75,11 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a part; returns False if there is one of that name already."""
+        """Publish the records as a part; its last record also says what the part holds.
+
+        Returns:
+            Whether it was published; False if there is a part of that name already.
+        """
         part = {
             "shard": self._shard.number,
             "run": self._shard.run,
@@ -85,8 +89,9 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
-            # Videos may have no frames, and a part no record.
-            self._last = cast("RecordJson", {**(self._last or {}), "part": part})
+            # Videos may have no frames, and a part no record: then its last line is only this.
+            last_fields = self._last or {}
+            self._last = cast("RecordJson", {**last_fields, "part": part})
             self._write_last()
             return store.publish(name, self._file)
 
@@ -108,31 +113,60 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
             latest.
         StoreError: The part cannot be read.
     """
-    digest = hashlib.sha256()
-    count = 0
-    part: PartJson | None = None  # what the last record says of the part
+    reading = _PartReading()
     try:
         with store.open(name) as file:
             for line in bounded_lines(file):
-                record = loads(line)
-                if part is not None:
-                    raise TornError("it goes on after its end")
-                part = record.pop("part", None)
-                if "source" in record:
-                    digest.update(_digested(record))
-                    yield to_record(record)
-                    count += 1
+                record = reading.parse(line)
+                if record is not None:
+                    yield record
     except OSError as error:
         raise StoreError(
             f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
         ) from error
     except DAMAGE as error:
-        raise TornError(f"it is damaged, in record {count + 1}: {error}") from error
-    if part is None:
-        raise TornError("its end is missing")
-    _require_made_of(shard, part)
-    if part.get("records") != count or part.get("sha256") != digest.hexdigest():
-        raise TornError("it has changed")
+        raise TornError(f"it is damaged, in record {reading.count + 1}: {error}") from error
+    reading.require_whole(shard)
+
+
+class _PartReading:
+    """Parses the lines of a part, and compares them with what its last line says of them."""
+
+    def __init__(self) -> None:
+        self.count = 0  # of records
+        self._digest = hashlib.sha256()
+        self._end: PartJson | None = None  # what the last line says of the part
+
+    def parse(self, line: bytes) -> RecordJson | None:
+        """Parse the next line; None if it has no record, as the end of an empty part.
+
+        Raises:
+            TornError: The line comes after the end of the part.
+            Exception: One of DAMAGE, if the line is not a record.
+        """
+        record = loads(line)
+        if self._end is not None:
+            raise TornError("it goes on after its end")
+        self._end = record.pop("part", None)
+        if "source" not in record:
+            return None
+        self._digest.update(_digested(record))
+        checked_record = to_record(record)
+        self.count += 1
+        return checked_record
+
+    def require_whole(self, shard: Shard) -> None:
+        """Require, after the last line, that the part was published for a shard as it is.
+
+        Raises:
+            TornError: It was not; the message says why.
+        """
+        if self._end is None:
+            raise TornError("its end is missing")
+        _require_made_of(shard, self._end)
+        has_count = self._end.get("records") == self.count
+        if not has_count or self._end.get("sha256") != self._digest.hexdigest():
+            raise TornError("it has changed")
 
 
 def _require_made_of(shard: Shard, part: PartJson) -> None:
@@ -144,11 +178,12 @@ def _require_made_of(shard: Shard, part: PartJson) -> None:
 
 
 def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int, Counter[str]]:
-    """Count the errors by kind in the parts of those of these shards that are done.
+    """Count the errors of each of some shards, by kind; shards that are not done are left out.
 
-    The ends of the parts tell them. A damaged part counts none: `Merge` reports it.
+    The end of a part says what errors its records have. A damaged part counts none: `Merge`
+    reports it.
     """
-    attempts = manifest.parts()
+    attempts = manifest.parts()  # by the shards that are done
     done_shards = [shard for shard in shards if shard in attempts]
     parts = [manifest.part(shard, attempts[shard]) for shard in done_shards]
     with ThreadPoolExecutor() as pool:
@@ -209,15 +244,19 @@ class Merge:
     """The records of all parts, one after the other; memory does not grow with their number."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
+        """Prepare to read the parts, and note in `faults` which are missing."""
         self.count = 0  # records so far
         self.failed: Counter[str] = Counter()  # those with an error, by its kind
         self.faults: list[Fault] = []  # complete after the last record
         self._store = store
         self._manifest = manifest
         self._attempts = manifest.parts()  # the last one of each shard that is done
-        if len(self._attempts) >= len(manifest):
-            return
-        for shard in manifest:
+        has_all_parts = len(self._attempts) >= len(manifest)
+        if not has_all_parts:  # otherwise the names need not be read
+            self._add_missing_parts()
+
+    def _add_missing_parts(self) -> None:
+        for shard in self._manifest:
             if shard.number not in self._attempts:
                 names = shortened(shard.names, len(shard.names))
                 self._add_fault(shard, f"missing: {names}", missing=True)
@@ -227,21 +266,29 @@ class Merge:
         self.faults.append(Fault(part, reason, len(shard.names), missing))
 
     def __iter__(self) -> Iterator[RecordJson]:
-        """Yield the records, as one run on one machine prints them."""
-        renewed = self._manifest.renewed()
+        """Yield the records, as one run on one machine prints them.
+
+        A file that had changed when the run was extended is in two shards; the last one counts. A
+        damaged part is noted in `faults`, and the next one is read.
+        """
+        last_shards = self._manifest.renewed()
         for shard in self._manifest:
             try:
                 for record in self._records(shard):
                     name = shard.names[record["input"] - shard.first]
-                    if renewed and renewed.get(hash_of(name), 0) > shard.number:
-                        continue
-                    record["index"] = self.count
-                    record.pop("file_stamp", None)  # which a run into one file has not
-                    self.count += 1
-                    count_error(record, self.failed)
-                    yield record
+                    # Most runs have no such file, and need no hash of each name.
+                    if not last_shards or last_shards.get(hash_of(name), 0) <= shard.number:
+                        yield self._counted(record)
             except TornError as error:
                 self._add_fault(shard, str(error))
+
+    def _counted(self, record: RecordJson) -> RecordJson:
+        """Number a record in the merged order, and count it and its error."""
+        record["index"] = self.count
+        record.pop("file_stamp", None)  # which a run into one file has not
+        self.count += 1
+        count_error(record, self.failed)
+        return record
 
     def _records(self, shard: Shard) -> Iterator[RecordJson]:
         """Yield the records of one shard, each checked against the manifest's name for it.
@@ -253,25 +300,19 @@ class Merge:
             TornError: A name has no record, or a record none of the names.
         """
         part = self._manifest.part(shard.number)
-        numbered_names = enumerate(shard.names, shard.first)
-        input_number = -1  # of the last record; none yet
-        name = cast("Name", "")
         retried_records = self._retried_records(shard)
+        inputs = _InputsInOrder(shard)
         for record in read(self._store, part, shard):
-            if input_number >= 0 and _has_frames(name) and _is_of(record, name):
-                if input_number in retried_records:
-                    continue  # they have been yielded, in place of the first frame
-                input_records = [record]
-            else:
-                input_number, name = _next(numbered_names, record)
-                input_records = retried_records.get(input_number, [record])
+            is_first_of_input = inputs.go_to(record)
+            input_records = [record]
+            if inputs.number in retried_records:
+                if not is_first_of_input:
+                    continue  # those of the retry were yielded in place of the first
+                input_records = retried_records[inputs.number]
             for input_record in input_records:
-                input_record["input"] = input_number
+                input_record["input"] = inputs.number
                 yield input_record
-
-        for _, remaining_name in numbered_names:
-            if not _has_frames(remaining_name):
-                raise TornError(f"{source_of(remaining_name)} has no record")
+        inputs.require_no_more()
 
     def _retried_records(self, shard: Shard) -> dict[int, list[RecordJson]]:
         """Read the records, by their inputs, that --retry-failed has made in place of errors."""
@@ -282,7 +323,11 @@ class Merge:
         return records_by_input
 
     def _records_of_attempt(self, shard: Shard, attempt: int) -> dict[int, list[RecordJson]]:
-        """Read the records, by their inputs, of one attempt of --retry-failed."""
+        """Read the records, by their inputs, of one attempt of --retry-failed.
+
+        Raises:
+            TornError: The part is damaged; or it is whole, but has records of other names.
+        """
         part = self._manifest.part(shard.number, attempt)
         records_by_input: dict[int, list[RecordJson]] = {}
         has_other_names = False
@@ -331,32 +376,61 @@ class Merge:
         except TornError as error:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
-        inputs = tuple(sorted(failing_inputs))
-        names = tuple(as_it_is(shard.names[index - shard.first]) for index in inputs)
-        return replace(shard, names=names, inputs=inputs, attempt=self._attempts[number] + 1)
+
+        inputs = tuple(sorted(failing_inputs))  # their numbers in the run
+        names = tuple(as_it_is(shard.names[number - shard.first]) for number in inputs)
+        next_attempt = self._attempts[shard.number] + 1
+        return replace(shard, names=names, inputs=inputs, attempt=next_attempt)
 
 
-def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:
-    """Find the number and name of the input that a record was made of.
+class _InputsInOrder:
+    """Goes through the inputs of a shard beside the records of its part, which have their order."""
 
-    It is the next of the names, which are consumed up to it. Only videos and archives may be
-    passed over, as they may have no frames.
+    def __init__(self, shard: Shard) -> None:
+        self.number = -1  # of the input of the last record; none yet
+        self._name = cast("Name", "")
+        self._remaining = enumerate(shard.names, shard.first)
 
-    Raises:
-        TornError: Another name comes first, or none is left.
-    """
-    for number, name in names:
-        if _is_of(record, name):
-            return number, name
-        if not _has_frames(name):
-            raise TornError(
-                f"found a record for {record['source']} where {source_of(name)} was expected"
-            )
-    raise TornError(f"{record['source']} is not among its names")
+    def go_to(self, record: RecordJson) -> bool:
+        """Go on to the input that a record was made of.
+
+        Only videos and archives may be passed over, as they may have no frames.
+
+        Returns:
+            Whether the record is the first of its input; False for a further frame of a video.
+
+        Raises:
+            TornError: Another input comes first, or none is left.
+        """
+        if self.number >= 0 and _has_frames(self._name) and _is_of(record, self._name):
+            return False
+        for number, name in self._remaining:
+            if _is_of(record, name):
+                self.number = number
+                self._name = name
+                return True
+            if not _has_frames(name):
+                raise TornError(
+                    f"found a record for {record['source']} where {source_of(name)} was expected"
+                )
+        raise TornError(f"{record['source']} is not among its names")
+
+    def require_no_more(self) -> None:
+        """Require that no input is left but videos and archives, which may have no frames.
+
+        Raises:
+            TornError: An input is left, which has no record.
+        """
+        for _, name in self._remaining:
+            if not _has_frames(name):
+                raise TornError(f"{source_of(name)} has no record")
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
-    """Tell whether a record was made of the input that the manifest has this name for."""
+    """Tell whether a record was made of the input that the manifest has this name for.
+
+    The record of an archive's member has the name of the archive, a slash, and that of the member.
+    """
     meta = None
     if "meta" in record:
         meta = json.dumps(record["meta"])
@@ -367,10 +441,11 @@ def _is_of(record: RecordJson, name: Name) -> bool:
         return True
     # The name of an existing file may look like a password; it may have been removed since.
     source = source_of(name)
-    encodable_source = _as_utf8(source)
-    if record_name in {source, encodable_source}:
+    possible_names = (source, _as_utf8(source))
+    if record_name in possible_names:
         return True
-    return is_archive(source) and record_name.startswith((f"{source}/", f"{encodable_source}/"))
+    folders = tuple(f"{possible_name}/" for possible_name in possible_names)
+    return is_archive(source) and record_name.startswith(folders)
 
 
 def _has_frames(name: Name) -> bool:
