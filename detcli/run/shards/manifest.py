@@ -16,10 +16,11 @@ import re
 import weakref
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, BinaryIO, NotRequired, TypedDict, cast
+from typing import Any, BinaryIO, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -142,9 +143,15 @@ class Manifest:
         implied: Container[str] = (),
         **fields: Any,  # noqa: ANN401 - of a header
     ) -> None:
-        """Refuse to go on with these fields of a header, if the manifest has others.
+        """Require that the run was begun with the same fields of the header, such as its settings.
 
-        Settings that are `implied` by others may differ, see `Run.implied_settings`.
+        Args:
+            implied: Names of settings that may differ, as others decide them; see
+                `Run.implied_settings`.
+            **fields: The fields to compare, by name. Other fields are not compared.
+
+        Raises:
+            UsageError: The manifest has other values; the message names them.
         """
         new_header = cast("HeaderJson", {**self.header, **fields})
         different = differences(_flat(self.header), _flat(new_header), implied)
@@ -169,8 +176,9 @@ class Manifest:
             UsageError: Its line is damaged.
             StoreError: It cannot be read.
         """
-        position = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
-        section = self._sections[position]
+        # It is in the last section whose first shard is not behind it.
+        next_section = bisect_right(self._sections, number, key=lambda section: section.shard)
+        section = self._sections[next_section - 1]
         shard_in_section = number - section.shard
         with self._readable(section.name):
             section.file.seek(section.offsets[shard_in_section])
@@ -178,8 +186,8 @@ class Manifest:
             names = tuple(from_json(name) for name in fields["names"])
             if fields["shard"] != number:
                 raise ValueError("it has changed")
-        first = section.first + shard_in_section * section.header["shard_size"]
-        return Shard(number, first, names, section.run, self._fingerprint)
+        first_name = section.first + shard_in_section * section.header["shard_size"]
+        return Shard(number, first_name, names, section.run, self._fingerprint)
 
     def hashes(self, hash_name: HashOf) -> Hashes:
         """Hash all names, each as it was written down last; ascending, each hash once."""
@@ -204,16 +212,18 @@ class Manifest:
         """
         if len(self._sections) == 1:
             return {}
-        name_hashes = np.sort(np.fromiter((hash_of(name) for name in self.all_names()), HASH))
-        is_repeated = name_hashes[1:] == name_hashes[:-1]
-        repeated = set(name_hashes[1:][is_repeated].tolist())
-        if not repeated:
+        # There may be millions of names and few that come again, so these are found first.
+        sorted_hashes = np.sort(np.fromiter((hash_of(name) for name in self.all_names()), HASH))
+        is_like_previous = sorted_hashes[1:] == sorted_hashes[:-1]
+        repeated_hashes = set(sorted_hashes[1:][is_like_previous].tolist())
+        if not repeated_hashes:
             return {}
+
         last_shards: dict[bytes, int] = {}
         for shard in self:
             for name in shard.names:
                 name_hash = hash_of(name)
-                if name_hash in repeated:
+                if name_hash in repeated_hashes:
                     last_shards[name_hash] = shard.number
         return last_shards
 
@@ -230,15 +240,17 @@ class Manifest:
 
     def parts(self) -> dict[int, int]:
         """Find the shards whose part is published, each with its last attempt of --retry-failed."""
-        attempts_by_shard: dict[int, set[int]] = {}
+        attempts_by_shard: defaultdict[int, set[int]] = defaultdict(set)  # 0 is the part itself
         for name in self._store.names():
             match = PART.fullmatch(name)
             if match is None:
                 continue
             number = int(match[1])
             attempt = int(match[2] or 0)
-            if self.part(number, attempt) == name:
-                attempts_by_shard.setdefault(number, set()).add(attempt)
+            is_as_written = self.part(number, attempt) == name  # with as many digits
+            if is_as_written:
+                attempts_by_shard[number].add(attempt)
+
         last_attempts = {}
         for number, attempts in attempts_by_shard.items():
             if 0 in attempts:
@@ -248,17 +260,13 @@ class Manifest:
     def _read(self, name: str) -> None:
         """Check one file of the manifest, and add it as a section, with the offset of each shard.
 
-        The file has a header, a line for each shard, and a last line with the number of shards and
-        names. It stays open, as a bucket would have to send it again.
+        The file stays open, as a bucket would have to send it again.
         """
-        digest = hashlib.sha256()
-        offsets = array("Q")
-        name_count = 0
         file = self._store.open(name)
         weakref.finalize(self, file.close)
         with self._readable(name):
-            line = bounded_line(file)
-            header = json.loads(line)
+            header_line = bounded_line(file)
+            header = json.loads(header_line)
             if not _is_header(header):
                 raise ValueError("it has no header")
             if header["format"] == "parquet":
@@ -267,23 +275,12 @@ class Manifest:
                     f"merge them with detcli {header['detcli']}, or write to another folder, whose "
                     "parts are JSON Lines",
                 )
-            end: Any = None
-            while line:
-                digest.update(line)
-                offset = file.tell()
-                line = bounded_line(file)
-                if line:
-                    end = json.loads(line)
-                    if "shard" in end:
-                        offsets.append(offset)
-                        name_count += len(end["names"])
-            if end != {"shards": len(offsets), "names": name_count}:
-                raise ValueError("its end is missing")
-        run = digest.hexdigest()[:16]
-        section = Section(name, file, header, run, self._shards, self.names, offsets)
+            index = _index_shards(header_line, file)
+        run = index.sha256[:16]
+        section = Section(name, file, header, run, self._shards, self.names, index.offsets)
         self._sections.append(section)
-        self._shards += len(offsets)
-        self.names += name_count
+        self._shards += len(index.offsets)
+        self.names += index.name_count
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
@@ -301,6 +298,45 @@ class Manifest:
             f"{name} in {self._store} is damaged: {reason}",
             "restore it, or write to another folder",
         )
+
+
+class _ShardIndex(NamedTuple):
+    """Where the shards are in a file of a manifest."""
+
+    offsets: "array[int]"  # where the line of each shard begins, in bytes
+    name_count: int
+    sha256: str  # of the whole file, in hexadecimal
+
+
+def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
+    """Read a file of a manifest from behind its header to its end, and index its shards.
+
+    It has a line for each shard, and a last line with the numbers of shards and names.
+
+    Args:
+        header_line: Its first line.
+        file: The file, at its second line.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    digest = hashlib.sha256(header_line)
+    offsets = array("Q")
+    name_count = 0
+    end: Any = None  # what the last line says
+    while True:
+        offset = file.tell()
+        line = bounded_line(file)
+        if not line:
+            break
+        digest.update(line)
+        end = json.loads(line)
+        if "shard" in end:
+            offsets.append(offset)
+            name_count += len(end["names"])
+    if end != {"shards": len(offsets), "names": name_count}:
+        raise ValueError("its end is missing")
+    return _ShardIndex(offsets, name_count, digest.hexdigest())
 
 
 def _numbered_files(store: Store) -> list[tuple[int, str]]:
