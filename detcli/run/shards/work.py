@@ -157,21 +157,25 @@ class _OpenTask:
     outage: DetcliError | None = None  # why it is given up
 
     def add(self, record: Record) -> None:
-        """Add a record to the part, or give the task up.
-
-        An error that is repeated in as many records in a row as its `outage_at` says comes from
-        the place of the images, such as a drive that is gone: such errors are no results.
-        """
+        """Add a record to the part, or give the task up: from then on nothing is added."""
         self.counts.add(record)
+        self._look_for_outage(record)
+        if self.outage is None:
+            self.writer.add(self._fields(record))
+
+    def _look_for_outage(self, record: Record) -> None:
+        """Give the task up if the place of the images cannot be reached, such as a drive.
+
+        An error whose `outage_at` is not 0 may come from the place. If as many records in a row
+        as that number have such errors, it does, and they are no results.
+        """
         error = record.error
         if error is None or not error.outage_at:
             self.place_errors = 0
-        else:
-            self.place_errors += 1
-            if self.outage is None and 0 < error.outage_at <= self.place_errors:
-                self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
-        if self.outage is None:
-            self.writer.add(self._fields(record))
+            return
+        self.place_errors += 1
+        if self.outage is None and 0 < error.outage_at <= self.place_errors:
+            self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
 
     def _fields(self, record: Record) -> RecordJson:
         """Return the fields that a record has in the part.
@@ -198,8 +202,8 @@ class _Worker:
         self._store = store
         self._sources = sources
         self._report = report
-        self._open_tasks: deque[_OpenTask] = deque()
-        self._lock = Lock()
+        self._open_tasks: deque[_OpenTask] = deque()  # in the order of their records
+        self._lock = Lock()  # held while something is reported
         self._unreported_records = 0
         self._reported_s = time.monotonic()  # when progress was last reported
 
@@ -209,26 +213,33 @@ class _Worker:
         This runs on the pipeline's reader thread, ahead of `add`, which gets the records. The
         last item of each task is noted, one item ahead, so that `add` knows the task's end.
         """
-        count = 0
+        index = 0  # of the next item in the pipeline, which its record has as well
         for task in tasks:
             open_task = _OpenTask(task, PartWriter(task.shard))
             self._open_tasks.append(open_task)
-            items = self._items_of(task)
-            item = next(items, None)
-            if item is None:  # videos without frames
+            is_empty = True
+            for item, is_last in self._items_until_outage(open_task):
+                is_empty = False
+                if is_last:  # noted before the item is handed out, so that its record ends the task
+                    open_task.last = index
+                index += 1
+                yield item
+            if is_empty:  # videos without frames
                 self._open_tasks.remove(open_task)
                 self._finish(open_task)
-                continue
-            for next_item in items:
-                yield item
-                count += 1
-                item = next_item
-                if open_task.outage is not None:
-                    break
-            # Set before the last item is handed out, so that its record ends the task.
-            open_task.last = count
-            yield item
-            count += 1
+
+    def _items_until_outage(self, open_task: _OpenTask) -> Iterator[tuple[Item, bool]]:
+        """Yield the items of a task, each with whether it is the last; fewer if it is given up."""
+        items = self._items_of(open_task.task)
+        item = next(items, None)
+        if item is None:
+            return
+        for next_item in items:
+            yield item, False
+            item = next_item
+            if open_task.outage is not None:
+                break
+        yield item, True
 
     def _items_of(self, task: Task) -> Iterator[Item]:
         """Open the names of a task one after the other, and yield their items."""
@@ -238,12 +249,16 @@ class _Worker:
             yield from of_input(self._sources.open(to_entry(name)), number)
 
     def add(self, record: Record) -> None:
-        """Add a record to its task, and finish the task if it is the last."""
+        """Add a record to its task, report the progress, and finish the task if it is the last.
+
+        Records come in the order of the tasks, so it is one of the task that was opened first.
+        """
         open_task = self._open_tasks[0]
         open_task.add(record)
         self._unreported_records += 1
         is_last = open_task.last == record.index
-        if is_last or time.monotonic() - self._reported_s >= PROGRESS_S:
+        is_report_due = time.monotonic() - self._reported_s >= PROGRESS_S
+        if is_last or is_report_due:
             self._tell(Progress(self._unreported_records))
             self._unreported_records = 0
             self._reported_s = time.monotonic()
@@ -263,7 +278,7 @@ class _Worker:
         """
         task = open_task.task
         counts = open_task.counts
-        lines = b""
+        lines = b""  # the records, if there is no part
         with open_task.writer as writer:
             try:
                 if task.part is None:
@@ -272,12 +287,12 @@ class _Worker:
                     self._publish(writer, task.part)
             except (OutputError, StoreError, PlaceError) as error:
                 open_task.outage = error
-                counts = Counts(failed=1)
+                counts = Counts(failed=1)  # as if all its inputs had failed
         if open_task.outage is None:
             self._tell(Done(task, counts, lines))
-        else:
-            have_most_failed = counts.failed * 2 > counts.input_count
-            self._tell(Failed(task, open_task.outage, have_most_failed))
+            return
+        have_most_failed = counts.failed > counts.input_count / 2
+        self._tell(Failed(task, open_task.outage, have_most_failed))
 
     def _publish(self, writer: PartWriter, part: str) -> None:
         """Publish a part, unless the folder is not there: it would be made anew."""
