@@ -52,21 +52,23 @@ class Schedule:
             store: Where the parts are published.
             manifest: The names of each shard.
             shards: The numbers of the shards that are to be worked.
-            retried: Shards by number of which --retry-failed works only some names, which these
-                have.
+            retried: By number, the shards of which --retry-failed works only the failed names.
+                They have only these names.
         """
         self.manifest = manifest
         self._store = store
         self._retried = retried or {}
-        waiting = list(shards)
-        random.shuffle(waiting)
-        self._waiting = deque(waiting)
-        self._suspects: deque[Task] = deque()  # each needs a worker of its own
-        self._held: dict[WorkerId, list[Task]] = defaultdict(list)
-        self._strikes: Counter[Task] = Counter()
-        self._pieces: dict[int, dict[int, Done]] = defaultdict(dict)  # by shard and first name
-        self._fruitless = 0
-        self.total = len(waiting)  # shards that this run has to work
+        shuffled = list(shards)
+        random.shuffle(shuffled)
+        self._waiting = deque(shuffled)  # the numbers of shards
+        # Tasks over which a worker has died; each is worked while nothing else is.
+        self._suspects: deque[Task] = deque()
+        self._held: dict[WorkerId, list[Task]] = defaultdict(list)  # what each worker has in hand
+        self._strikes: Counter[Task] = Counter()  # how many workers have died over each task
+        # Names that are done, of shards that are worked name by name: by shard and position in it.
+        self._done_names: dict[int, dict[int, Done]] = defaultdict(dict)
+        self._fruitless = 0  # how many names in a row counted as the cause of deaths
+        self.total = len(shuffled)  # shards that this run has to work
         self.elsewhere = 0  # those that another run, or a worker that then died, has published
         self.deaths = 0  # of workers
 
@@ -101,22 +103,23 @@ class Schedule:
         Raises:
             StoreError: It cannot be found out whether the task has been done.
         """
-        tasks = self._held[worker]
-        if tasks and (self._suspects or any(self._is_suspect(task) for task in tasks)):
-            return None
+        held_tasks = self._held[worker]
+        if held_tasks:
+            holds_suspect = any(self._is_suspect(task) for task in held_tasks)
+            if self._suspects or holds_suspect:
+                return None
         while self._suspects or self._waiting:
-            # The task leaves its queue only after the store was asked: that may raise an error,
-            # and the task must not be lost then.
+            queue: deque[Task] | deque[int]
             if self._suspects:
+                queue = self._suspects
                 task = self._suspects[0]
-                is_published = self._is_published(task)
-                self._suspects.popleft()
             else:
+                queue = self._waiting
                 task = self._whole(self._waiting[0])
-                is_published = self._is_published(task)
-                self._waiting.popleft()
+            is_published = self._is_published(task)
+            queue.popleft()  # only now: if the store cannot be asked, the task must not be lost
             if not is_published:
-                tasks.append(task)
+                held_tasks.append(task)
                 return task
             self.elsewhere += 1  # another run was faster, or the worker died before it said so
         return None
@@ -135,7 +138,7 @@ class Schedule:
         self._held[worker].remove(done.task)
         self._fruitless = 0
         if done.task.part is None:
-            return self._add(done)
+            return self._add_name(done)
         return done.counts
 
     def failed(self, worker: WorkerId, task: Task) -> None:
@@ -163,7 +166,7 @@ class Schedule:
             InferenceError: Workers keep dying.
         """
         self.deaths += 1
-        completed = None
+        counts_of_shard = None
         for task in self._held.pop(worker, []):
             self._strikes[task] += 1
             if self._strikes[task] < DEATHS:
@@ -172,14 +175,21 @@ class Schedule:
                 for position in range(task.start, task.stop):
                     self._suspects.append(Task(task.shard, None, position, position + 1))
             else:
-                completed = self._condemn(task, cause)
-        return completed
+                counts_of_shard = self._give_up_name(task, cause)
+        return counts_of_shard
 
-    def _condemn(self, task: Task, cause: str) -> Counts | None:
-        """Give a name the record of an error; returns the shard's counts if it was the last.
+    def _give_up_name(self, task: Task, cause: str) -> Counts | None:
+        """Give a name, over which workers have died, the record of an error.
+
+        Args:
+            task: The task of this single name.
+            cause: What ended the last of the workers.
+
+        Returns:
+            The counts of its shard, if all other names of it are done.
 
         Raises:
-            InferenceError: So many names in a row were condemned that the machine is the cause.
+            InferenceError: So many names in a row were given up that the machine is the cause.
         """
         name = task.shard.names[task.start]
         source = source_of(name)
@@ -195,7 +205,7 @@ class Schedule:
         counts = Counts()
         counts.add(record)
         line = json.dumps(record.to_json()).encode()
-        return self._add(Done(task, counts, line))
+        return self._add_name(Done(task, counts, line))
 
     def _is_suspect(self, task: Task) -> bool:
         """Tell whether a worker has died over a task.
@@ -204,24 +214,25 @@ class Schedule:
         """
         return task.part is None or self._strikes[task] > 0
 
-    def _add(self, piece: Done) -> Counts | None:
+    def _add_name(self, done_name: Done) -> Counts | None:
         """Collect the records of one name of a shard that is worked name by name.
 
         Returns:
             None until the last name: then the records are published as the shard's part, and the
             counts of all of it are returned.
         """
-        shard = piece.task.shard
-        pieces = self._pieces[shard.number]
-        pieces[piece.task.start] = piece
-        if len(pieces) < len(shard.names):  # each is of a single name
+        shard = done_name.task.shard
+        done_names = self._done_names[shard.number]
+        done_names[done_name.task.start] = done_name
+        if len(done_names) < len(shard.names):
             return None
-        del self._pieces[shard.number]
+
+        del self._done_names[shard.number]
         counts = Counts()
         with PartWriter(shard) as writer:
-            for start in sorted(pieces):
-                counts.include(pieces[start].counts)
-                for line in pieces[start].lines.splitlines():
+            for position in sorted(done_names):
+                counts.include(done_names[position].counts)
+                for line in done_names[position].lines.splitlines():
                     writer.add(json.loads(line))
             writer.publish(self._store, self.manifest.part(shard.number, shard.attempt))
         return counts
