@@ -16,12 +16,12 @@ import sys
 import threading
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NoReturn, Protocol, Self, cast
+from typing import IO, Any, BinaryIO, NamedTuple, NoReturn, Protocol, Self, cast
 
-from detcli.config.device import available_cores
+from detcli.config.device import Device, available_cores
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, DetcliWarning, StoreError, UsageError, as_error
 from detcli.core.interrupts import interrupts
@@ -64,6 +64,14 @@ class Ended:
 WorkerEvent = WorkReport | More | DetcliWarning | DetcliError | Ended
 """What a worker tells; an error is one that another worker would have too, and ends the run."""
 
+
+class _Message(NamedTuple):
+    """An event, and the index of the worker that sent it."""
+
+    number: int
+    event: WorkerEvent
+
+
 Tell = Callable[[WorkerEvent], None]
 """Takes the events of a worker, from any thread."""
 
@@ -92,18 +100,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Prepare; the first worker starts with the context, the others in `run`."""
         self._count = count
         self._begin = begin
-        self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
-        self._reported_silent: set[int] = set()
+        self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
+        self._warnings: set[str] = set()  # the texts of those that were shown
+        self._proven = False  # whether any worker has finished a task
+
         # A worker is known by its index, from 0, which the one that replaces it inherits.
         self._workers: dict[int, ShardWorker] = {}
-        self._waiting: set[int] = set()  # for a task
-        self._warnings: set[str] = set()
-        self._nodes: dict[int, str] = {}
-        self._outages: Counter[int] = Counter()  # how many in a row each worker met
-        self._proven = False  # whether any worker has done anything
+        self._waiting: set[int] = set()  # those that wait for a task
+        self._nodes: dict[int, str] = {}  # the machine of each that has begun and not ended
+        self._outages: Counter[int] = Counter()  # how many in a row each has met
         # How often in a row each was lost without a shard, on each node.
         self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._silent: dict[int, RunningTime] = {}
+        self._silent: dict[int, RunningTime] = {}  # since the last event of each
+        self._reported_silent: set[int] = set()  # those that a warning has named
 
     def __enter__(self) -> Self:
         try:
@@ -123,7 +132,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def ready(self) -> Ready:
         """Wait until a worker has opened its detectors."""
         while True:
-            number, event = self._next()
+            message = self._next()
+            if message is None:
+                continue
+            number, event = message
             if isinstance(event, Ready):
                 return event
             if isinstance(event, Ended):
@@ -142,21 +154,23 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         while not schedule.over or self._nodes:
             for number in sorted(self._waiting):
                 self._give(number, schedule)
-            number, event = self._next(POLL_S)
+            message = self._next(POLL_S)
             self._report_silent(schedule)
-            if isinstance(event, Progress):
-                yield event
+            if message is None:
                 continue
-            counts = self._settle(number, event, schedule)
+            if isinstance(message.event, Progress):
+                yield message.event
+                continue
+            counts = self._settle(message.number, message.event, schedule)
             if counts is not None:
                 yield counts
 
-    def _settle(self, number: int, event: WorkerEvent | None, schedule: Schedule) -> Counts | None:
+    def _settle(self, number: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
         """Record in the schedule what a worker has told, and replace a worker that has died.
 
         Args:
             number: The index of the worker.
-            event: What it has told; None if no worker has told anything in time.
+            event: What it has told.
             schedule: Which worker has which shard.
 
         Returns:
@@ -178,16 +192,26 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._add_outage(number, error, is_final=have_most_failed and not self._proven)
             case Ended(""):  # it had nothing left to do
                 del self._workers[number]
-            case Ended(cause):
-                self._waiting.discard(number)
-                if schedule.holds(number):
-                    self._losses.pop(number, None)
-                else:
-                    self._losses[number][event.node] += 1
-                counts = schedule.died(number, cause)
-                self._replace(number, event, "the last one had no shard in hand")
-                return counts
+            case Ended():
+                return self._settle_death(number, event, schedule)
         return None
+
+    def _settle_death(self, number: int, ended: Ended, schedule: Schedule) -> Counts | None:
+        """Put the tasks of a worker that has died back into the schedule, and replace it.
+
+        Losses without a shard in hand are counted, as these are the fault of the node.
+
+        Returns:
+            The counts of a shard, if it is complete now, see `Schedule.died`.
+        """
+        self._waiting.discard(number)
+        if schedule.holds(number):
+            self._losses.pop(number, None)
+        else:
+            self._losses[number][ended.node] += 1
+        counts = schedule.died(number, ended.cause)
+        self._replace(number, ended, "the last one had no shard in hand")
+        return counts
 
     def _replace(self, number: int, ended: Ended, when: str) -> None:
         """Start another worker in place of one that has ended.
@@ -208,11 +232,12 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _report_silent(self, schedule: Schedule) -> None:
         """Warn, once for each, of workers that have a task but have told nothing for SILENT_S."""
         for number in self._nodes.keys() & self._workers.keys():
-            silent_s = self._silent[number].seconds()
-            has_work = schedule.holds(number) or schedule.over  # when all is over, it has to end
-            if not has_work:
+            is_idle = not schedule.holds(number) and not schedule.over  # at the end, it has to end
+            if is_idle:
                 self._silent[number] = RunningTime()
-            elif silent_s > SILENT_S and number not in self._reported_silent:
+                continue
+            silent_s = self._silent[number].seconds()
+            if silent_s > SILENT_S and number not in self._reported_silent:
                 self._reported_silent.add(number)
                 log.warning(
                     "a worker on %s has given no sign of life for %.0f s; if its process is "
@@ -230,13 +255,17 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Send a worker that waits its next task, or None if all tasks are done.
 
         Nothing is sent if the worker has to wait on, or if the store cannot be read for now.
+
+        Raises:
+            DetcliError: The store cannot be read, and trying again would not help.
         """
         try:
             task = schedule.next(number)
         except StoreError as error:
             self._add_outage(number, error, is_final=not self._proven)
             return
-        if task is not None or schedule.over:
+        has_to_wait = task is None and not schedule.over
+        if not has_to_wait:
             self._waiting.remove(number)
             self._workers[number].send(task)
 
@@ -256,7 +285,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             raise error
         log.warning("%s; trying again", error)
 
-    def _next(self, timeout_s: float | None = None) -> tuple[int, WorkerEvent | None]:
+    def _next(self, timeout_s: float | None = None) -> _Message | None:
         """Wait for the next event of any worker.
 
         What an event says of the worker itself is recorded: its node, that it waits for a task.
@@ -266,15 +295,16 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             timeout_s: How long to wait; None to wait without end.
 
         Returns:
-            The index of the worker and the event; -1 and None if there is none in time.
+            The event with the index of its worker; None if there is none in time.
 
         Raises:
             DetcliError: A worker has sent an error that all workers would have.
         """
         try:
-            number, event = self._events.get(timeout=timeout_s)
+            message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
-            return -1, None
+            return None
+        number, event = message
         self._silent[number] = RunningTime()
         self._reported_silent.discard(number)
         match event:
@@ -289,7 +319,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 warnings.warn(event, stacklevel=2)
             case DetcliError():
                 raise event
-        return number, event
+        return message
 
     def _start(self, number: int) -> None:
         """Start the worker of an index, on a node where it was not lost STARTS times in a row."""
@@ -301,14 +331,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def _tell(self, number: int) -> Tell:
         """Make the function that queues the events of one worker with its index."""
-        return lambda event: self._events.put((number, event))
+        return lambda event: self._messages.put(_Message(number, event))
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
     """Work the tasks that an engine sends to this worker, until the last or until an error.
 
-    The worker asks for each task with the event `More()`. Errors are sent as events, too: the
-    process that has started the worker raises them again.
+    The worker asks for each task with the event `More()`. Warnings and errors are sent as events,
+    too: the process that has started the worker shows and raises them.
 
     Args:
         take: Waits for what the engine sends next, and returns it: first the `WorkRequest`, then
@@ -322,7 +352,7 @@ def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> No
             local_model = replace(request.model, path=folder / request.model.path.name)
             request = replace(request, model=local_model)
         request.set_up(request.config)
-        warnings.showwarning = lambda message, *_, **__: _forward_warning(message, tell)
+        _forward_warnings(tell)
         work(request, _tasks_on_request(take, tell), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
         tell(as_error(error))
@@ -338,10 +368,14 @@ def _tasks_on_request(take: Callable[[], Task | None], tell: Tell) -> Iterator[T
         yield task
 
 
-def _forward_warning(message: Warning | str, tell: Tell) -> None:
-    """Send a warning of detcli to the engine, which shows it; those of libraries are dropped."""
-    if isinstance(message, DetcliWarning):
-        tell(message)
+def _forward_warnings(tell: Tell) -> None:
+    """Send detcli's warnings to the engine, which shows them; drop those of libraries."""
+
+    def forward(message: Warning | str, *_: object, **__: object) -> None:
+        if isinstance(message, DetcliWarning):
+            tell(message)
+
+    warnings.showwarning = forward
 
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.workers import main; main()"
@@ -386,13 +420,25 @@ def open_local(count: int, request: WorkRequest) -> Workers:
     def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
         if lost_on:
             return None
-        # The devices are dealt out in turn; with more processes than devices, some share one.
-        devices_of_process = devices[number::count]
-        if not devices_of_process:
-            devices_of_process = (devices[number % len(devices)],)
+        devices_of_process = _dealt_out(devices, number, count)
         return _Process(request.placed(devices_of_process, detectors_each, cores_each), tell)
 
     return Workers(count, begin)
+
+
+def _dealt_out(devices: Sequence[Device], number: int, count: int) -> Sequence[Device]:
+    """Return the devices of one of several processes, to which they are dealt out in turn.
+
+    With more processes than devices, some share a device.
+
+    Args:
+        devices: All devices.
+        number: The index of the process.
+        count: The number of processes.
+    """
+    if count > len(devices):
+        return (devices[number % len(devices)],)
+    return devices[number::count]
 
 
 class _Process:
@@ -404,14 +450,18 @@ class _Process:
 
         command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
         # It gets a process group of its own: Ctrl+C in a terminal is for the process that the user
-        # has started, which ends the workers itself.
+        # has started, which ends the workers itself. The first is of POSIX, the second of Windows.
+        process_group = None
+        if os.name == "posix":
+            process_group = 0
+        creation_flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
         self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=_stderr(),
-            process_group=0 if os.name == "posix" else None,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            process_group=process_group,
+            creationflags=creation_flags,
         )
         self._tell = tell
         self._stdin = cast("IO[bytes]", self._process.stdin)
@@ -442,15 +492,19 @@ class _Process:
 
         A process that dies cannot say so: then `Ended` is made here from its exit code.
         """
-        event: WorkerEvent | None = None
+        ended: Ended | None = None
         # A pickle that was cut off raises anything.
         with self._stdout as pipe, contextlib.suppress(Exception):
-            while not isinstance(event := pickle.load(pipe), Ended):  # noqa: S301 - of ours
-                self._tell(event)
-        code = self._process.wait()
-        if not isinstance(event, Ended):
-            event = Ended(_cause(code))
-        self._tell(event)
+            while ended is None:
+                event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of ours
+                if isinstance(event, Ended):
+                    ended = event
+                else:
+                    self._tell(event)
+        exit_code = self._process.wait()
+        if ended is None:
+            ended = Ended(_cause(exit_code))
+        self._tell(ended)
 
 
 def _stderr() -> int | None:
@@ -478,17 +532,24 @@ def _cause(code: int) -> str:
     return name
 
 
+def _reserve_stdout() -> BinaryIO:
+    """Reserve standard output for the events of a worker, and return it.
+
+    What libraries print to descriptor 1 goes to standard error from here on.
+    """
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return pipe
+
+
 def main() -> NoReturn:
     """Run this process as a worker, which reads tasks from standard input and writes events.
 
     Both are pickles; the events go to what standard output was at the start. The process ends
     after the last task, or when the process that has started it is gone.
     """
-    # Libraries may print to descriptor 1: that goes to standard error from here on, and the pipe
-    # has only events.
-    pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    lock = threading.Lock()
+    pipe = _reserve_stdout()
+    lock = threading.Lock()  # held while an event is written
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the request, then tasks
 
     def tell(event: WorkerEvent) -> None:
