@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import cast
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
 from detcli.core.text import format_kinds, kind_of, pluralize
@@ -90,7 +90,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         }
         with temporary_file_errors():
             # Videos may have no frames, and a part no record: then its last line is only this.
-            last_fields = self._last or {}
+            last_fields: Fields = dict(self._last or {})
             self._last = cast("RecordJson", {**last_fields, "part": part})
             self._write_last()
             return store.publish(name, self._file)
