@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from detcli.backend.protocol import Pending
 from detcli.config.device import available_cores
@@ -78,8 +78,12 @@ class End:
 Message = Entry | list[Entry] | DetcliError | End
 """An item that was read, a batch that has its records, an error that ends the run, or the end."""
 
-StartedBatch = tuple[list[Entry], Pending | DetcliError]
-"""A batch, and what waits for its detections, or why it could not be started."""
+
+class StartedBatch(NamedTuple):
+    """A batch that runs on a device."""
+
+    entries: list[Entry]
+    pending: Pending | DetcliError  # waits for the detections; or why they could not be started
 
 
 class Pipeline:
@@ -121,7 +125,6 @@ class Pipeline:
         # Batches that wait for a detector; None ends one worker.
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._over = threading.Event()  # set when the run is over, so that all threads end
-        self._finished_before = 0  # batches that all devices had finished, see `_silent_seconds`
 
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
@@ -141,16 +144,15 @@ class Pipeline:
             BaseException: Whatever the source of the items raised, after the records of all items
                 before.
         """
-        workers = []
-        for device in (None, *self._clones):  # None is the caller's detector
-            open_detector = partial(self._open_detector, device)
-            workers.append(Worker(open_detector, self._batches, self._inbox, self._over))
-        loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
+        workers = self._make_workers()
         worker_threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
+        loader_count = min(available_cores(), MAX_LOADERS)
+        loaders = Loaders(loader_count, self._input_timeout_s)
         read_items = partial(self._read_items, items, skip, loaders)
         reader_thread = BackgroundThread(read_items, stop=self._stop)
-        for thread in (*worker_threads, reader_thread):
+        for thread in worker_threads:
             thread.start()
+        reader_thread.start()
         process_id = os.getpid()
         try:
             yield from self._gather(workers)
@@ -179,6 +181,16 @@ class Pipeline:
         detector_count = 1 + len(self._clones)
         for _ in range(detector_count):
             self._batches.put(None)  # ends one worker
+
+    def _make_workers(self) -> list["Worker"]:
+        """Make a worker for the detector of the caller, and one for each clone of it."""
+        devices: list[str | None] = [None]  # None is that of the caller's detector
+        devices.extend(self._clones)
+        workers = []
+        for device in devices:
+            open_detector = partial(self._open_detector, device)
+            workers.append(Worker(open_detector, self._batches, self._inbox, self._over))
+        return workers
 
     def _add_times(self, workers: Sequence["Worker"]) -> None:
         """Add up the time that each stage took on all workers."""
@@ -210,19 +222,15 @@ class Pipeline:
         next_batch: list[Entry] = []
         expected: deque[Entry] = deque()  # items whose records were not yielded yet, in order
         end = None
-        # How long no device has finished anything. It is counted in waits, not measured, since the
-        # process may have been suspended for hours.
-        silent_s = 0.0
+        stall_watch = _StallWatch(workers)
         while end is None or expected:
-            timeout_s = BATCH_TIMEOUT_S if next_batch else POLL_S
+            timeout_s = POLL_S
+            if next_batch:
+                timeout_s = BATCH_TIMEOUT_S
             message = self._next_message(timeout_s)
-            if message is None:
-                silent_s = self._silent_seconds(silent_s, timeout_s, expected, workers)
-                _require_working_device(silent_s)
-            else:
-                silent_s = 0.0
-
             match message:
+                case None:
+                    stall_watch.add_wait(timeout_s, expected)
                 case Entry():
                     next_batch.append(message)
                     expected.append(message)
@@ -230,6 +238,8 @@ class Pipeline:
                     end = message
                 case DetcliError():
                     raise message
+            if message is not None:
+                stall_watch.reset()
 
             # An incomplete batch is run, too, when no item came in time or no more come.
             is_complete = len(next_batch) == self._batch or message is None or end is not None
@@ -249,10 +259,13 @@ class Pipeline:
             expected: Items whose records were not yielded yet, in order. Those whose records are
                 yielded are taken out.
         """
-        while expected and (record := expected[0].record) is not None:
-            entry = expected.popleft()
+        while expected:
+            entry = expected[0]
+            if entry.record is None:
+                return
+            expected.popleft()
             self.times[Stage.DECODE] += entry.item.seconds
-            yield record
+            yield entry.record
             self._room.release()
 
     def _next_message(self, timeout_s: float) -> Message | None:
@@ -261,37 +274,6 @@ class Pipeline:
             return self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             return None
-
-    def _silent_seconds(
-        self,
-        silent_s: float,
-        waited_s: float,
-        expected: Iterable[Entry],
-        workers: Iterable["Worker"],
-    ) -> float:
-        """Tell for how long no device has finished anything, after another wait without a message.
-
-        It counts only time in which a device has work. A device may finish batches although no
-        record comes of it: a large image that is cut into tiles is many batches.
-
-        Args:
-            silent_s: For how many seconds it was before the wait.
-            waited_s: How many seconds the wait took.
-            expected: The items whose records were not yielded yet.
-            workers: All workers.
-
-        Returns:
-            For how many seconds it is now; 0 if a device has finished a batch during the wait.
-        """
-        finished_before = self._finished_before
-        self._finished_before = sum(worker.finished for worker in workers)
-        if self._finished_before > finished_before:
-            return 0.0
-        # The time in which items are loaded is not the device's.
-        are_loaded = [entry.item.finished.is_set() for entry in expected]
-        if are_loaded and all(are_loaded):
-            return silent_s + waited_s
-        return silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
         """Require that all detectors could be opened, at the end of a run.
@@ -322,45 +304,73 @@ class Pipeline:
             skip: Tells of an item that it needs no record.
             loaders: The threads that load items.
         """
-
-        def admit(index: int, item: Item) -> bool:
-            """Wait for room for an item, and let it be loaded; False if the run is over."""
-            while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
-                pass
-            if self._over.is_set():
-                return False
-            item.check = self._detector.require_region
-            entry = Entry(index, item)
-            loaders.put(item)
-            self._inbox.put(entry)
-            return True
-
-        prefetcher = Prefetcher(admit, self._over)
+        prefetcher = Prefetcher(partial(self._admit, loaders), self._over)
         error: BaseException | None = None
         try:
             for index, item in enumerate(items):
-                if not skip(item) and not prefetcher.put(index, item):
+                if skip(item):
+                    continue
+                is_running = prefetcher.put(index, item)
+                if not is_running:
                     break
         except BaseException as caught:  # noqa: BLE001 - raised again by _gather
             error = caught
         prefetcher.close()
         self._inbox.put(End(error))
 
+    def _admit(self, loaders: Loaders, index: int, item: Item) -> bool:
+        """Wait until there is room for an item, and let it be loaded; False if the run is over."""
+        has_room = False
+        while not has_room and not self._over.is_set():
+            has_room = self._room.acquire(timeout=POLL_S)
+        if self._over.is_set():
+            return False
+        item.check = self._detector.require_region
+        loaders.put(item)
+        self._inbox.put(Entry(index, item))
+        return True
 
-def _require_working_device(silent_s: float) -> None:
-    """Require that the device has finished something lately.
 
-    Args:
-        silent_s: For how many seconds it has not.
+class _StallWatch:
+    """Notices if no device has finished anything for STALL_TIMEOUT_S, although one has work.
 
-    Raises:
-        InferenceError: That is too long.
+    The time is counted in waits, not measured, since the process may have been suspended for hours.
     """
-    if silent_s > STALL_TIMEOUT_S:
-        raise InferenceError(
-            f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
-            "check whether it hangs (nvidia-smi, top), or use --device cpu",
-        )
+
+    def __init__(self, workers: Sequence["Worker"]) -> None:
+        self._workers = workers
+        self._finished_batches = 0  # of all devices, when it was last looked at
+        self._silent_s = 0.0  # for how long none has finished anything
+
+    def reset(self) -> None:
+        """Note that something has happened."""
+        self._silent_s = 0.0
+
+    def add_wait(self, waited_s: float, expected: Iterable[Entry]) -> None:
+        """Add a wait in which nothing has happened, if it was a device that was waited for.
+
+        A device may finish batches although no record comes of it: a large image that is cut into
+        tiles is many batches. The time in which items are loaded is not the device's.
+
+        Args:
+            waited_s: How many seconds the wait took.
+            expected: The items whose records were not yielded yet.
+
+        Raises:
+            InferenceError: The devices have been silent for too long.
+        """
+        finished_before = self._finished_batches
+        self._finished_batches = sum(worker.finished for worker in self._workers)
+        are_loaded = [entry.item.finished.is_set() for entry in expected]
+        if self._finished_batches > finished_before:
+            self._silent_s = 0.0
+        elif are_loaded and all(are_loaded):
+            self._silent_s += waited_s
+        if self._silent_s > STALL_TIMEOUT_S:
+            raise InferenceError(
+                f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
+                "check whether it hangs (nvidia-smi, top), or use --device cpu",
+            )
 
 
 class Worker:
@@ -431,7 +441,7 @@ class Worker:
                 continue
             if batch is None:
                 break
-            running.append((batch, self._start(detector, batch)))
+            running.append(StartedBatch(batch, self._start(detector, batch)))
             if len(running) >= detector.in_flight:
                 self._finish(detector, running.popleft())
         while running:
@@ -446,14 +456,17 @@ class Worker:
             A function that waits for the detections, or the error if they could not be started.
         """
         for entry in batch:
-            # The wait ends once a second, to see whether the run is over.
-            while not entry.item.finished.wait(POLL_S) and not self._over.is_set():
-                pass
+            is_loaded = False
+            while not is_loaded and not self._over.is_set():
+                is_loaded = entry.item.finished.wait(POLL_S)
         if self._over.is_set():
             return InferenceError("interrupted")
+        images = []
+        for entry in batch:
+            if entry.item.picture is not None:
+                images.append(entry.item.picture)
         try:
-            images = [entry.item.picture for entry in batch]
-            return detector.submit([image for image in images if image is not None])
+            return detector.submit(images)
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
 
@@ -464,32 +477,26 @@ class Worker:
 
         Args:
             detector: The detector that the batch runs on.
-            started: The batch, and what `_start` returned for it.
+            started: The batch.
         """
-        batch, pending = started
-        results: list[Detections] = []
-        failure: DetcliError | None = None
-        if isinstance(pending, DetcliError):
-            failure = pending
-        else:
-            try:
-                results = pending()
-            except BaseException as caught:  # noqa: BLE001 - becomes records
-                failure = as_error(caught)
-        image_count = sum(entry.item.picture is not None for entry in batch)
-        if failure is None and len(results) != image_count:
-            failure = InferenceError(f"{len(results)} results for {image_count} images")
-        if isinstance(failure, FATAL_ERRORS):
-            self._inbox.put(failure)
+        outcome = _wait_for_detections(started)
+        if isinstance(outcome, FATAL_ERRORS):
+            self._inbox.put(outcome)
             return
-        next_results = iter(results)  # one for each item that could be loaded
-        for entry in batch:
+        failure: DetcliError | None = None
+        next_detections: Iterator[Detections] = iter(())
+        if isinstance(outcome, DetcliError):
+            failure = outcome
+        else:
+            next_detections = iter(outcome)  # one for each item that could be loaded
+
+        for entry in started.entries:
             image = None
             detections = None
             error = entry.item.error or failure
             if not error:
                 image = entry.item.picture
-                detections = next(next_results)
+                detections = next(next_detections)
             entry.record = Record(
                 origin=entry.item.origin,
                 index=entry.index,
@@ -500,4 +507,22 @@ class Worker:
                 detections=detections,
                 error=error,
             )
-        self._inbox.put(batch)
+        self._inbox.put(started.entries)
+
+
+def _wait_for_detections(started: StartedBatch) -> "Sequence[Detections] | DetcliError":
+    """Wait until a device has finished a batch.
+
+    Returns:
+        The detections in each item that could be loaded; or the error, if the batch failed.
+    """
+    if isinstance(started.pending, DetcliError):
+        return started.pending
+    try:
+        results = started.pending()
+    except BaseException as error:  # noqa: BLE001 - becomes records
+        return as_error(error)
+    image_count = sum(entry.item.picture is not None for entry in started.entries)
+    if len(results) != image_count:
+        return InferenceError(f"{len(results)} results for {image_count} images")
+    return results
