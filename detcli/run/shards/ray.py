@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ CONNECT_S = 10.0
 
 ROOM_S = 300.0
 """How long the first actor may take to start, and the next one when none is left."""
+
+MAX_SHOWN_NODES = 8
+"""How many nodes of the cluster a message describes."""
 
 
 @contextmanager
@@ -87,17 +91,17 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
                 return None
-            other_nodes = None
+            label_selector = None
             if lost_on:
-                other_nodes = {"ray.io/node-id": f"!in({','.join(lost_on)})"}
-            handle = actor_class.options(label_selector=other_nodes).remote()
+                label_selector = {"ray.io/node-id": f"!in({','.join(lost_on)})"}
+            handle = actor_class.options(label_selector=label_selector).remote()
             actor = _Actor(ray, handle, tell)
-            placed = actor.actor.where.remote()
-            begun = actor.actor.begin.remote(__version__, str(Path.cwd()), files)
+            # These return promises at once; Ray calls the methods when the actor has a place.
+            placed = handle.where.remote()
+            begun = handle.begin.remote(__version__, str(Path.cwd()), files)
             actor.send(start)
-            threading.Thread(
-                target=actor.listen, args=(placed, begun, running), daemon=True
-            ).start()
+            listen = partial(actor.listen, placed, begun, running)
+            threading.Thread(target=listen, daemon=True).start()
             return actor
 
         with Workers(room, begin) as workers:
@@ -110,9 +114,11 @@ def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN
     Raises:
         DeviceError: There is room for none.
     """
-    resource, amount_each = "CPU", cores
+    resource = "CPU"
+    amount_each = cores
     if on_gpu:
-        resource, amount_each = "GPU", 1
+        resource = "GPU"
+        amount_each = 1
     room = int(ray.cluster_resources().get(resource, 0)) // amount_each
     if room < 1:
         raise DeviceError(
@@ -132,7 +138,8 @@ def _library() -> Any:  # noqa: ANN401 - the module
         import ray
     except ImportError as error:
         raise DeviceError(f"--on ray needs Ray: {error}", INSTALL) from error
-    logging.getLogger("ray").setLevel(log.getEffectiveLevel() + 10)
+    level_step = logging.WARNING - logging.INFO
+    logging.getLogger("ray").setLevel(log.getEffectiveLevel() + level_step)
     return ray
 
 
@@ -149,7 +156,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
         DeviceError: It does not answer, or refuses.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    sigterm_handler = signal.getsignal(signal.SIGTERM)
+    sigterm_handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, which ends the process
     options = {}
     if address == "local":
         options["include_dashboard"] = False
@@ -165,7 +172,6 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
             "RAY_AUTH_MODE=token if it asks for tokens",
         ) from error
     finally:
-        # Ray has set a handler of its own, which ends the process.
         signal.signal(signal.SIGTERM, sigterm_handler)
     try:
         yield
@@ -194,7 +200,7 @@ class _Log(io.TextIOBase):
 
 
 def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
-    """Describe the nodes of the cluster and what they have, the first eight of them."""
+    """Describe the first MAX_SHOWN_NODES nodes of the cluster by their cores and GPUs."""
     descriptions = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -202,10 +208,10 @@ def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
             gpus = node["Resources"].get("GPU", 0)
             hostname = node["NodeManagerHostname"]
             descriptions.append(f"{hostname} has {cores:.0f} CPU and {gpus:.0f} GPU")
-    listed = descriptions[:8]
-    if len(descriptions) > 8:
-        listed.append("...")
-    return ", ".join(listed)
+    shown = descriptions[:MAX_SHOWN_NODES]
+    if len(descriptions) > MAX_SHOWN_NODES:
+        shown.append("...")
+    return ", ".join(shown)
 
 
 def _first_line(error: BaseException) -> str:
@@ -244,12 +250,8 @@ class _Actor:
         """
         node = ""
         try:
-            while not self.ray.wait([placed], timeout=ROOM_S)[0]:
-                if not running:
-                    reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
-                    hint = "wait until other jobs end, or add nodes"
-                    self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
-                    return
+            if not self._wait_for_place(placed, running):
+                return
             node = self.ray.get(placed)
             refusal = self.ray.get(begun)
             if refusal:
@@ -257,15 +259,31 @@ class _Actor:
                 self.tell(DeviceError(refusal, hint))
                 return
             running.add(self)
-            event = None
-            while not isinstance(event, Ended):
-                for content in self.ray.get(self.actor.next_events.remote()):
-                    event = pickle.loads(content)  # noqa: S301 - of our actor
-                    self.tell(event)
+            self._pass_on_events()
         except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
             self.tell(Ended(_cause(error), node))
         finally:
             running.discard(self)
+
+    def _wait_for_place(self, placed: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
+        """Wait until a node has room for the actor; False if none has and no other actor works."""
+        while True:
+            arrived_promises, _ = self.ray.wait([placed], timeout=ROOM_S)
+            if arrived_promises:
+                return True
+            if not running:
+                reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
+                hint = "wait until other jobs end, or add nodes"
+                self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
+                return False
+
+    def _pass_on_events(self) -> None:
+        """Fetch events, some at a time, and pass each on; the last one is `Ended`."""
+        event = None
+        while not isinstance(event, Ended):
+            for content in self.ray.get(self.actor.next_events.remote()):
+                event = pickle.loads(content)  # noqa: S301 - of our actor
+                self.tell(event)
 
 
 def _cause(error: Exception) -> str:
@@ -275,17 +293,15 @@ def _cause(error: Exception) -> str:
     and the address is behind "ip: ".
     """
     text = str(error)
-    _, has_detail, detail = text.partition("Worker exit detail: ")
-    if has_detail:
-        cause = detail.partition(".")[0]
-    else:
-        cause = _first_line(error)
-    for line in text.splitlines():
-        if "ip: " in line:
-            node = line.partition("ip: ")[2]
-            if node:
-                cause = f"{cause} ({node})"
-            break
+    cause = _first_line(error)
+    _, marker, detail = text.partition("Worker exit detail: ")
+    if marker:
+        cause, _, _ = detail.partition(".")
+    lines_with_address = [line for line in text.splitlines() if "ip: " in line]
+    if lines_with_address:
+        _, _, address = lines_with_address[0].partition("ip: ")
+        if address:
+            cause += f" ({address})"
     return cause
 
 
@@ -365,8 +381,11 @@ def work_here(
             event = type(event)(f"node {platform.node()}: {event}", event.hint)
         put(pickle.dumps(event))
 
+    def unpickle_next() -> object:
+        return pickle.loads(take())  # noqa: S301 - of the engine
+
     def run() -> None:
-        serve(lambda: pickle.loads(take()), tell, _unpacked(files))  # noqa: S301 - of the engine
+        serve(unpickle_next, tell, _unpacked(files))
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()
@@ -381,8 +400,9 @@ def _unpacked(files: dict[str, bytes]) -> Path:
         The folder of the files, which is named by a hash of their names and contents.
     """
     hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    folder_name = hashlib.sha256(repr(hashes).encode()).hexdigest()
     cache = cache_folder()
-    folder = cache / "sent" / hashlib.sha256(repr(hashes).encode()).hexdigest()
+    folder = cache / "sent" / folder_name
     make_cache_folders(cache, folder.parent, folder)
     for name, content in files.items():
         path = folder / name
