@@ -8,6 +8,7 @@ batches.py         batches of images to detections, on any device
 model_settings.py  prepares a model for a run, and checks that the settings suit it
 selections.py      which detections are selected, on the device and afterwards
 crops.py           parts of images: a region, or overlapping tiles
+groups.py          images of a batch by the size of their network inputs
 shared_work.py     batches that several threads take from
 pipeline.py        items to records, in order
 records.py         the library's records of a run in progress, which can be closed

@@ -2,7 +2,6 @@
 
 import copy
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,6 @@ from detcli.backend.preprocess import fit_letterbox
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
-from detcli.core import frozen
 from detcli.core.errors import DetcliWarning
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
@@ -25,6 +23,7 @@ from detcli.model.contract import CORNERS, MultiLabel, Resize, conf_thresholds, 
 from detcli.model.file import ModelFile, PreparedModel
 from detcli.model.zoo import find
 from detcli.run.crops import TiledImages, crop, indices_of_crowds, moved_from_crops
+from detcli.run.groups import StartedGroup, groups_by_input_size, wait_for_groups
 from detcli.run.model_settings import (
     class_confidences,
     log_confidence_and_suppression,
@@ -47,15 +46,6 @@ from detcli.run.selections import (
     suppressed_across_classes,
 )
 from detcli.run.shared_work import SharedWork
-
-
-@frozen
-class StartedGroup:
-    """Images of a batch that the device works on together: their network inputs have one size."""
-
-    indices: list[int]  # of the images, in the batch
-    # for each selection that runs on the device, a function that waits for the images' detections
-    pending: list[Pending]
 
 
 class BatchDetector:
@@ -480,7 +470,9 @@ class BatchDetector:
         started_groups = self._start_groups(images, device_selections)
 
         def wait() -> list[list[Detections]]:
-            results = self._wait_for_groups(started_groups, len(images), len(device_selections))
+            with self.times.stage(Stage.WAIT):
+                results = wait_for_groups(started_groups, len(images), len(device_selections))
+            self._batches += 1
             if covering is not None and len(selections) > 1:
                 [covering_results] = results
                 results = results_of_covered(selections, covering_results)
@@ -494,50 +486,18 @@ class BatchDetector:
     ) -> list[StartedGroup]:
         """Start to detect in images, in groups whose network inputs have the same size.
 
-        Images of different proportions may have inputs of different sizes, and the network runs
-        on inputs of one size only.
-
         Args:
             images: The images of a batch.
             selections: The selections that run on the device.
         """
         letterboxes = [self.letterbox(image.size) for image in images]
-        indices_by_size = defaultdict(list)
-        for index, letterbox in enumerate(letterboxes):
-            indices_by_size[letterbox.canvas].append(index)
         started_groups = []
-        for indices in indices_by_size.values():
+        for indices in groups_by_input_size(letterboxes):
             group_images = [images[index] for index in indices]
             group_letterboxes = [letterboxes[index] for index in indices]
             pending = self._start_group(group_images, group_letterboxes, selections)
             started_groups.append(StartedGroup(indices, pending))
         return started_groups
-
-    def _wait_for_groups(
-        self, started_groups: Sequence[StartedGroup], image_count: int, selection_count: int
-    ) -> list[list[Detections]]:
-        """Wait until the device has finished a batch, and put its detections in order.
-
-        Args:
-            started_groups: The groups in which the images of the batch were started.
-            image_count: The number of images in the batch.
-            selection_count: The number of selections that run on the device.
-
-        Returns:
-            A list for each selection, with the detections of each image of the batch.
-        """
-        # For each selection: the detections by the index of the image.
-        detections_by_index: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
-        with self.times.stage(Stage.WAIT):
-            for group in started_groups:
-                for by_index, wait in zip(detections_by_index, group.pending, strict=True):
-                    by_index.update(zip(group.indices, wait(), strict=True))
-        self._batches += 1
-
-        results = []
-        for by_index in detections_by_index:
-            results.append([by_index[index] for index in range(image_count)])
-        return results
 
     def _start_group(
         self,
