@@ -112,7 +112,8 @@ class BatchDetector:
         self.model_name = prepared.name
         self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
-        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX} | CORNERS
+        resize = contract.preprocessing.resize
+        self._keeps_proportions = resize is Resize.LETTERBOX or resize in CORNERS
         self._rect = settings.rect  # whether a narrow image has an input that is as narrow
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
@@ -149,8 +150,9 @@ class BatchDetector:
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
         # The same without the settings, for counting crowds, see `crowd_selection`.
+        default_conf = Settings().effective_conf(contract.conf)
         self._default_conf_thresholds = conf_thresholds(
-            Settings().effective_conf(contract.conf), contract.class_conf, contract.names
+            default_conf, contract.class_conf, contract.names
         )
         confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(confident, self.conf_thresholds)
@@ -167,28 +169,44 @@ class BatchDetector:
     def _open_backend(self, device: str | Device) -> None:
         """Open the model on a device, and set what depends on it.
 
-        If all images are cut into tiles, helpers are opened, too: further detectors on the same
-        device, which share the tiles of an image with this one.
+        If all images are cut into tiles, helpers are opened, too.
         """
-        self._backend: Backend = open_backend(device, self._model, self._device_options)
-        self.where = Device.parse(self._backend.device)
+        backend: Backend = open_backend(device, self._model, self._device_options)
+        self._backend = backend
+        self.where = Device.parse(backend.device)
         self.device = str(self.where)  # as in records: "cuda:0"
-        self.precision = self._backend.precision  # where the device chooses it, or empty
+        self.precision = backend.precision  # where the device chooses it, or empty
         self.placement = self.device
         if self.precision:
             self.placement += f" ({self.precision})"
-        self.in_flight = self._backend.in_flight  # batches worth starting before the first is done
-        self.batch = self._backend.best_batch(self.canvas)  # images in one that suit the device
-        self.workers = self._backend.workers  # detectors to run side by side, one per thread
+        self.in_flight = backend.in_flight  # batches worth starting before the first is done
+        self.batch = backend.best_batch(self.canvas)  # images in one that suit the device
+        self.workers = backend.workers  # detectors to run side by side, one per thread
+
         self.times = StageTimes()
         self._batches = 0  # that the device has finished
         self._observer: Observer | None = None
         self._helpers: list[BatchDetector] = []
         if self._cuts_all:
-            # The workers share the tiles of each image, so for the caller there is one worker.
-            self._helpers = [self._open_helper() for _ in range(self.workers - 1)]
-            self.batch *= self.workers
-            self.workers = 1
+            self._open_helpers()
+
+    def _open_helpers(self) -> None:
+        """Open further detectors on the same device, which share the tiles of an image with this.
+
+        There is one for each worker but the first. For the caller there is a single worker then,
+        which takes a batch for all of them.
+        """
+        helpers = []
+        for _ in range(self.workers - 1):
+            helper = copy.copy(self)
+            # It gets single tiles, so it looks neither for a region nor cuts them again.
+            helper._region = None  # noqa: SLF001 - the same class
+            helper.tiling = None
+            helper._open_backend(self.where)  # noqa: SLF001
+            helpers.append(helper)
+        self._helpers = helpers
+        self.batch *= self.workers
+        self.workers = 1
 
     @property
     def unique(self) -> bool:
@@ -200,17 +218,6 @@ class BatchDetector:
     def _cuts_all(self) -> bool:
         """Whether all images are cut into tiles, not only those that show a crowd."""
         return self.tiling is not None and not self.tiling.crowd
-
-    def _open_helper(self) -> "BatchDetector":
-        """Open another detector on the same device, which runs some of the tiles of an image.
-
-        It gets single tiles, so it looks neither for a region nor cuts them again.
-        """
-        helper = copy.copy(self)
-        helper._region = None  # noqa: SLF001 - the same class
-        helper.tiling = None
-        helper._open_backend(self.where)  # noqa: SLF001
-        return helper
 
     @property
     def finished(self) -> int:
@@ -304,8 +311,12 @@ class BatchDetector:
         """
         if self._region is None:
             return self._start_with_tiles(images)
-        areas = [self._region.area(image.size) for image in images]
-        crops = [crop(image, area) for image, area in zip(images, areas, strict=True)]
+        areas = []
+        crops = []
+        for image in images:
+            area = self._region.area(image.size)
+            areas.append(area)
+            crops.append(crop(image, area))
         pending = self._start_with_tiles(crops)
         sizes = [image.size for image in images]
         return lambda: moved_from_crops(pending(), areas, sizes)
@@ -350,7 +361,7 @@ class BatchDetector:
 
         def wait() -> list[Detections]:
             results_by_selection = pending()
-            detections_to_count = results_by_selection.pop()
+            detections_to_count = results_by_selection.pop()  # those of `counting`, the last
             results = list(self._selections.joined(results_by_selection))
             self._add_tiles_to_crowds(tiling, images, results, detections_to_count)
             return results
@@ -408,7 +419,7 @@ class BatchDetector:
         """Detect in many images, on this detector and its helpers in parallel.
 
         The calling thread works too. Each helper has a thread; all take the next batch when they
-        are done with one. The helpers' times are added to those of this detector.
+        are done with one.
 
         Args:
             views: The images, tiles or whole ones.
@@ -428,13 +439,16 @@ class BatchDetector:
         work.run(self._start_whole, self.in_flight)
         for thread in threads:
             thread.join()
+        self._take_times_of_helpers()
+        return work.results()
+
+    def _take_times_of_helpers(self) -> None:
+        """Add the times of the helpers to those of this detector, and let them begin anew."""
         for helper in self._helpers:
-            # A copy, as calls on other threads may add stages meanwhile.
-            helper_times = dict(helper.times)
+            helper_times = dict(helper.times)  # calls on other threads may add stages meanwhile
             for stage, seconds in helper_times.items():
                 self.times[stage] += seconds
             helper.times.clear()
-        return work.results()
 
     def _start_whole(self, images: Sequence[Image]) -> Pending:
         """Start to detect in images as they are, without cutting a region or tiles out of them.
@@ -450,10 +464,10 @@ class BatchDetector:
     ) -> Callable[[], list[list[Detections]]]:
         """Start to detect objects in images, without waiting for the device.
 
-        Several selections may be applied to what the network computes, so that it runs once: for
+        The network runs once, and all selections take their detections from what it computes: for
         instance one with a low confidence for an evaluation, and one with the usual confidence for
-        a report. If one of them keeps all detections that the others keep, the device applies only
-        that, and the results of the others are taken from its result.
+        a report. Where one selection covers all others, as with the lowest confidence, the device
+        selects only by that, and the results of the others are taken from its result.
 
         Args:
             images: The images.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -40,14 +41,16 @@ class TiledImages:
         self.views: list[Image] = []
         self._tiling = tiling
         self._in_whole = in_whole
-        self._areas_of_images = [tiling.areas(image.pixels.shape[:2]) for image in images]
+        self._areas_of_images: list[list[Area]] = []  # for each image its tiles, then the whole
         self._view_counts: list[int] = []  # the number of views of each image
-        for image, areas in zip(images, self._areas_of_images, strict=True):
+        for image in images:
+            areas = tiling.areas(image.pixels.shape[:2])
             views_of_image = [crop(image, area) for area in areas]
             if in_whole is not None:
-                views_of_image.pop()  # The last area is the whole image.
+                del views_of_image[-1]  # the whole image, where nothing is left to detect
             self.views += views_of_image
             self._view_counts.append(len(views_of_image))
+            self._areas_of_images.append(areas)
 
     def merged(self, results: Sequence[Detections]) -> list[Detections]:
         """Merge the detections in the views to the detections of each image.
@@ -58,12 +61,11 @@ class TiledImages:
         small_side = 0.0  # in pixels; smaller detections in the whole image do not count
         if self._in_whole is not None:
             small_side = self._tiling.overlap * self._tiling.size
+
         merged_results = []
-        first_view = 0  # of the image, among all views
+        remaining_results = iter(results)
         for index, areas in enumerate(self._areas_of_images):
-            view_count = self._view_counts[index]
-            in_areas = list(results[first_view : first_view + view_count])
-            first_view += view_count
+            in_areas = list(islice(remaining_results, self._view_counts[index]))
             if self._in_whole is not None:
                 in_areas.append(self._in_whole[index])
             merged_results.append(merge(in_areas, areas, small_side))

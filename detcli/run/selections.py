@@ -27,12 +27,13 @@ class Selections:
         conf_thresholds: npt.NDArray[np.float32],
         lower: SelectionOptions | None = None,
     ) -> None:
-        """Combine selections.
+        """Combine one or two selections.
 
         Args:
             confident: Selects the detections above the confidence of their class.
             conf_thresholds: `(C,)`, the confidence of each of the C classes, as in `confident`.
-            lower: Selects detections above a lower confidence, the confident ones among them.
+            lower: Selects detections above a lower confidence, the confident ones among them;
+                None where only these are selected.
         """
         self.confident = confident
         self._conf_thresholds = conf_thresholds
@@ -138,9 +139,9 @@ def suppressed_across_classes(
         return list(results)
     remaining_results = []
     for detections in results:
-        one_class_for_all = np.zeros_like(detections.class_id)
+        same_class_ids = np.zeros_like(detections.class_id)  # so that all boxes are compared
         remaining = non_maximum_suppression(
-            detections.xyxy, one_class_for_all, selection.nms_iou, limit=len(detections)
+            detections.xyxy, same_class_ids, selection.nms_iou, limit=len(detections)
         )
         remaining_results.append(detections[remaining])
     return remaining_results
@@ -149,7 +150,7 @@ def suppressed_across_classes(
 def crowd_selection(
     selection: SelectionOptions, default_thresholds: npt.NDArray[np.float32], crowd: int
 ) -> SelectionOptions:
-    """Return the selection whose detections are counted, to tell whether an image shows a crowd.
+    """Make the selection whose detections are counted to tell whether an image shows a crowd.
 
     It has all classes and the confidence that the model recommends, so that filters of the user do
     not change which images are cut into tiles.
@@ -159,9 +160,9 @@ def crowd_selection(
         default_thresholds: `(C,)`, what the scores of each class must exceed by default.
         crowd: The number of detections from which on they are a crowd.
     """
-    all_classes = replace(selection, class_ids=None)
-    by_default = all_classes.with_conf_thresholds(default_thresholds)
-    return replace(by_default, max_det=max(by_default.max_det, crowd))
+    unfiltered = replace(selection, class_ids=None).with_conf_thresholds(default_thresholds)
+    enough_for_crowd = max(selection.max_det, crowd)
+    return replace(unfiltered, max_det=enough_for_crowd)
 
 
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
@@ -169,7 +170,7 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
 
     Its detections, best first, begin with those of each of the others, see `results_of_covered`.
     Such a selection exists if the others differ only in `max_det` and in a confidence that is the
-    same for all classes. There is none for blended boxes, which a lower confidence moves.
+    same for all classes. Blended boxes need the same confidence, as a lower one moves them.
 
     Returns:
         That selection, with the lowest confidence and the highest `max_det`; None if there is none.
@@ -180,9 +181,11 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
         max_det=max(options.max_det for options in selections),
     )
     for options in selections:
-        adjusted = replace(covering, conf=options.conf, max_det=options.max_det)
-        has_other_blends = options.blends and options.conf != covering.conf
-        if adjusted != options or has_other_blends:
+        covered_options = replace(covering, conf=options.conf, max_det=options.max_det)
+        differs_otherwise = covered_options != options
+        # Blended boxes are means of all boxes above the confidence.
+        has_other_boxes = options.blends and options.conf != covering.conf
+        if differs_otherwise or has_other_boxes:
             return None
     return covering
 

@@ -3,12 +3,20 @@
 import contextlib
 import queue
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from detcli.backend.protocol import Pending
 from detcli.core.errors import InferenceError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
+
+
+class _StartedBatch(NamedTuple):
+    """A batch that runs on a device."""
+
+    first_index: int  # of its first image, among all
+    wait: Pending  # waits for the detections of its images
 
 
 class SharedWork:
@@ -35,18 +43,29 @@ class SharedWork:
             submit: Starts a batch on a detector; returns a function that waits for its detections.
             in_flight: How many batches to start before waiting for the first of them.
         """
-        running: deque[tuple[int, Pending]] = deque()
         try:
-            while (first_index := self._take_batch()) is not None:
-                batch = self._images[first_index : first_index + self._batch_size]
-                running.append((first_index, submit(batch)))
-                if len(running) == in_flight:
-                    oldest_index, wait = running.popleft()
-                    self._results[oldest_index] = wait()
-            for first_index, wait in running:
-                self._results[first_index] = wait()
+            for started in self._started_in_turn(submit, in_flight):
+                self._results[started.first_index] = started.wait()
         except BaseException as error:  # noqa: BLE001 - raised by results
             self._errors.append(error)
+
+    def _started_in_turn(
+        self, submit: Callable[[Sequence[Image]], Pending], in_flight: int
+    ) -> Iterator[_StartedBatch]:
+        """Start batches, and yield each when it is time to wait for it: the oldest first.
+
+        That is when `in_flight` batches run, or no further one can be started.
+        """
+        running: deque[_StartedBatch] = deque()
+        while True:
+            first_index = self._take_batch()
+            if first_index is None:
+                break
+            batch = self._images[first_index : first_index + self._batch_size]
+            running.append(_StartedBatch(first_index, submit(batch)))
+            if len(running) == in_flight:
+                yield running.popleft()
+        yield from running
 
     def stop(self) -> None:
         """Let no thread take another batch."""
