@@ -96,15 +96,19 @@ class Run:
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
-        fast_for = detector.fast_for if config.decodes_fast else None
+        run_detector = detector
+        if watched.read:  # A barcode that can be read is one, however low its score.
+            run_detector = detector.with_lower_conf(READ_FROM)
+
+        fast_for = None
+        if config.decodes_fast:
+            fast_for = detector.fast_for
         # --provenance hashes the files of images, and a dataset has copies of them.
         keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(
             config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keeps_files
         )
-        if watched.read:  # A barcode that can be read is one, however low its score.
-            detector = detector.with_lower_conf(READ_FROM)
-        return cls(config, detector, watched, decode)
+        return cls(config, run_detector, watched, decode)
 
     @property
     def devices(self) -> list[Device]:
@@ -148,38 +152,49 @@ class Run:
             The settings as JSON, by name. Classes are ids, so that `person` and `0` are the same.
         """
         config = self.config
-        detector = self.detector
-        watched = self.watched
-        class_names = detector.contract.names
         values = values_of(config)
         identity = {}
         for name, option in options_of(Config).items():
             if option.affects_detections:
                 identity[name] = option.to_json(values[name])
-        # These are "zones" and "lines" below.
+        # These are among the settled settings as "zones" and "lines".
         del identity["zone"]
         del identity["line"]
         if not config.settings.agnostic_nms:
             del identity["agnostic_nms"]  # earlier versions did not have it
-        if watched.read and config.outputs.blur:  # which hides texts
-            identity["blur"] = sorted(class_ids(config.outputs.blur, class_names) or ())
+        if self.watched.read and config.outputs.blur:  # which hides texts
+            identity["blur"] = self._sorted_class_ids(config.outputs.blur)
+        return {**identity, **self._settled_settings()}
+
+    def _settled_settings(self) -> dict[str, Any]:
+        """Return the settings that are settled when the model is open, as JSON by name."""
+        config = self.config
+        detector = self.detector
+        watched = self.watched
+        class_names = None
+        if config.settings.names is not None:
+            class_names = list(detector.contract.names)
+        class_conf = {str(class_id): conf for class_id, conf in detector.class_conf.items()}
         return {
-            **identity,
             "model": detector.model_name,
             "model_sha256": detector.model_sha256,
             "conf": detector.conf,
-            "tile": None if detector.tiling is None else str(detector.tiling),
-            "class_conf": {str(class_id): conf for class_id, conf in detector.class_conf.items()},
-            "classes": sorted(class_ids(config.settings.classes, class_names) or ()),
+            "tile": _text_or_none(detector.tiling),
+            "class_conf": class_conf,
+            "classes": self._sorted_class_ids(config.settings.classes),
             "nms": detector.nms,
             "unique": detector.unique,
             "preprocess": written(detector.contract.preprocessing),
-            "names": None if config.settings.names is None else list(class_names),
+            "names": class_names,
             "fast_decode": self.decode.fast_for is not None,
             "zones": [str(zone) for zone in watched.zone] or None,
             "lines": [str(line) for line in watched.line] or None,
-            "track": None if watched.track is None else str(watched.track),
+            "track": _text_or_none(watched.track),
         }
+
+    def _sorted_class_ids(self, classes: Sequence[str | int]) -> list[int]:
+        """Return the ids of classes that a user has named; empty for none."""
+        return sorted(class_ids(classes, self.detector.contract.names) or ())
 
     @property
     def implied_settings(self) -> frozenset[str]:
@@ -205,6 +220,13 @@ class Run:
             if name in identity:
                 settings[name] = identity[name]
         return cast("SettingsJson", escape_surrogates(settings))
+
+
+def _text_or_none(value: object) -> str | None:
+    """Write a value as text; None stays None."""
+    if value is None:
+        return None
+    return str(value)
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:
@@ -251,24 +273,42 @@ def open_run(
     if model is None:
         model = locate(config)
     runtime = config.runtime
-    # One image is fastest with a detector on all cores, but many tiles are not.
+    options = runtime.options(_default_workers(config, cores), cores)
+    with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
+        _warn_of_assumptions(config, detector)
+        yield Run.over(config, detector)
+
+
+def _default_workers(config: Config, cores: int | None) -> int:
+    """Choose how many detectors run side by side on the CPU, unless --workers says it.
+
+    Args:
+        config: All options of the run.
+        cores: How many cores are for this process; None for all that are available.
+    """
+    if cores:
+        return cores
+    # One image is fastest with a single detector on all cores, but many tiles of it are not.
     tile = config.settings.tile
     has_many_tiles = isinstance(tile, Tiling) and not tile.crowd
-    if cores:
-        workers = cores
-    elif is_one_image(config) and not has_many_tiles:
-        workers = 1
-    else:
-        workers = available_cores()
-    options = runtime.options(workers, cores)
-    with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
-        is_published_model = runtime.model in MODELS
-        if not is_published_model:  # nothing is assumed of those, as their files were looked at
-            for step, assumption in detector.contract.assumed_preprocessing:
-                if step != SIZE or config.settings.imgsz is None:
-                    text = f"{detector.model_name}: assumed: {assumption}"
-                    warnings.warn(text, DetcliNote, stacklevel=3)
-        yield Run.over(config, detector)
+    if is_one_image(config) and not has_many_tiles:
+        return 1
+    return available_cores()
+
+
+def _warn_of_assumptions(config: Config, detector: BatchDetector) -> None:
+    """Warn of what is assumed of the preprocessing, as the model does not say it.
+
+    Nothing is assumed of published models, as their files were looked at.
+    """
+    if config.runtime.model in MODELS:
+        return
+    has_size = config.settings.imgsz is not None
+    for step, assumption in detector.contract.assumed_preprocessing:
+        if step == SIZE and has_size:
+            continue
+        text = f"{detector.model_name}: assumed: {assumption}"
+        warnings.warn(text, DetcliNote, stacklevel=4)  # of the caller of `open_run`
 
 
 def is_one_image(config: Config) -> bool:
