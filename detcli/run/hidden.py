@@ -6,7 +6,7 @@ one that is in none of them may be a typing error, which would leave everybody o
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -41,10 +41,10 @@ class HiddenClasses:
         return bool(self._classes)
 
     def boxes(self, record: RecordJson) -> Boxes:
-        """Return the boxes of a record's detections that are to be hidden.
+        """Return the boxes of a record's detections that are to be hidden, and note two things.
 
-        Their tracks are noted, so that later texts of the same objects are hidden too; and the
-        classes of the record are taken out of `unseen`.
+        These are the tracks of the detections, so that later texts of the same objects are hidden
+        too; and the classes in the record, which are taken out of `unseen`.
 
         Returns:
             `(N, 4)` x1, y1, x2, y2 in pixels of the image.
@@ -106,22 +106,30 @@ class HiddenClasses:
         Raises:
             UsageError: A class is neither in the records nor one of their model.
         """
-        unseen_classes = set(self._classes)
-        seen_classes = SeenClasses()
         with temporary() as read_ahead_file:
-            while unseen_classes:
-                record = next(records, None)
-                if record is None:
-                    seen_classes.require(sorted(unseen_classes))
-                    break
-                unseen_classes -= seen_classes.add(record)
-                with temporary_file_errors():
-                    read_ahead_file.write(json.dumps(record).encode() + b"\n")
+            self._read_ahead(records, read_ahead_file)
             with temporary_file_errors():
                 read_ahead_file.seek(0)
             for line in read_ahead_file:
                 yield json.loads(line)
         yield from records  # the rest, of which nothing has to be checked any more
+
+    def _read_ahead(self, records: Iterator[RecordJson], file: BinaryIO) -> None:
+        """Read records until each class to hide has been seen, and write them to a file.
+
+        Raises:
+            UsageError: A class is neither in any record nor one of their model.
+        """
+        unseen_classes = set(self._classes)
+        seen_classes = SeenClasses()
+        while unseen_classes:
+            record = next(records, None)
+            if record is None:
+                seen_classes.require(sorted(unseen_classes))
+                return
+            unseen_classes -= seen_classes.add(record)
+            with temporary_file_errors():
+                file.write(json.dumps(record).encode() + b"\n")
 
     def _hides(self, detection: DetectionJson) -> bool:
         """Whether a detection is of a class to hide."""
@@ -167,13 +175,15 @@ class SeenClasses:
         Raises:
             UsageError: It has no such class, as far as the records tell.
         """
-        if not (self._names_by_id or self._names_of_user):
+        is_anything_known = bool(self._names_by_id or self._names_of_user)
+        if not is_anything_known:
             return
         possible_names = [self._names_of_user, *self._names_of_models(), COCO]
         for names in possible_names:
             if self._are_names_of_model(names):
                 class_ids(classes, tuple(names))  # It raises an error for an unknown class.
                 return
+        # No list fits: then the records are all that is known of the classes.
         names_in_records = sorted(set(self._names_by_id.values()))
         similar = closest(classes[0], names_in_records)
         hint = f"they have {', '.join(names_in_records)}"
