@@ -37,9 +37,10 @@ class Marks:
             raise _unusable(path, f"it does not hold marks: {error}") from error
         self._path = path
         self._count = len(marks)
-        self._unused = {id(mark): mark for mark in marks}  # those that have fitted no record so far
+        self._unused: dict[int, MarkJson] = {}  # those that have fitted no record so far, by `id`
         self._marks_by_record: dict[object, list[MarkJson]] = {}  # by the key of their record
         for mark in marks:
+            self._unused[id(mark)] = mark
             self._marks_by_record.setdefault(_record_key(mark), []).append(mark)
 
     @property
@@ -47,7 +48,7 @@ class Marks:
         """How many images and boxes the marks drop."""
         drop_count = 0
         for marks in self._marks_by_record.values():
-            drop_count += sum(mark["mark"] == "drop" for mark in marks)
+            drop_count += sum(_is_drop(mark) for mark in marks)
         return drop_count
 
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
@@ -60,23 +61,26 @@ class Marks:
             The indices of the remaining detections; None if the whole record is dropped.
         """
         detections = record.get("detections", [])
+        marks = self._marks_by_record.get(_record_key(record), [])
+        marks_of_record = [mark for mark in marks if "box" not in mark]
+        marks_of_detections = [mark for mark in marks if "box" in mark]
+        for mark in marks_of_record:
+            self._note_as_used(mark)
         dropped_indices: set[int] = set()
-        drops_record = False
-        for mark in self._marks_by_record.get(_record_key(record), ()):
-            is_drop = mark["mark"] == "drop"
-            if "box" not in mark:
-                self._unused.pop(id(mark), None)
-                drops_record = drops_record or is_drop
-                continue
+        for mark in marks_of_detections:
             marked_index = _marked_detection(detections, mark)
             if marked_index is None:
                 continue
-            self._unused.pop(id(mark), None)
-            if is_drop:
+            self._note_as_used(mark)
+            if _is_drop(mark):
                 dropped_indices.add(marked_index)
-        if drops_record:
+        if any(_is_drop(mark) for mark in marks_of_record):
             return None
         return [index for index in range(len(detections)) if index not in dropped_indices]
+
+    def _note_as_used(self, mark: MarkJson) -> None:
+        """Note that a mark has fitted a record; it may have fitted another one before."""
+        self._unused.pop(id(mark), None)
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
         """Return a record, as JSON, without the detections that marks drop.
@@ -126,6 +130,11 @@ class Marks:
 def _unusable(path: Path, reason: str) -> UsageError:
     """Return the error that says why a file of marks cannot be used."""
     return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
+
+
+def _is_drop(mark: MarkJson) -> bool:
+    """Tell whether a mark drops what it is about, as wrong; other marks keep it."""
+    return mark["mark"] == "drop"
 
 
 def _record_key(fields: RecordJson | MarkJson) -> object:
