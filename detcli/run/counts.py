@@ -42,11 +42,7 @@ class Counts:
         source = record.origin.source
         if record.error is not None:
             self.failed += 1
-            # The causes and the traceback of an error refer to images, whose memory has to be
-            # freed although the message is kept.
-            record.error.__cause__ = None
-            record.error.__context__ = None
-            self.messages.append((source, record.error.with_traceback(None)))
+            self.messages.append((source, _without_references(record.error)))
             return
         for warning in record.warnings:
             self.messages.append((source, warning))
@@ -54,14 +50,15 @@ class Counts:
             self.images += 1
         else:
             self.frames += 1
-        if record.detections is not None:
-            device = record.device
-            if record.precision:
-                device += f" ({record.precision})"
-            self.devices[device] += 1
-            for _, _, _, class_name in record.detections:
-                self.detections_by_class[class_name] += 1
-            self.zones_and_lines.update(record.detections.zones_and_lines())
+        if record.detections is None:
+            return
+        device = record.device
+        if record.precision:
+            device += f" ({record.precision})"
+        self.devices[device] += 1
+        for _, _, _, class_name in record.detections:
+            self.detections_by_class[class_name] += 1
+        self.zones_and_lines.update(record.detections.zones_and_lines())
 
     def include(self, counts: "Counts") -> None:
         """Add the counts of further inputs, each to that of the same name."""
@@ -144,6 +141,16 @@ class Counts:
             if side:
                 place = f"crossed {line_name} to the {side}"
             yield f"{place}: {_most_frequent(class_counts)}"
+
+
+def _without_references(error: DetcliError) -> DetcliError:
+    """Take the causes and the traceback off an error, and return it.
+
+    They refer to images, whose memory has to be freed although the message is kept.
+    """
+    error.__cause__ = None
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _stage_shares(times: StageTimes) -> str:
