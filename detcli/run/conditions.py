@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from operator import eq, ge, gt, le, lt, ne
 
 from detcli.core import frozen
@@ -27,8 +27,10 @@ class Condition:
     zone_or_line: str = ""  # that detections are in or have crossed; empty for all detections
 
     def __str__(self) -> str:
-        prefix = f"{self.zone_or_line}." if self.zone_or_line else ""
-        return f"{prefix}{self.name}{self.sign}{self.count}"
+        text = f"{self.name}{self.sign}{self.count}"
+        if self.zone_or_line:
+            return f"{self.zone_or_line}.{text}"
+        return text
 
     def detection_count(self, counts: Counts) -> int:
         """Return how many of the counted detections are of the condition's class and zone or line.
@@ -46,6 +48,11 @@ class Condition:
         if self.name == ANY:
             return detections_by_class.total()
         return detections_by_class[self.name]
+
+    def holds_for(self, detection_count: int) -> bool:
+        """Tell whether the condition holds for a number of detections."""
+        compare: Callable[[int, int], bool] = OPERATORS[self.sign]
+        return compare(detection_count, self.count)
 
 
 def parse_condition(
@@ -124,18 +131,16 @@ def check_conditions(
     holding = []
     undecided = []
     for condition in conditions:
-        compare = OPERATORS[condition.sign]
         detected = condition.detection_count(counts)
-        possible_counts = {detected}
+        outcomes = [condition.holds_for(detected)]
         if why_incomplete:
-            # Of all larger counts, these two tell every possible result: the one that equals the
+            # Of all larger counts, these two tell every possible outcome: the one that equals the
             # count in the condition, and the next.
-            possible_counts.add(max(detected, condition.count))
-            possible_counts.add(max(detected, condition.count + 1))
-        outcomes = {compare(possible_count, condition.count) for possible_count in possible_counts}
-        if outcomes == {True}:
+            outcomes.append(condition.holds_for(max(detected, condition.count)))
+            outcomes.append(condition.holds_for(max(detected, condition.count + 1)))
+        if all(outcomes):
             holding.append(f"{condition} ({detected} found)")
-        elif True in outcomes:
+        elif any(outcomes):
             undecided.append(f"{condition} ({detected} found)")
     if holding:
         raise CheckError(f"--fail-if holds: {', '.join(holding)}")
