@@ -8,9 +8,9 @@ image.
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import DetcliWarning, UsageError
@@ -98,20 +98,9 @@ def _read_header(path: Path) -> ResultsHeader:
     Raises:
         ValueError: There are no such names, or they are something else than texts.
     """
-    categories: Any = None
-    info: Any = None
-    with open_lines(path) as file:
-        stream = JsonStream(file)
-        for member in stream.names():
-            if member == "images":
-                for _ in stream.elements():
-                    pass
-                continue
-            value = stream.value()
-            if member == "detection_categories":
-                categories = value
-            elif member == "info":
-                info = value
+    members = _read_members(path, {"detection_categories", "info"})
+    categories = members.get("detection_categories")
+    info = members.get("info")
     if not isinstance(categories, dict):
         raise ValueError("it has no detection_categories")  # noqa: TRY004 - as all that is wrong
     for category, class_name in categories.items():
@@ -123,6 +112,25 @@ def _read_header(path: Path) -> ResultsHeader:
     if isinstance(info, dict) and isinstance(info.get("detector"), str):
         detector = info["detector"]
     return ResultsHeader(categories, detector)
+
+
+def _read_members(path: Path, names: Container[str]) -> Fields:
+    """Read some members of the object in a file of results; those that it lacks are left out.
+
+    The member "images" is passed over entry by entry, as all of them may not fit into memory.
+    """
+    members = {}
+    with open_lines(path) as file:
+        stream = JsonStream(file)
+        for member in stream.names():
+            if member == "images":
+                for _ in stream.elements():
+                    pass
+                continue
+            value = stream.value()
+            if member in names:
+                members[member] = value
+    return members
 
 
 class _EntryReader:
@@ -157,26 +165,41 @@ class _EntryReader:
             return
         if not isinstance(detections, list):
             raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
+        size = self._size_of(source, entry)
+        if size is None:
+            return
 
+        height, width = size
+        input_fields |= {"width": width, "height": height}
+        frames: Iterable[Fields]
+        if _is_video_entry(source, entry):
+            frames = self._frames(where, entry, size)
+        else:
+            frames = [{"detections": self._detections(where, detections, size)}]
+        for frame_fields in frames:
+            yield self._numbered({**input_fields, **frame_fields, "model": self._header.detector})
+
+    def _size_of(self, source: str, entry: Fields) -> Size | None:
+        """Find the height and width of an image or a video: in its entry, or in its file.
+
+        Returns:
+            The size; None if the file is gone, and entries of such files are left out.
+
+        Raises:
+            UsageError: The file has to be found, and is not.
+        """
         size = _size_in_entry(entry)
         if size is None:
             size = self._finder.size_of(source)
-        if size is None and self._finder.existing_only:
+        if size is not None:
+            return size
+        if self._finder.existing_only:
             self._finder.gone += 1
-            return
-        if size is None:
-            raise UsageError(
-                f"{self._name} has no width and height of {source}, and no such image is found",
-                "name the folder of the images with --images; report --existing leaves it out",
-            )
-        height, width = size
-        input_fields |= {"width": width, "height": height}
-        if not _is_video_entry(source, entry):
-            fields = {**input_fields, "detections": self._detections(where, detections, size)}
-            yield self._numbered({**fields, "model": self._header.detector})
-            return
-        for frame_fields in self._frames(where, entry, size):
-            yield self._numbered({**input_fields, **frame_fields, "model": self._header.detector})
+            return None
+        raise UsageError(
+            f"{self._name} has no width and height of {source}, and no such image is found",
+            "name the folder of the images with --images; report --existing leaves it out",
+        )
 
     def _numbered(self, fields: Fields) -> RecordJson:
         """Check the fields of a record, and give it its number."""
@@ -196,16 +219,13 @@ class _EntryReader:
         for detection in entry["detections"]:
             (frame,) = read_fields(f"{where}.detections", detection, frame_number=_frame_number)
             detections_by_frame[frame].append(detection)
-        processed = entry.get("frames_processed") or []
-        if not isinstance(processed, list):
-            raise ValueError(f"{where}.frames_processed is not a list")  # noqa: TRY004 - as above
-        frames = {_frame_number(frame) for frame in processed} | detections_by_frame.keys()
-        rate: Any = entry.get("frame_rate")
-        has_rate = type(rate) in {int, float} and rate > 0
+        # Frames without detections have a record if the entry lists them.
+        frames = _processed_frames(where, entry) | detections_by_frame.keys()
+        rate = _frame_rate(entry)
         for frame in sorted(frames or {0}):
             frame_detections = self._detections(where, detections_by_frame.get(frame, []), size)
             fields: Fields = {"frame": frame, "detections": frame_detections}
-            if has_rate:
+            if rate is not None:
                 fields["time_s"] = round(frame / rate, 3)
             yield fields
 
@@ -228,15 +248,17 @@ class _EntryReader:
                 continue
             if entry.get("classifications"):
                 self._warn_of_classifications()
-            left, top, box_width, box_height = box
+            left, top, box_width, box_height = box  # in fractions of the image
+            right = left + box_width
+            bottom = top + box_height
             detection: Fields = {
                 "class_id": self._header.class_id(category),
                 "class_name": self._header.categories[category],
                 "score": score,
                 "x1": round(left * width, 2),
                 "y1": round(top * height, 2),
-                "x2": round((left + box_width) * width, 2),
-                "y2": round((top + box_height) * height, 2),
+                "x2": round(right * width, 2),
+                "y2": round(bottom * height, 2),
             }
             detections.append(detection)
         detections.sort(key=lambda detection: detection["score"], reverse=True)
@@ -253,6 +275,26 @@ class _EntryReader:
 def _is_video_entry(source: str, entry: Fields) -> bool:
     """Tell whether an entry is that of a video: it has frames, or the name of a video."""
     return "frame_rate" in entry or "frames_processed" in entry or is_video(source)
+
+
+def _processed_frames(where: str, entry: Fields) -> set[int]:
+    """Return the numbers of the frames that an entry lists as processed; empty if it lists none.
+
+    Raises:
+        ValueError: Its list is something else.
+    """
+    processed = entry.get("frames_processed") or []
+    if not isinstance(processed, list):
+        raise ValueError(f"{where}.frames_processed is not a list")  # noqa: TRY004 - as all else
+    return {_frame_number(frame) for frame in processed}
+
+
+def _frame_rate(entry: Fields) -> float | None:
+    """Return the frames per second of a video; None if its entry does not say it."""
+    rate: Any = entry.get("frame_rate")
+    if type(rate) in {int, float} and rate > 0:
+        return cast("float", rate)
+    return None
 
 
 def _size_in_entry(entry: Fields) -> Size | None:
