@@ -83,15 +83,30 @@ def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJs
     elif is_folder(name) or is_object(name):
         yield from _read_shards(name)
     else:
-        try:
-            with open_lines(Path(name)) as file:
-                other_format = _other_format(file)
-                if other_format is None:
-                    yield from read_lines(file, name)
-                    return
-            yield from other_format.read(Path(name), name, finder or _default_finder())
-        except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
-            raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+        yield from _read_file(name, finder)
+
+
+def _read_file(name: str, finder: "Finder | None") -> Iterator[RecordJson]:
+    """Yield the records of a file, or what the format of another program has in their place.
+
+    Args:
+        name: The path of the file.
+        finder: Finds images where a format lacks their sizes; None for the usual one.
+
+    Raises:
+        SourceError: It cannot be read.
+        UsageError: It holds something else.
+    """
+    path = Path(name)
+    try:
+        with open_lines(path) as file:
+            other_format = _other_format(file)
+            if other_format is None:
+                yield from read_lines(file, name)
+                return
+        yield from other_format.read(path, name, finder or _default_finder())
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
+        raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
 
 
 def _default_finder() -> "Finder":
@@ -158,9 +173,10 @@ def _read_shards(name: str) -> Iterator[RecordJson]:
 
     store = open_store(name)
     merge = Merge(store, Manifest(store))
-    if not merge.faults:  # no file is missing
+    has_all_files = not merge.faults
+    if has_all_files:
         yield from merge
-    if merge.faults:  # reading may have found another one
+    if merge.faults:  # also those that were noticed while reading
         fault = merge.faults[0]
         raise CheckError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")
 
