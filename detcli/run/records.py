@@ -52,20 +52,35 @@ class Records(Iterator[Record]):
         with self._lock:
             self._thread_with_lock = threading.get_ident()
             try:
-                if not self._is_over:
-                    record = next(self._records)
-                    if not self._is_over:  # else the record may only say "interrupted"
-                        return record
-            except StopIteration:
-                self._is_over = True
-            except DetcliError:
-                if not self._is_over:  # else it only says that this was closed meanwhile
-                    raise
+                record = self._take_record()
             finally:
                 self._thread_with_lock = None
+        if record is not None:
+            return record
         if self._has_lost_detector:
             raise closed_error()
         raise StopIteration
+
+    def _take_record(self) -> Record | None:
+        """Take a record from the run; None if it has none left, or was closed meanwhile.
+
+        Raises:
+            DetcliError: A device cannot be used, or hangs.
+        """
+        if self._is_over:
+            return None
+        try:
+            record = next(self._records)
+        except StopIteration:
+            self._is_over = True
+            return None
+        except DetcliError:
+            if self._is_over:  # the error only says that this was closed meanwhile
+                return None
+            raise
+        if self._is_over:  # the record may only say "interrupted"
+            return None
+        return record
 
     def close(self) -> None:
         """End the run early: tell its threads to end, and wait for them. It may be called again.
