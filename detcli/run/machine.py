@@ -148,19 +148,30 @@ class FileHashes:
         """
         if image is not None and image.file is not None:
             return hashlib.sha256(image.file).hexdigest()
-        path = origin.path
-        if path is None and origin.frame is not None and origin.source != STDIN:
-            path = Path(origin.source)  # a video file; an address does not exist as a path
-        # Reading a pipe again would wait forever; an address may be too long for a file's name.
-        if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
+        path = _regular_file_of(origin)
+        if path is None:
             return None
-        is_hashed = self._last_path == path and self._last_digest is not None
-        if not is_hashed:
+        has_hash = self._last_path == path and self._last_digest is not None
+        if not has_hash:
             self._last_path = path
             self._last_digest = None
             with contextlib.suppress(OSError):
                 self._last_digest = sha256(path)
         return self._last_digest
+
+
+def _regular_file_of(origin: Origin) -> Path | None:
+    """Return the path of the file that an image or a frame comes from; None without a file.
+
+    A pipe does not count, as reading it again would wait forever.
+    """
+    path = origin.path
+    if path is None and origin.frame is not None and origin.source != STDIN:
+        path = Path(origin.source)  # a video file; an address does not exist as a path
+    # An address may be too long for a file's name, for which pathlib raises an error.
+    if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
+        return None
+    return path
 
 
 class Provenance:
@@ -183,14 +194,14 @@ class Provenance:
 
         A file without a hash, such as a pipe or a stream, adds nothing.
         """
-        added: AddedJson = {}
+        fields_of_file: AddedJson = {}
         digest = self._hashes.of(record.origin, record.picture)
         if digest is not None:
-            added["sha256"] = digest
+            fields_of_file["sha256"] = digest
         if record.file_stamp is not None:
-            added["file_stamp"] = record.file_stamp
-        added = {**added, **self._fields_of_run}
+            fields_of_file["file_stamp"] = record.file_stamp
+        added_fields: AddedJson = {**fields_of_file, **self._fields_of_run}
         self._fields_of_run = {}
-        if not added:
+        if not added_fields:
             return record
-        return replace(record, added=added)
+        return replace(record, added=added_fields)
