@@ -99,9 +99,9 @@ def sort(
     log = SortLog(folder, rules.texts, how)
     try:
         if how is How.LIST:
-            _list(assignment, rules, folder, log, quiet=quiet)
+            _list_images(assignment, rules, folder, log, quiet=quiet)
         else:
-            _place(assignment, rules, Placer(folder, log, how), folder, quiet=quiet)
+            _place_images(assignment, rules, Placer(folder, log, how), folder, quiet=quiet)
     finally:
         log.close()
 
@@ -132,7 +132,7 @@ def _unseen_line(class_name: str, rules: SortRules) -> str:
     return line
 
 
-def _place(
+def _place_images(
     assignment: Assignment, rules: SortRules, placer: Placer, folder: Path, *, quiet: bool
 ) -> None:
     """Link or copy all images, and say how many are where.
@@ -147,12 +147,19 @@ def _place(
             advance(name)
     if not quiet:
         print_line(_summary(placer.counts, rules, folder))
-    if placer.blocked:
-        for name in placer.blocked[:SHOWN_NAMES]:
-            print_line(f"{name}: another file has its place", prefix="")
-    if placer.missing:
-        for name in placer.missing[:SHOWN_NAMES]:
-            print_line(f"{name}: no file here", prefix="")
+    _require_all_placed(placer)
+
+
+def _require_all_placed(placer: Placer) -> None:
+    """Require that all images were linked or copied, and print the first that were not.
+
+    Raises:
+        InputError: Some are no files here, or their place has another file.
+    """
+    for name in placer.blocked[:SHOWN_NAMES]:
+        print_line(f"{name}: another file has its place", prefix="")
+    for name in placer.missing[:SHOWN_NAMES]:
+        print_line(f"{name}: no file here", prefix="")
     problems = []
     if placer.missing:
         problems.append(f"{pluralize(len(placer.missing), 'image')} not found")
@@ -165,7 +172,7 @@ def _place(
         )
 
 
-def _list(
+def _list_images(
     assignment: Assignment, rules: SortRules, folder: Path, log: SortLog, *, quiet: bool
 ) -> None:
     """Write the lists of names, and say how many are in which.
@@ -174,12 +181,12 @@ def _list(
         InputError: Images have names that no list can hold, as those of standard input.
         OutputError: A list cannot be written, or exists.
     """
-    counts, unlisted = write_lists(assignment, rules.folders, folder, log)
+    listed = write_lists(assignment, rules.folders, folder, log)
     if not quiet:
-        print_line(_summary(counts, rules, folder))
-    if unlisted:
-        images = pluralize(len(unlisted), "image")
-        raise InputError(f"{images} not listed: {unlisted[0]!r}", "sort files instead")
+        print_line(_summary(listed.counts, rules, folder))
+    if listed.unlisted:
+        images = pluralize(len(listed.unlisted), "image")
+        raise InputError(f"{images} not listed: {listed.unlisted[0]!r}", "sort files instead")
 
 
 def _summary(counts: Counter[str], rules: SortRules, folder: Path) -> str:
@@ -196,13 +203,13 @@ def _undo(output: Path, *, quiet: bool) -> None:
         SourceError: It has no log.
         OutputError: Some files were not taken back, or cannot be removed.
     """
-    removed_count, left = take_back(Path(os.path.realpath(output)))
+    taken_back = take_back(Path(os.path.realpath(output)))
     if not quiet:
-        print_line(f"took back {pluralize(removed_count, 'file')} of {output}")
-    if left:
-        for name in left[:SHOWN_NAMES]:
+        print_line(f"took back {pluralize(taken_back.removed_count, 'file')} of {output}")
+    if taken_back.left:
+        for name in taken_back.left[:SHOWN_NAMES]:
             print_line(f"{name}: changed, or its original is gone", prefix="")
         raise OutputError(
-            f"{pluralize(len(left), 'file')} left in {output}",
+            f"{pluralize(len(taken_back.left), 'file')} left in {output}",
             f"look at them, and remove them by hand; {LOG_NAME} stays",
         )

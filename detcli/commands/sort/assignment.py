@@ -41,15 +41,18 @@ class Assignment:
             rank = self._rules.failed_rank
         else:
             rank = self._rules.rank(record.get("detections", []))
-        self._ranks[name] = min(rank, self._ranks.get(name, rank))
-        fields = cast("Fields", record)
-        if "burst" not in fields or "error" in record:
+        earlier_rank = self._ranks.get(name, rank)
+        self._ranks[name] = min(rank, earlier_rank)  # the lowest is the best
+
+        if "error" in record:
             return
-        if type(fields["burst"]) is not int:
-            raise ValueError(f"burst is {str(fields['burst'])[:40]!r}, and no number")
-        burst = (file_number, fields["burst"])
+        burst_index = _burst_index(record)
+        if burst_index is None:
+            return
+        burst = (file_number, burst_index)
         self._bursts[name] = burst
-        self._burst_ranks[burst] = min(rank, self._burst_ranks.get(burst, rank))
+        earlier_burst_rank = self._burst_ranks.get(burst, rank)
+        self._burst_ranks[burst] = min(rank, earlier_burst_rank)
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -63,3 +66,18 @@ class Assignment:
             if burst is not None and not is_failed:
                 best_rank = min(rank, self._burst_ranks[burst])
             yield name, self._rules.folders[best_rank]
+
+
+def _burst_index(record: RecordJson) -> int | None:
+    """Return the number of a record's burst in its file; None if it is in none.
+
+    Raises:
+        ValueError: It is no number.
+    """
+    fields = cast("Fields", record)
+    if "burst" not in fields:
+        return None
+    burst = fields["burst"]
+    if type(burst) is not int:
+        raise ValueError(f"burst is {str(burst)[:40]!r}, and no number")
+    return burst

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from detcli.core import Fields
 from detcli.core.errors import SourceError, UsageError, system_reason
@@ -41,7 +41,8 @@ class SortLog:
         """
         header = {"sort_log": VERSION, "by": list(rules), "how": how}
         self._file = AppendedFile(folder / LOG_NAME)
-        if not self._file.first_line:
+        is_new = not self._file.first_line
+        if is_new:
             self.add(header)
         elif self._file.first_line.strip() != json.dumps(header):
             self._file.commit()
@@ -99,7 +100,14 @@ def is_inside(name: str) -> bool:
     return is_relative and name not in {"", "."} and ".." not in path.parts
 
 
-def take_back(folder: Path) -> tuple[int, list[str]]:
+class TakenBack(NamedTuple):
+    """What became of the files that were sorted into a folder."""
+
+    removed_count: int
+    left: list[str]  # names of files that are not removed
+
+
+def take_back(folder: Path) -> TakenBack:
     """Remove what was sorted into a folder, and the log if nothing is left.
 
     A file is left where it is if it is not the one that was put there any more, or if its original
@@ -108,9 +116,6 @@ def take_back(folder: Path) -> tuple[int, list[str]]:
     Args:
         folder: A folder with a log.
 
-    Returns:
-        How many files were removed, and the names of those that are left.
-
     Raises:
         SourceError: There is no log, or it cannot be read.
         UsageError: It is damaged.
@@ -118,24 +123,26 @@ def take_back(folder: Path) -> tuple[int, list[str]]:
     """
     removed_count = 0
     left = []
-    for entry in reversed(read_log(folder)):
+    for entry in reversed(read_log(folder)):  # a folder was made before the files in it
         if "folder" in entry:
             with contextlib.suppress(OSError):  # it is not empty, or it is gone
                 (folder / entry["folder"]).rmdir()
             continue
         path = folder / entry["file"]
-        if not os.path.lexists(path):
+        is_gone = not os.path.lexists(path)
+        if is_gone:
             continue
-        if not _is_as_logged(path, entry):
+        if _is_as_logged(path, entry):
+            with writing(path):
+                path.unlink()
+            removed_count += 1
+        else:
             left.append(entry["file"])
-            continue
-        with writing(path):
-            path.unlink()
-        removed_count += 1
     if not left:
-        with writing(folder / LOG_NAME):
-            (folder / LOG_NAME).unlink()
-    return removed_count, left
+        log_path = folder / LOG_NAME
+        with writing(log_path):
+            log_path.unlink()
+    return TakenBack(removed_count, left)
 
 
 def _is_as_logged(path: Path, entry: Fields) -> bool:
@@ -143,16 +150,18 @@ def _is_as_logged(path: Path, entry: Fields) -> bool:
 
     Args:
         path: The file.
-        entry: Its line in the log: a list has the SHA-256 of its text; a link and a copy have the
-            path of the original, and a copy its size and time, too.
+        entry: Its line in the log, which may be damaged: a list has the SHA-256 of its text; a link
+            and a copy have the path of the original, and a copy its size and time, too.
     """
     try:
         if path.is_symlink() or not path.is_file():
             return False
-        if "sha256" in entry:
+        is_list = "sha256" in entry
+        if is_list:
             return sha256(path) == str(entry["sha256"])
         original = Path(entry["source"])
-        if "size" not in entry:
+        is_link = "size" not in entry
+        if is_link:
             return path.samefile(original)
         has_original = original.is_file() and original.stat().st_size == entry["size"]
         return has_original and is_copy(path, entry["size"], entry["mtime_ns"])

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path, PurePath, PurePosixPath
+from typing import NamedTuple
 
 from detcli.commands.sort.log import SortLog, is_copy
 from detcli.core.errors import OutputError
@@ -46,7 +47,7 @@ class Placer:
     """Links or copies images into a folder, and never writes over anything."""
 
     def __init__(self, folder: Path, log: SortLog, how: How) -> None:
-        """Begin.
+        """Prepare to place images, of which none is counted yet.
 
         Args:
             folder: The folder with a folder for each class.
@@ -71,12 +72,8 @@ class Placer:
         Raises:
             OutputError: It cannot be written.
         """
-        try:
-            source = Path(os.path.realpath(name))
-            is_file = source.is_file()
-        except (OSError, ValueError):  # a name that no file can have
-            is_file = False
-        if not is_file:
+        source = _file_of(name)
+        if source is None:
             self.missing.append(name)
             return
         relative_path = class_folder / path_below(name)
@@ -91,7 +88,7 @@ class Placer:
         try:
             self._put(source, target, str(relative_path))
             self.counts[class_folder] += 1
-        except FileExistsError:  # another program was faster
+        except FileExistsError:  # another program has written it meanwhile
             self.blocked.append(name)
         except OSError as error:
             raise self._placing_error(name, target, error) from error
@@ -160,6 +157,18 @@ class Placer:
         self._folders.add(relative_path)
 
 
+def _file_of(name: str) -> Path | None:
+    """Return the file that a name leads to, through links; None if there is no regular file."""
+    try:
+        path = Path(os.path.realpath(name))
+        is_file = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    if not is_file:
+        return None
+    return path
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a file with its times to a name that no other file has.
 
@@ -179,9 +188,16 @@ def _copy(source: Path, target: Path) -> None:
             raise
 
 
+class ListedNames(NamedTuple):
+    """Which names are in lists of names, and which are not."""
+
+    counts: Counter[str]  # how many names are in the list of each class folder
+    unlisted: list[str]  # names that no list can hold
+
+
 def write_lists(
     assignment: Iterable[tuple[str, str]], folders: Iterable[str], output: Path, log: SortLog
-) -> tuple[Counter[str], list[str]]:
+) -> ListedNames:
     """Write a list of names for each class folder, which predict --files-from reads.
 
     Args:
@@ -190,22 +206,19 @@ def write_lists(
         output: The folder to write the lists to.
         log: Gets a line for each list.
 
-    Returns:
-        How many names are in the list of each class folder, and the names that fit into none.
-
     Raises:
         OutputError: There is a file with the name of a list, or it cannot be written.
     """
-    counts = Counter[str]()
-    unlisted = []
+    listed = ListedNames(Counter(), [])
     texts = {folder: bytearray() for folder in folders}
     for name, folder in assignment:
         line = _list_line(name)
         if line is None:
-            unlisted.append(name)
-            continue
-        texts[folder] += line
-        counts[folder] += 1
+            listed.unlisted.append(name)
+        else:
+            texts[folder] += line
+            listed.counts[folder] += 1
+
     for folder in texts:
         path = output / f"{folder}.txt"
         if os.path.lexists(path):
@@ -215,7 +228,7 @@ def write_lists(
         log.add({"file": file_name, "sha256": hashlib.sha256(text).hexdigest()})
         with writing(output / file_name), (output / file_name).open("xb") as file:
             file.write(text)
-    return counts, unlisted
+    return listed
 
 
 def _list_line(name: str) -> bytes | None:
@@ -223,10 +236,12 @@ def _list_line(name: str) -> bytes | None:
 
     A name with a line end in it, or that looks like JSON, is written as JSON.
     """
-    if name == "-" or name.startswith("-:"):  # standard input is gone
+    is_of_standard_input = name == "-" or name.startswith("-:")
+    if is_of_standard_input:  # which is gone
         return None
-    is_plain = not name.lstrip().startswith("{") and not any(sign in name for sign in "\r\n\0")
-    if is_plain:
+    looks_like_json = name.lstrip().startswith("{")
+    ends_line = any(character in name for character in "\r\n\0")
+    if not looks_like_json and not ends_line:
         return os.fsencode(name) + b"\n"
     try:
         return json.dumps({"path": name}, ensure_ascii=False).encode() + b"\n"

@@ -70,7 +70,10 @@ class SortRules:
         return names
 
     def rank(self, detections: Iterable[DetectionJson]) -> int:
-        """Return the number of the first rule that any detection meets, or that of no rule.
+        """Return the rank of an image, an index into `folders`.
+
+        It is that of the first rule that any of its detections meets; of an image that meets none,
+        the last.
 
         Args:
             detections: The detections of an image, whose classes and scores were checked.
@@ -79,10 +82,10 @@ class SortRules:
         for detection in detection_list:
             self.seen_classes.add(detection["class_name"])
             self.seen_classes.add(str(detection["class_id"]))
-        for number, rule in enumerate(self._rules):
+        for rank, rule in enumerate(self._rules):
             if any(rule.is_met_by(detection) for detection in detection_list):
-                return number
-        return len(self._rules) + 1
+                return rank
+        return len(self.folders) - 1
 
 
 def parse_rules(texts: Iterable[str]) -> SortRules:
