@@ -1,8 +1,10 @@
 """Counts images and boxes in groups, whose number alone takes memory."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 from detcli.commands.count.keys import (
     UNKNOWN,
@@ -62,25 +64,38 @@ class Groups:
         Raises:
             ValueError: The record has a time or a burst that cannot be read.
         """
-        common_values: dict[GroupKey, KeyValue] = {}
-        for key in self.by:
-            if key not in BOX_KEYS:
-                common_values[key] = value_of_record(record, key, file_prefix)
-                if common_values[key] != UNKNOWN:
-                    self.seen_keys.add(key)
-        empty_group = tuple(common_values.get(key) for key in self.by)
+        common_values = self._common_values(record, file_prefix)
+        group_without_boxes = tuple(common_values.get(key) for key in self.by)
         if "error" in record:
             self.failed += 1
-            self._group(empty_group).failed += 1
+            self._group(group_without_boxes).failed += 1
             return
+
         boxes = self._box_filter.selected(record.get("detections", []))
-        box_counts = self._box_counts(boxes, common_values)
         self.images += 1
         self.boxes += len(boxes)
-        for values, box_count in (box_counts or {empty_group: 0}).items():
+        box_counts = self._box_counts(boxes, common_values)
+        if not boxes:
+            box_counts[group_without_boxes] = 0
+        for values, box_count in box_counts.items():
             group = self._group(values)
             group.images += 1
             group.boxes += box_count
+
+    def _common_values(self, record: RecordJson, file_prefix: str) -> dict[GroupKey, KeyValue]:
+        """Return the values that all boxes of a record have in common, by their keys.
+
+        Keys of which it has a value are added to `seen_keys`.
+        """
+        common_values: dict[GroupKey, KeyValue] = {}
+        for key in self.by:
+            if key in BOX_KEYS:
+                continue
+            value = value_of_record(record, key, file_prefix)
+            common_values[key] = value
+            if value != UNKNOWN:
+                self.seen_keys.add(key)
+        return common_values
 
     def _box_counts(
         self, boxes: list[DetectionJson], common_values: dict[GroupKey, KeyValue]
@@ -93,17 +108,22 @@ class Groups:
         """
         box_counts = Counter[GroupValues]()
         for box in boxes:
-            groups_of_box: list[GroupValues] = [()]
+            values_of_keys: list[list[KeyValue]] = []  # for each key, one or several
             for key in self.by:
                 if key in BOX_KEYS:
-                    values = list(values_of_box(box, key))
-                    if values != [None]:
-                        self.seen_keys.add(key)
+                    values_of_keys.append(self._values_of_box(box, key))
                 else:
-                    values = [common_values[key]]
-                groups_of_box = _extended(groups_of_box, values)
+                    values_of_keys.append([common_values[key]])
+            groups_of_box = itertools.product(*values_of_keys)  # a value of each key in each
             box_counts.update(groups_of_box)
         return box_counts
+
+    def _values_of_box(self, box: DetectionJson, key: GroupKey) -> list[KeyValue]:
+        """Return the values of a box for a key, and note in `seen_keys` that there is one."""
+        values = list(values_of_box(box, key))
+        if values != [None]:
+            self.seen_keys.add(key)
+        return values
 
     def _group(self, values: GroupValues) -> GroupCounts:
         """Return the counts of a group, which begin with 0."""
@@ -118,25 +138,28 @@ class Groups:
             yield values, self._counts[values]
 
 
-def _extended(groups: list[GroupValues], values: list[KeyValue]) -> list[GroupValues]:
-    """Add each of the values of a further key to each of the groups."""
-    extended = []
-    for group in groups:
-        for value in values:
-            extended.append((*group, value))
-    return extended
+class _Kind(IntEnum):
+    """Kinds of values in the order in which groups are sorted."""
+
+    NUMBER = 0
+    TEXT = 1
+    UNKNOWN = 2
+    NONE = 3
 
 
-def _sort_key(values: GroupValues) -> list[tuple[int, int, str]]:
-    """Return what a group is sorted by, as numbers and texts cannot be compared."""
+def _sort_key(values: GroupValues) -> list[tuple[_Kind, int, str]]:
+    """Return what a group is sorted by, as numbers and texts cannot be compared.
+
+    That is for each of its values the kind, a number, and a text.
+    """
     keys = []
     for value in values:
         if value is None:
-            keys.append((3, 0, ""))
+            keys.append((_Kind.NONE, 0, ""))
         elif value == UNKNOWN:
-            keys.append((2, 0, ""))
+            keys.append((_Kind.UNKNOWN, 0, ""))
         elif isinstance(value, int):
-            keys.append((0, value, ""))
+            keys.append((_Kind.NUMBER, value, ""))
         else:
-            keys.append((1, 0, value))
+            keys.append((_Kind.TEXT, 0, value))
     return keys

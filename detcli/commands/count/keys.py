@@ -39,10 +39,10 @@ class BoxFilter:
         Args:
             settings: Of these, `conf`, `class_conf` and `classes` are used.
         """
-        self._min_score = -inf
+        self._min_score = -inf  # that boxes have to exceed, of classes without one of their own
         if settings.conf is not None:
             self._min_score = settings.conf
-        self._class_scores: dict[str, float] = {}
+        self._class_scores: dict[str, float] = {}  # the same for single classes, by name or id
         for class_name, score in settings.class_conf:
             self._class_scores[str(class_name)] = score
         self._classes = frozenset(str(class_name) for class_name in settings.classes)
@@ -57,20 +57,29 @@ class BoxFilter:
         return [class_name for class_name in typed if class_name not in seen]
 
     def selected(self, detections: list[DetectionJson]) -> list[DetectionJson]:
-        """Return the detections that are counted; each has a class and a score."""
+        """Return the detections that are counted, and note the classes of all.
+
+        Args:
+            detections: The detections of a record; each has a class and a score.
+        """
         selected = []
         for detection in detections:
             class_name = detection["class_name"]
             class_id = str(detection["class_id"])
             self.seen_classes.add(class_name)
             self._seen_ids.add(class_id)
-            is_of_class = class_name in self._classes or class_id in self._classes
-            if self._classes and not is_of_class:
+            if not self._is_selected_class(class_name, class_id):
                 continue
             # As with predict --conf, the score has to be above the confidence.
             if detection["score"] > self._confidence(class_name, class_id):
                 selected.append(detection)
         return selected
+
+    def _is_selected_class(self, class_name: str, class_id: str) -> bool:
+        """Tell whether boxes of a class count: it was asked for, or no class was."""
+        if not self._classes:
+            return True
+        return class_name in self._classes or class_id in self._classes
 
     def _confidence(self, class_name: str, class_id: str) -> float:
         """Return the confidence of a class: its own one, else that of all classes."""

@@ -56,20 +56,19 @@ def write_counts(groups: Groups, requested_format: CountFormat | None) -> None:
         groups: The counts.
         requested_format: The value of --format; None for a table on a terminal, and JSON elsewhere.
     """
-    count_format = requested_format or CountFormat.JSON
-    if requested_format is None and is_terminal(sys.stdout):
-        count_format = CountFormat.TABLE
-    if count_format is CountFormat.CSV:
-        _write_lines(_csv_lines(groups))
-    elif count_format is CountFormat.JSON:
-        _write_lines(_json_lines(groups))
-    else:
-        totals = CountTotals(groups.images, groups.boxes, groups.failed)
-
-        def render(_: CountTotals) -> "Iterator[RenderableType]":
-            return _table_blocks(groups)
-
-        write_report(totals, ReportFormat.TABLE, render)
+    count_format = requested_format
+    if count_format is None:
+        count_format = CountFormat.JSON
+        if is_terminal(sys.stdout):
+            count_format = CountFormat.TABLE
+    match count_format:
+        case CountFormat.CSV:
+            _write_lines(_csv_lines(groups))
+        case CountFormat.JSON:
+            _write_lines(_json_lines(groups))
+        case CountFormat.TABLE:
+            totals = CountTotals(groups.images, groups.boxes, groups.failed)
+            write_report(totals, ReportFormat.TABLE, lambda _: _table_blocks(groups))
 
 
 def _write_lines(lines: Iterable[str]) -> None:
