@@ -72,11 +72,27 @@ def doctor(
     if device is None and report.problems:
         problems = pluralize(len(report.problems), "problem")
         raise CheckError(f"{problems} found, see the report")
-    for examined in report.devices:
-        if examined.name == str(required_device) and not examined.usable:
-            problem = examined.problems[0]
+    if device is not None:
+        _require_usable(report, str(required_device), device)
+
+
+def _require_usable(report: "DoctorReport", name: str, typed_name: str) -> None:
+    """Require that a device can be used.
+
+    Args:
+        report: The report on all devices.
+        name: What the report calls the device.
+        typed_name: What the user called it, for the message.
+
+    Raises:
+        DeviceError: It cannot; the error has the first problem of the device, and what fixes it.
+    """
+    for device in report.devices:
+        if device.name == name and not device.usable:
+            problem = device.problems[0]
             raise DeviceError(
-                f"{device} cannot be used: {problem.reason}", problem.command or problem.advice
+                f"{typed_name} cannot be used: {problem.reason}",
+                problem.command or problem.advice,
             )
 
 
@@ -86,9 +102,9 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
     Devices often lack the same. A problem that the device before has too is not repeated.
     """
     for problem in report.problems:
-        yield from _problem(problem, "problem: ", "red")
+        yield from _lines_of_problem(problem, "problem: ", "red")
     for problem in report.cache.distrusted:
-        yield from _problem(problem, "not used: ", "yellow")
+        yield from _lines_of_problem(problem, "not used: ", "yellow")
     reported_problems: Sequence[DoctorProblem] = ()
     for device in report.devices:
         title = f"{device.name:<9} "
@@ -98,13 +114,13 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
             )
         else:
             yield styled_line((title, "bold"), ("not usable", "red"))
-            yield from _problems_of_device(device.problems, reported_problems)
+            yield from _lines_of_device(device.problems, reported_problems)
             reported_problems = device.problems
     yield styled_line(("", ""))
     yield facts_table(_facts(report))
 
 
-def _problems_of_device(
+def _lines_of_device(
     problems: "Sequence[DoctorProblem]", reported_problems: "Sequence[DoctorProblem]"
 ) -> Iterator["Text"]:
     """Yield the lines about what a device lacks.
@@ -123,10 +139,10 @@ def _problems_of_device(
             same_reasons += ", and:"
         yield styled_line((same_reasons, ""))
     for problem in new_problems:
-        yield from _problem(problem, INDENT, "")
+        yield from _lines_of_problem(problem, INDENT, "")
 
 
-def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:
+def _lines_of_problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:
     """Yield the lines about a problem: its reason, the command that fixes it, and advice.
 
     The command has a line of its own, so that it can be copied.
@@ -145,7 +161,7 @@ def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     """Yield labels and values for the table of versions, GPUs, the cache, and defaults."""
-    yield from report_rows(report)
+    yield from report_rows(report)  # of the fields that have a label
     format_size = UNITS["B"]
     for number, gpu in enumerate(report.nvidia.gpus):
         memory = format_size(gpu.memory_bytes)

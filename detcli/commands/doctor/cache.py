@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from detcli.commands.doctor.installation import DoctorProblem
 from detcli.commands.doctor.scrub import shorten
@@ -62,11 +63,11 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
     parts = []
     cached_paths = []  # whose permissions decide whether the cache can be trusted
     for name in CACHE_FOLDERS:
-        size_of_file = dict(_cached_files(folder, name))
-        total_bytes = sum(size_of_file.values())
-        parts.append(CachePart(name, files=len(size_of_file), size_bytes=total_bytes))
+        files = list(_cached_files(folder, name))
+        total_bytes = sum(file.size_bytes for file in files)
+        parts.append(CachePart(name, files=len(files), size_bytes=total_bytes))
         cached_paths.append(folder / name)
-        cached_paths.extend(size_of_file)
+        cached_paths += [file.path for file in files]
     title = _cache_title(folder)
     return Cache(
         title,
@@ -116,20 +117,18 @@ def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[
 
     reason = _why_any_untrusted([folder, *cached_paths])
     if reason:
-        public_reason = reason.replace(str(folder), title)
         yield DoctorProblem(
-            f"the cache, since {public_reason}",
+            f"the cache, since {reason.replace(str(folder), title)}",
             f"chmod -R go-w {_quoted(title)}",
             "then detcli doctor --clear-cache, since others may have written to it; or set "
             "DETCLI_CACHE_DIR to another folder",
         )
     hub = hub_folder()
-    hub_title = shorten(hub)
     reason = _why_hub_untrusted(hub)
     if reason:
-        public_reason = reason.replace(str(hub), hub_title)
+        hub_title = shorten(hub)
         yield DoctorProblem(
-            f"the Hugging Face cache, since {public_reason}",
+            f"the Hugging Face cache, since {reason.replace(str(hub), hub_title)}",
             f"chmod -R go-w {_quoted(hub_title)}",
             "then detcli models pull NAME, which checks a model, since others may have written to "
             "it; or set HF_HOME to another folder",
@@ -189,28 +188,48 @@ def clear_cached() -> int:
         folder = cache_folder()
     except OutputError:
         return 0
-    freed_bytes = 0
     names = list(CACHE_FOLDERS)
     names += [path.name for path in folder.glob("sent-*")]  # of earlier versions
-    for name in names:
-        for path, size in list(_cached_files(folder, name)):
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise OutputError(
-                    f"cannot remove {path}: {error.strerror}", "check the folder's permissions"
-                ) from error
-            freed_bytes += size
-        for subfolder, _, _ in os.walk(folder / name, topdown=False):
-            with contextlib.suppress(OSError):  # not empty, or a link
-                Path(subfolder).rmdir()
+    return sum(_clear_folder(folder, name) for name in names)
+
+
+def _clear_folder(cache: Path, folder: str) -> int:
+    """Remove detcli's files in a folder of the cache, and the folders that are empty then.
+
+    Args:
+        cache: The folder of the cache.
+        folder: The name of the folder in it.
+
+    Returns:
+        The number of bytes that were freed.
+
+    Raises:
+        OutputError: A file could not be removed.
+    """
+    freed_bytes = 0
+    for file in list(_cached_files(cache, folder)):
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"cannot remove {file.path}: {error.strerror}", "check the folder's permissions"
+            ) from error
+        freed_bytes += file.size_bytes
+    for subfolder, _, _ in os.walk(cache / folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty, or a link
+            Path(subfolder).rmdir()
     return freed_bytes
 
 
-def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
-    """Yield detcli's files in a folder of the cache with their sizes in bytes.
+class _CachedFile(NamedTuple):
+    """A file that detcli has cached."""
 
-    Links are not followed.
+    path: Path
+    size_bytes: int
+
+
+def _cached_files(cache: Path, folder: str) -> Iterator[_CachedFile]:
+    """Yield detcli's files in a folder of the cache; links are not followed.
 
     Args:
         cache: The folder of the cache.
@@ -219,6 +238,7 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
     for subfolder, _, names in os.walk(cache / folder):
         for name in names:
             path = Path(subfolder) / name
-            if CACHED_FILE.fullmatch(path.relative_to(cache).as_posix()):
+            is_of_detcli = CACHED_FILE.fullmatch(path.relative_to(cache).as_posix())
+            if is_of_detcli:
                 with contextlib.suppress(OSError):  # gone by now, or not accessible
-                    yield path, path.lstat().st_size
+                    yield _CachedFile(path, path.lstat().st_size)

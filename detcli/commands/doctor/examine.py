@@ -11,11 +11,11 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
@@ -34,6 +34,7 @@ from detcli.core.packages import explain, find_mixture, own_python
 from detcli.core.text import public_text
 
 if TYPE_CHECKING:
+    from detcli.backend.libraries import Unloadable
     from detcli.data.detections import Detections
 
 Problems = tuple[DoctorProblem, ...]
@@ -138,7 +139,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
         device: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
         cleared_bytes: What was just removed from the cache, for the report.
     """
-    defaults, problems_of_defaults = describe_defaults()
+    defaults = describe_defaults()
     devices = _devices_to_try(device)
     with ThreadPoolExecutor() as pool:
         nvidia_answer = pool.submit(ask, "describe_nvidia")
@@ -158,7 +159,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
     if mixture is not None:
         reason, remedy = mixture
         problems.append(installation.problem_of(reason, remedy))
-    problems += problems_of_defaults
+    problems += defaults.problems
     problems += problems_of_devices[0]
 
     reports = []
@@ -178,7 +179,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
         devices=tuple(reports),
         problems=tuple(dict.fromkeys(problems)),
         cache=describe_cache(cleared_bytes),
-        defaults=defaults,
+        defaults=defaults.values,
     )
 
 
@@ -233,10 +234,12 @@ def _find_broken(trial: Outcome) -> Problems:
     problems = []
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
-        if error is not None:
-            problems.append(installation.problem_of(*explain(module, error)))
-            if module == "numpy":
-                break  # the others load it
+        if error is None:
+            continue
+        reason, remedy = explain(module, error)
+        problems.append(installation.problem_of(reason, remedy))
+        if module == "numpy":
+            break  # the others load it
     return tuple(problems) or trial_problems(trial)
 
 
@@ -294,12 +297,12 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
         process: A finished process that ran FRAME. Its last line is the answer in JSON, unless it
             crashed.
     """
-    if process.returncode < 0:
-        name = _signal_name(-process.returncode)
-        reason = ""
-        if name == "SIGILL":
-            reason = ": it was built for a newer CPU"
-        return Outcome(error=f"crashed with {name}{reason}")
+    was_ended_by_signal = process.returncode < 0
+    if was_ended_by_signal:
+        reason = f"crashed with {_signal_name(-process.returncode)}"
+        if -process.returncode == signal.SIGILL:
+            reason += ": it was built for a newer CPU"
+        return Outcome(error=reason)
     try:
         _, _, last_output_line = process.stdout.rstrip("\n").rpartition("\n")
         answer = json.loads(last_output_line)
@@ -357,12 +360,13 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
     """
     import numpy as np
 
-    rows = np.column_stack([detections.score, detections.xyxy])
     names = detections.class_name.tolist()
-    has_right_names = names == list(EXPECTED)
-    if has_right_names and np.allclose(rows, list(EXPECTED.values()), rtol=0, atol=TOLERANCE):
-        return []
-    actual = list(zip(names, rows.round(4).tolist(), strict=True))
+    scores_and_boxes = np.column_stack([detections.score, detections.xyxy])
+    if names == list(EXPECTED):
+        expected_values = list(EXPECTED.values())
+        if np.allclose(scores_and_boxes, expected_values, rtol=0, atol=TOLERANCE):
+            return []
+    actual = list(zip(names, scores_and_boxes.round(4).tolist(), strict=True))
     expected = list(EXPECTED.items())
     reason = f"the test detector gave wrong boxes: {actual} instead of {expected}"
     return [DoctorProblem(reason, advice="report this, and use --device cpu")]
@@ -384,16 +388,7 @@ def _lacking(device: Device) -> list[DoctorProblem]:
     if facts.load_error:
         facts = replace(facts, load_error=scrub(facts.load_error))
     version = onnxruntime.__version__
-    # The libraries that do not load, for each execution provider that ONNX Runtime was built with.
-    # TensorRT's needs those of CUDA, too. Messages of the loader may contain personal names.
-    available_providers = onnxruntime.get_available_providers()
-    failures = {}
-    for provider in (CUDA, device.provider):
-        if provider in available_providers:
-            failures[provider] = [
-                replace(failure, reason=scrub(failure.reason))
-                for failure in libraries.unloadable_libraries(provider)
-            ]
+    failures = _unloadable_libraries((CUDA, device.provider))  # TensorRT needs those of CUDA, too
     host = installation.read_host()
     cuda = libraries.runtime_cuda()
     problems: list[DoctorProblem] = []
@@ -402,6 +397,27 @@ def _lacking(device: Device) -> list[DoctorProblem]:
         problems.append(problem_of_driver)
     problems += installation.provider_problems(device.provider, version, failures)
     return problems
+
+
+def _unloadable_libraries(providers: Iterable[str]) -> dict[str, list["Unloadable"]]:
+    """List for each execution provider the libraries that it needs and that do not load.
+
+    Providers that ONNX Runtime was not built with are left out.
+    """
+    from detcli.backend import libraries
+    from detcli.backend.session import onnxruntime
+
+    available_providers = onnxruntime.get_available_providers()
+    failures_by_provider = {}
+    for provider in providers:
+        if provider not in available_providers:
+            continue
+        failures = []
+        for failure in libraries.unloadable_libraries(provider):
+            # Messages of the loader may contain personal names.
+            failures.append(replace(failure, reason=scrub(failure.reason)))
+        failures_by_provider[provider] = failures
+    return failures_by_provider
 
 
 def _detect(device: str) -> "Detections":
@@ -420,32 +436,39 @@ def _detect(device: str) -> "Detections":
     from detcli.model.file import PreparedModel
     from detcli.model.recognise import read_graph
 
-    image = np.full((32, 32, 3), 114, np.uint8)
-    image[6:8, 10:12] = 0, 0, 255  # BGR
-    image[18:20, 2:4] = 0, 204, 0
+    image = np.full((32, 32, 3), 114, np.uint8)  # the grey of padding
+    image[6:8, 10:12] = 0, 0, 255  # red, as BGR: a score of 1 for "red"
+    image[18:20, 2:4] = 0, 204, 0  # a score of 204 / 255 = 0.8 for "green"
     model = onnx.parser.parse_model(DETECTOR)
     contract = read_graph(model, "trial", BoxFormat.XYXY).contract
     backend = open_backend(device, PreparedModel("trial", contract, model.SerializeToString()))
     with contextlib.closing(backend):
         letterboxes = [Letterbox.fit((32, 32), (32, 32))]
         head = backend.infer(backend.prepare([image], letterboxes))
-        options = SelectionOptions(0.5, 300, None, None)
-        (detections,) = backend.select(head, letterboxes, options)()
+        options = SelectionOptions(conf=0.5, max_det=300, class_ids=None, nms_iou=None)
+        wait = backend.select(head, letterboxes, options)
+        (detections,) = wait()
         return detections
 
 
-def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
+class Defaults(NamedTuple):
+    """The values that options have where they are left out."""
+
+    values: tuple[DoctorDefault, ...]
+    problems: Problems  # with the file that sets them
+
+
+def describe_defaults() -> Defaults:
     """List the values that options have where they are left out, and where these are from.
 
-    These are the options that several commands share, and those in the file detcli.toml.
-
-    Returns:
-        The defaults; and the problem with that file, if it cannot be read.
+    These are the options that several commands share, and those in the file detcli.toml. If the
+    file cannot be read, there is only that problem.
     """
     try:
         entries = read_defaults()
     except UsageError as error:
-        return (), (DoctorProblem(public_text(str(error)), advice=error.hint),)
+        problem = DoctorProblem(public_text(str(error)), advice=error.hint)
+        return Defaults((), (problem,))
     file = shorten(Path(str(defaults_file())))
     defaults = []
     for name, option in options_of(Config).items():
@@ -459,11 +482,12 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
             value = entries[name]
             origin = file
         if option.shared or name in entries:
-            defaults.append(DoctorDefault(option.flag[2:], public_value(value), origin))
+            flag_name = option.flag.removeprefix("--")
+            defaults.append(DoctorDefault(flag_name, public_value(value), origin))
     with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
         for default in _tuned_defaults(entries.get(TUNED, {}), file):
             defaults.append(default)  # noqa: PERF402 - those before the changed table stay
-    return tuple(defaults), ()
+    return Defaults(tuple(defaults), ())
 
 
 def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
@@ -476,9 +500,14 @@ def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefau
     for digest, machines in tuned.items():
         for machine, kinds in machines.items():
             for kind, settings in kinds.items():
-                texts = [f"{option} {public_value(settings[option])}" for option in settings]
                 yield DoctorDefault(
                     option=f"tuned {digest[:12]} {kind}",
-                    value=", ".join(texts),
+                    value=_settings_text(settings),
                     origin=f"{file}, on {machine}",
                 )
+
+
+def _settings_text(settings: Mapping[str, Any]) -> str:
+    """Write settings as in "device cuda:0, batch 8", without personal names."""
+    texts = [f"{option} {public_value(settings[option])}" for option in settings]
+    return ", ".join(texts)

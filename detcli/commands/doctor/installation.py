@@ -121,14 +121,9 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
     if not sys.platform.startswith("linux"):
         return HostFacts(hardware=has_gpu(root), visible_devices=visible_devices)
-    release: Mapping[str, str] = {}
+    release: Mapping[str, str] = {}  # what /etc/os-release says
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
-    inaccessible = []
-    for name in DEVICE_FILES:
-        file = root / "dev" / name
-        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
-            inaccessible.append(f"/dev/{name}")
     driver = driver_version(root)
     return HostFacts(
         hardware=driver is not None or has_gpu(root),
@@ -136,9 +131,19 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         container=_is_container(root),
         wsl="microsoft" in platform.release().lower(),
         distribution=(release.get("ID", ""), *release.get("ID_LIKE", "").split()),
-        inaccessible=tuple(inaccessible),
+        inaccessible=_inaccessible_files(root),
         visible_devices=visible_devices,
     )
+
+
+def _inaccessible_files(root: Path) -> tuple[str, ...]:
+    """List the device files of the driver that exist, but that this user may not open."""
+    inaccessible = []
+    for name in DEVICE_FILES:
+        file = root / "dev" / name
+        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+            inaccessible.append(f"/dev/{name}")
+    return tuple(inaccessible)
 
 
 def _is_container(root: Path) -> bool:
@@ -165,18 +170,26 @@ def driver_problem(
         What is wrong and how to fix it; None if nothing is. In a container, advice is added to a
         command that has to run on the host.
     """
+    problem: DoctorProblem | None
     if facts.load_error is not None:
-        problem: DoctorProblem | None = _explain_load_error(facts.load_error, host)
+        problem = _explain_load_error(facts.load_error, host)
     elif facts.status or not facts.gpus:
         problem = _explain_missing_gpu(facts.status or NO_DEVICE, host)
     else:
         problem = _explain_unfit_driver(facts, host, version, cuda)
-    if problem and host.container and (problem.command or "").startswith("sudo "):
-        advice = "on the host, not in this container"
-        if problem.advice:
-            advice += f"; {problem.advice}"
-        return replace(problem, advice=advice)
+    if problem is not None and host.container:
+        return _for_container(problem)
     return problem
+
+
+def _for_container(problem: DoctorProblem) -> DoctorProblem:
+    """Add to a problem in a container that its command runs on the host, if it needs root."""
+    if problem.command is None or not problem.command.startswith("sudo "):
+        return problem
+    advice = "on the host, not in this container"
+    if problem.advice:
+        advice += f"; {problem.advice}"
+    return replace(problem, advice=advice)
 
 
 def _explain_load_error(load_error: str, host: HostFacts) -> DoctorProblem:
@@ -283,22 +296,24 @@ def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> Docto
         host: What the operating system shows, to name the command that installs a driver here.
         cuda: The version of CUDA that ONNX Runtime was built for.
     """
-    required_major = _major(cuda)
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
         f"but this ONNX Runtime was built for CUDA {cuda}"
     )
+    required_major = _major(cuda)
     newer_driver = _newer_driver(required_major)
-    system = ""
+    where = ""  # the driver is installed
     if host.wsl:
-        system = " in Windows"
+        where = " in Windows"
     elif host.container:
-        system = " on the host"
+        where = " on the host"
+
     extra = fitting_extra(facts)
     if extra:
-        advice = f"or install {newer_driver}{system}; {DOWNLOAD}"
+        advice = f"or install {newer_driver}{where}; {DOWNLOAD}"
         return DoctorProblem(reason, extra.command, advice)
-    advice = f"{newer_driver} is needed{system}"
+
+    advice = f"{newer_driver} is needed{where}"
     oldest_extra = CUDA_EXTRAS[-1]
     if required_major > oldest_extra.cuda:
         advice += f", or {oldest_extra.driver} for {oldest_extra.command}"
