@@ -7,7 +7,6 @@ import typer
 
 from detcli.cli.command import command
 from detcli.cli.console import set_verbosity
-from detcli.cli.defaults import defaults_file
 from detcli.config.config import Config, Inputs, Runtime, Settings, Verbosity
 from detcli.config.outputs import Outputs
 from detcli.config.shards import Shards
@@ -45,35 +44,35 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
     # Another run may write a file while this one still loads its libraries and its model.
     states_before = output_states(config.outputs.files)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.predict.run import predict_here, use_tuned
+    from detcli.commands.predict.run import predict_tuned
     from detcli.run import set_up_process
 
-    inputs = config.inputs
-    in_shards = config.outputs.in_shards
-    if not inputs.source and inputs.files_from is None and not in_shards:
-        raise UsageError("no inputs given", "name images or videos, or use --files-from")
-    if inputs.fps is not None and "-" not in inputs.source:
-        hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
-        raise UsageError("--fps is the rate of frames on standard input, no input here", hint)
+    _require_inputs(config)
     set_up_process()
     if config.watched.track is not None:
         from detcli.analytics.tracks import load_trackers
 
         load_trackers()
-    if in_shards:
+    if config.outputs.in_shards:
         from detcli.commands.predict.shards import predict_shards
 
         counts = predict_shards(config)
     else:
-        # Only here: shards may run on other machines.
-        tuned_config = config
-        if tuned:
-            tuned_config = use_tuned(config, value_sources, tuned)
-        try:
-            counts = predict_here(tuned_config, states_before)
-        except UsageError as error:
-            if tuned_config is not config and config.outputs.resume:  # begun without it, perhaps
-                error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
-            raise
+        counts = predict_tuned(config, value_sources, tuned, states_before)
     if counts.failed:
         raise typer.Exit(InputError.exit_code)
+
+
+def _require_inputs(config: Config) -> None:
+    """Require that there are inputs; a run in shards may go on with those of its manifest.
+
+    Raises:
+        UsageError: There are none, or --fps is without the frames of standard input.
+    """
+    inputs = config.inputs
+    has_inputs = bool(inputs.source) or inputs.files_from is not None
+    if not has_inputs and not config.outputs.in_shards:
+        raise UsageError("no inputs given", "name images or videos, or use --files-from")
+    if inputs.fps is not None and "-" not in inputs.source:
+        hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
+        raise UsageError("--fps is the rate of frames on standard input, no input here", hint)

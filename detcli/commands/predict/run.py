@@ -54,6 +54,37 @@ WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
+def predict_tuned(
+    config: Config,
+    value_sources: Mapping[str, str],
+    tables: Mapping[str, Any],
+    states_before: Mapping[Path, OutputState],
+) -> Counts:
+    """Detect in all inputs in this process, with what `detcli tune` has measured as the fastest.
+
+    A run in shards does without that, as its shards may run on other machines.
+
+    Args:
+        config: The options of the run.
+        value_sources: The options that the user has set, and where each value comes from.
+        tables: What tune has written, as for `use_tuned`; may be empty.
+        states_before: The states of the output files when the command began, as for `predict_here`.
+
+    Raises:
+        Exception: As from `use_tuned` and `predict_here`.
+    """
+    tuned_config = config
+    if tables:
+        tuned_config = use_tuned(config, value_sources, tables)
+    try:
+        return predict_here(tuned_config, states_before)
+    except UsageError as error:
+        is_tuned = tuned_config is not config
+        if is_tuned and config.outputs.resume:  # the earlier run was not, perhaps
+            error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
+        raise
+
+
 def predict_here(
     config: Config, states_before: Mapping[Path, OutputState] = NOTHING_KNOWN
 ) -> Counts:
