@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,11 +167,13 @@ def _select_records(
         sample: How many to draw, and the seed; None for all.
         marks: What a person has marked as wrong, which does not count; None without --apply.
     """
-    first_records = list(islice(records, 1))  # empty if there is no record at all
-    settings: Mapping[str, object] = {}
-    if first_records:
-        settings = first_records[0].get("settings", {})
-    all_records = chain(first_records, records)
+    first_record = next(records, None)
+    if first_record is None:
+        all_records: Iterator[RecordJson] = iter(())
+        settings: Mapping[str, object] = {}
+    else:
+        all_records = chain([first_record], records)
+        settings = first_record.get("settings", {})
     if sample is None:
         return _ShownRecords(all_records, settings)
     drawn = _draw_sample(all_records, sample, marks)
@@ -192,13 +194,19 @@ def _draw_sample(
 
     stratified_sample = StratifiedSample(sample.size, sample.seed)
     for record in records:
-        corrected: RecordJson | None = record
-        if marks is not None:
-            corrected = marks.corrected(record)
+        corrected = _corrected(record, marks)
         if corrected is not None:
             scores = [detection["score"] for detection in corrected.get("detections", ())]
-            stratified_sample.add(record, max(scores, default=None))
+            best_score = max(scores, default=None)
+            stratified_sample.add(record, best_score)
     return stratified_sample
+
+
+def _corrected(record: "RecordJson", marks: "Marks | None") -> "RecordJson | None":
+    """Return a record without the detections that marks drop; None if they drop all of it."""
+    if marks is None:
+        return record
+    return marks.corrected(record)
 
 
 def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling | None) -> "RunInfo":
@@ -301,24 +309,22 @@ class _PageOfRecords:
             record: The record, as it was read.
         """
         boxes_to_hide = self._hidden.boxes(record)
-        if self._marks is not None:
-            corrected = self._marks.corrected(record)
-            if corrected is None:
-                return
-            record = corrected
+        shown_record = _corrected(record, self._marks)
+        if shown_record is None:
+            return
         edit_image = None
         if self._hidden:
             edit_image = partial(self._hidden.in_image, boxes_to_hide)
-            record = self._hidden.without_texts(record, boxes_to_hide)
+            shown_record = self._hidden.without_texts(shown_record, boxes_to_hide)
+
+        load_image = None  # called by the page, if and when it needs the image
         only_detections = self._request.config.outputs.only_detections
-        if only_detections and not record.get("detections"):
-            self._page.add(record, None)
-        else:
-            # The page calls this for the image, if and when it needs it.
-            load_image = partial(self._finder.shown, record, edit_image)
-            self._page.add(record, load_image)
+        if shown_record.get("detections") or not only_detections:
+            load_image = partial(self._finder.shown, shown_record, edit_image)
+        self._page.add(shown_record, load_image)
+
         self._record_count += 1
-        remaining_hidden_count = len(self._hidden.boxes(record))
+        remaining_hidden_count = len(self._hidden.boxes(shown_record))
         self._dropped_hidden_count += len(boxes_to_hide) - remaining_hidden_count
 
     def print_summary(self) -> None:
