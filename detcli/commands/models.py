@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.table import Table
+    from rich.text import Text
 
 app = typer.Typer(
     cls=Group,
@@ -168,28 +169,31 @@ def render(listing: Listing) -> "Iterator[Table]":
 
     A float16 file has a row of its own below that of the model, if it was fetched.
     """
-    from rich.table import Table
-    from rich.text import Text
+    from rich.table import Column, Table
 
-    table = Table("model", "", "size", "licence", "from", "revision", box=None, pad_edge=False)
-    table.columns[2].justify = "right"
+    size = Column("size", justify="right")
+    table = Table("model", "", size, "licence", "from", "revision", box=None, pad_edge=False)
     for model in listing.models:
         for file in model.files:
-            if file.half and file.state != "fetched":
-                continue
-            title = model.name
-            if file.half:
-                title = "  --half"
-            _, _, repository = (model.repository or "detcli").rpartition("/")  # all have one owner
-            table.add_row(
-                title,
-                Text(file.state, STYLES[file.state]),
-                _size_text(model, file),
-                model.licence,
-                repository,
-                _revision_text(model, file),
-            )
+            if not file.half or file.state == "fetched":
+                table.add_row(*_row(model, file))
     yield table
+
+
+def _row(model: ListedModel, file: ListedFile) -> "Iterator[str | Text]":
+    """Yield the cells of the table for a file of a model."""
+    from rich.text import Text
+
+    if file.half:
+        yield "  --half"
+    else:
+        yield model.name
+    yield Text(file.state, STYLES[file.state])
+    yield _size_text(model, file)
+    yield model.licence
+    repository = model.repository or "detcli"
+    yield repository.rpartition("/")[2]  # without its owner, which is that of all
+    yield _revision_text(model, file)
 
 
 def _size_text(model: ListedModel, file: ListedFile) -> str:
