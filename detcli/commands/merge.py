@@ -114,13 +114,17 @@ def _merge_parts(
     manifest = Manifest(store)
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
+
     settings = manifest.header["settings"]
-    optional = [column.name for column in OPTIONAL_COLUMNS if settings.get(column.setting)]
+    optional_columns = []
+    for column in OPTIONAL_COLUMNS:
+        if settings.get(column.setting):
+            optional_columns.append(column.name)
     run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
-    reports_progress = target is not None and not config.verbosity.quiet
     burst_gap_s = config.outputs.burst
-    with _open_output(target, record_format, optional, run, burst_gap_s) as sink:
-        _copy(merging, manifest, sink, show_progress=reports_progress)
+    reports_progress = target is not None and not config.verbosity.quiet
+    with _open_output(target, record_format, optional_columns, run, burst_gap_s) as sink:
+        _copy_records(merging, manifest, sink, show_progress=reports_progress)
 
     if reports_progress:
         records = pluralize(merging.count, "record")
@@ -208,7 +212,10 @@ def _open_output(
     run: "RunDescription",
     burst_gap_s: float | None,
 ) -> "Iterator[RecordSink]":
-    """Open what records are written to; it is complete when the block ends without an error.
+    """Open the sink that records are written to.
+
+    When the block ends without an error, the output is completed, which makes a file visible; after
+    an error the file is discarded.
 
     Args:
         target: The file or object; None for standard output.
@@ -230,7 +237,7 @@ def _open_output(
         sink = open_record_sink(record_format, file, optional, run, burst_gap_s)
         yield sink
         if isinstance(sink, BurstSink):
-            sink.pass_on()
+            sink.pass_on()  # the records that wait until their bursts are known
     except BaseException:
         if not isinstance(file, StandardOutput):
             file.discard()
@@ -256,7 +263,7 @@ def _refuse_name_of_run(target: "Target") -> None:
         )
 
 
-def _copy(
+def _copy_records(
     merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, show_progress: bool
 ) -> None:
     """Write the records of all parts of the run to the output.
