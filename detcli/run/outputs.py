@@ -16,7 +16,7 @@ from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import is_pipe, is_terminal, public_name
 from detcli.data.columns import OPTIONAL_COLUMNS
-from detcli.data.record import SettingsJson
+from detcli.data.record import Origin, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, RunDescription, Sink
 from detcli.source.loading import Item
@@ -98,32 +98,45 @@ def choose_destination(config: Config) -> Destination:
     """
     outputs = config.outputs
     target = outputs.target
-    resumed = outputs.resume is not None
     if isinstance(target, Path) and target.is_dir():
         raise UsageError(
             f"--output {target} is a folder, and records go to a file",
             f"name a file in it; annotated images go to a folder with --save {target}",
         )
-    format_ = choose_format(outputs.format, target)
-    if outputs.provenance and not resumed and not FORMATS[format_].has_provenance:
-        raise UsageError(
-            f"--provenance is not part of the format {format_}",
-            "add -o FILE.jsonl, --resume FILE or --format jsonl",
-        )
-    require_file(format_, target, outputs.base)
-    if not FORMATS[format_].takes_streams and not resumed:
-        _require_files(config, format_)
-    endless = config.inputs.follow or any(is_live(name) for name in config.inputs.source)
+    record_format = choose_format(outputs.format, target)
     destination = Destination(
-        format=format_,
+        format=record_format,
         target=target,
-        resumed=resumed,
-        endless=endless,
+        resumed=outputs.resume is not None,
+        endless=config.inputs.follow or any(is_live(name) for name in config.inputs.source),
     )
+    _require_suitable_format(config, destination)
     if outputs.burst is not None:
         _require_end(destination)
-        require_bursts(format_)
+        require_bursts(record_format)
     return destination
+
+
+def _require_suitable_format(config: Config, destination: Destination) -> None:
+    """Require that a format can have what was asked for, and be written where records go.
+
+    The file of --resume has a format of its own, which has the provenance, and streams too.
+
+    Raises:
+        UsageError: It cannot.
+        DependencyError: The library for the format is missing.
+    """
+    outputs = config.outputs
+    record_format = destination.format
+    properties = FORMATS[record_format]
+    if outputs.provenance and not destination.resumed and not properties.has_provenance:
+        raise UsageError(
+            f"--provenance is not part of the format {record_format}",
+            "add -o FILE.jsonl, --resume FILE or --format jsonl",
+        )
+    require_file(record_format, destination.target, outputs.base)
+    if not destination.resumed and not properties.takes_streams:
+        _require_files(config, record_format)
 
 
 def _require_end(destination: Destination) -> None:
@@ -467,11 +480,15 @@ class _SinkOpener:
         def skip_recorded(item: Item) -> bool:
             has_record = journal.skip(item.origin)
             if has_record:
-                for folder in self._folders:
-                    folder.skip(item.origin)
+                self._skip_in_folders(item.origin)
             return has_record
 
         return skip_recorded
+
+    def _skip_in_folders(self, origin: Origin) -> None:
+        """Note in the output folders that they have the files of an input already."""
+        for folder in self._folders:
+            folder.skip(origin)
 
     def open_records(self, destination: Destination, run: RunDescription) -> None:
         """Open the file, object or standard output that records are written to.
@@ -489,13 +506,18 @@ class _SinkOpener:
             output = AppendedFile(destination.target)
         else:
             output = self._open_file(destination.target)
-        columns = []
-        for column in OPTIONAL_COLUMNS:
-            is_requested = getattr(self._config.watched, column.option)
-            if is_requested:
-                columns.append(column.name)
+        columns = self._optional_columns()
         sink = open_record_sink(destination.format, output, columns, run, self._options.burst)
         self.sinks.append(sink)
+
+    def _optional_columns(self) -> list[str]:
+        """List the columns of detections that options add, in the order of the format."""
+        columns = []
+        for column in OPTIONAL_COLUMNS:
+            option_value = getattr(self._config.watched, column.option)
+            if option_value:
+                columns.append(column.name)
+        return columns
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
         """Open a file to write to, which is discarded if another sink cannot be opened."""
