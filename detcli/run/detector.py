@@ -225,7 +225,7 @@ class Detector:
             with _errors_in_python_words():
                 return to_image(frame, channels)
 
-        images = map(as_image, frames)
+        images = map(as_image, frames)  # each when it is its turn, as nothing is read ahead
         return self._track(images, run.detector, watcher, fps=fps, name=name)
 
     def _track(
@@ -376,9 +376,11 @@ def _names_of(sources: object) -> list[str]:
     hint = "name images, videos, folders, patterns, addresses or cameras by texts or paths"
     if isinstance(sources, str | bytes | os.PathLike):
         return [os.fsdecode(sources)]
-    # A number of NumPy has the method of iterables, but raises an error when it is iterated over.
+    if not isinstance(sources, Iterable):
+        raise UsageError(f"sources is {describe_value(sources)}", hint)
+    # These have the method of iterables, but cannot be iterated over.
     is_numpy_number = getattr(sources, "ndim", None) == 0
-    if isinstance(sources, Detector) or not isinstance(sources, Iterable) or is_numpy_number:
+    if isinstance(sources, Detector) or is_numpy_number:
         raise UsageError(f"sources is {describe_value(sources)}", hint)
     names: list[str] = []
     for source in sources:
@@ -467,7 +469,8 @@ def _in_python_words(match: re.Match[str]) -> str:
     For example `nms=0.45` for "--nms 0.45", and `rect=False` for "--no-rect".
 
     Args:
-        match: A match of OPTION. What is no option of a run is returned as it is.
+        match: A match of OPTION: "no-" if the option is negated, its name, and its value. What is
+            not an option of a run is returned as it is.
     """
     is_negated = bool(match[1])
     name = str(match[2]).replace("-", "_")
@@ -481,7 +484,9 @@ def _in_python_words(match: re.Match[str]) -> str:
     if value is None:
         return name
     is_number = value[0].isdigit()
-    return f"{name}={value}" if is_number else f'{name}="{value}"'
+    if is_number:
+        return f"{name}={value}"
+    return f'{name}="{value}"'
 
 
 def _translate_to_python(error: DetcliError) -> None:
