@@ -210,8 +210,9 @@ def _nvidia(answer: Outcome) -> Nvidia:
     driver = driver_version()
     if answer.value is None:
         return Nvidia(driver, None, None)
-    gpus = tuple(GpuFacts(**fields) for fields in answer.value["gpus"])
-    return Nvidia(**answer.value | {"gpus": gpus})
+    fields = dict(answer.value)
+    fields["gpus"] = tuple(GpuFacts(**gpu_fields) for gpu_fields in answer.value["gpus"])
+    return Nvidia(**fields)
 
 
 def trial_problems(outcome: Outcome) -> Problems:
@@ -343,13 +344,17 @@ def trial(device: str) -> list[dict[str, Any]]:
     """
     problems = _lacking(Device.parse(device))
     if not problems:
-        try:
-            detections = _detect(device)
-        except DetcliError as error:
-            problems = [installation.problem_of(scrub(str(error)), error.hint)]
-        else:
-            problems = _wrong_detections(detections)
+        problems = _problems_of_detecting(device)
     return [asdict(problem) for problem in problems]
+
+
+def _problems_of_detecting(device: str) -> list[DoctorProblem]:
+    """Run the test detector on a device, and return the error or the wrong detections, if any."""
+    try:
+        detections = _detect(device)
+    except DetcliError as error:
+        return [installation.problem_of(scrub(str(error)), error.hint)]
+    return _wrong_detections(detections)
 
 
 def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:

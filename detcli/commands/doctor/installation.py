@@ -372,8 +372,8 @@ def provider_problems(
     if provider != CUDA:
         # TensorRT's provider needs everything that CUDA's needs, and more. What CUDA's remedies fix
         # is not reported again for it.
-        for remedy, other_failures in _failures_by_remedy(failures[provider]).items():
-            failures_by_remedy.setdefault(remedy, other_failures)
+        for remedy, failures_of_tensorrt in _failures_by_remedy(failures[provider]).items():
+            failures_by_remedy.setdefault(remedy, failures_of_tensorrt)
     problems = []
     for remedy, failures_to_fix in failures_by_remedy.items():
         problems.append(problem_of(summary(failures_to_fix), remedy))
