@@ -126,7 +126,7 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
     header: HeaderJson = {
         "detcli": __version__,
         "format": Format.JSONL,
-        "shard_size": 0,
+        "shard_size": 0,  # `begin` fills it in
         "settings": ready.settings,
         "inputs": {
             "start_s": inputs.start,

@@ -242,14 +242,18 @@ def _hint_to_resume(config: Config, destination: Destination) -> str:
     """
     options = options_of(Config)
     values = values_of(config)
-    refused_flags = []
-    for name in [*options["resume"].excludes, "format"]:
-        if values[name] != options[name].default:
-            refused_flags.append(options[name].flag)
-    replaced_options = ""
-    if refused_flags:
-        replaced_options = f" in place of {' and '.join(refused_flags)}"
+    excluded_names = [*options["resume"].excludes, "format"]
+    excluded_flags = []
+    for name in excluded_names:
+        is_set = values[name] != options[name].default
+        if is_set:
+            excluded_flags.append(options[name].flag)
+    in_place = ""
+    if excluded_flags:
+        in_place = f" in place of {' and '.join(excluded_flags)}"
+
     target = destination.target
-    if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):
-        return f"with --resume {target}{replaced_options}, the same command goes on from here"
-    return f"this run cannot be continued; one with --resume NEW.jsonl{replaced_options} can"
+    is_file = isinstance(target, Path) and not is_special(target)
+    if is_file and destination.format is Format.JSONL:
+        return f"with --resume {target}{in_place}, the same command goes on from here"
+    return f"this run cannot be continued; one with --resume NEW.jsonl{in_place} can"
