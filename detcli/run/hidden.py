@@ -85,12 +85,11 @@ class HiddenClasses:
             return record
         detections: list[DetectionJson] = []
         for detection in record["detections"]:
-            is_text_hidden = (
-                self._hides(detection)
-                or _track_of(record, detection) in self._tracks
-                or is_covered(detection.get("corners", []), boxes)
-            )
-            if is_text_hidden and "text" in detection:
+            is_on_hidden_track = _track_of(record, detection) in self._tracks
+            is_hidden = is_on_hidden_track or self._hides(detection)
+            if not is_hidden:
+                is_hidden = is_covered(detection.get("corners", []), boxes)
+            if is_hidden and "text" in detection:
                 detections.append(_without_text(detection))
             else:
                 detections.append(detection)
