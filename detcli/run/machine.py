@@ -40,16 +40,17 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     for device in devices:
         if device.is_gpu:
             gpu_ordinals.append(device.ordinal or 0)
-        if device.unit is not None:  # a device of OpenVINO
+        is_of_openvino = device.unit is not None
+        if is_of_openvino:
             openvino = package_version("openvino")
-    gpu_names: list[str] = []
+    gpu_names = None
     driver = None
     driver_cuda = None
     if gpu_ordinals:
         driver_facts = ask_driver()
         driver = driver_version()
         driver_cuda = driver_facts.cuda
-        gpu_names = _gpu_names(gpu_ordinals, driver_facts)
+        gpu_names = ", ".join(_gpu_names(gpu_ordinals, driver_facts)) or None
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -61,7 +62,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "openvino": openvino,
         "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),
-        "gpu": ", ".join(gpu_names) or None,
+        "gpu": gpu_names,
         "driver": driver,
         "driver_cuda": driver_cuda,
         "precision": precision,
