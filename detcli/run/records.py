@@ -88,14 +88,16 @@ class Records(Iterator[Record]):
         If another thread waits for a record, it gets none.
         """
         self._is_over = True
-        if os.getpid() != self._process_id:  # a fork has none of the threads
+        is_fork = os.getpid() != self._process_id
+        if is_fork:  # it has none of the threads
             return
         self._stop()
-        is_within_next = self._thread_with_lock == threading.get_ident()  # in a signal handler
-        if is_within_next:
-            return
-        with self._lock:
-            self._records.close()
+        # A signal handler may interrupt this thread while it takes a record and holds the lock, for
+        # which it would wait forever.
+        has_lock = self._thread_with_lock == threading.get_ident()
+        if not has_lock:
+            with self._lock:
+                self._records.close()
 
     def close_with_detector(self) -> None:
         """End the run because its detector is closed; taking a further record is an error then."""
