@@ -111,22 +111,17 @@ class Manifest:
     def __init__(self, store: Store) -> None:
         self._store = store
         numbered_files = _numbered_files(store)
-        if not numbered_files or numbered_files[0][0] != 0:
+        has_first = bool(numbered_files) and numbered_files[0].number == 0
+        if not has_first:
             raise UsageError(
                 f"{store} has no {FIRST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
             )
         self._sections: list[Section] = []
-        self.names = 0
-        self._shards = 0
+        self.names = 0  # how many names all sections have
+        self._shards = 0  # how many shards
         for number, name in numbered_files:
-            if number < len(self._sections):
-                raise UsageError(
-                    f"{store} has both {self._sections[number].name} and {name}",
-                    "move one away; merge then says whether the parts belong to the other",
-                )
-            if number != len(self._sections):
-                raise self._damaged(name, f"{file_name(number - 1)} is missing")
+            self._require_next(number, name)
             self._read(name)
         self.header = self._sections[0].header
         self._fingerprint = fingerprint_of(self.header["detcli"], self.header["settings"])
@@ -282,6 +277,21 @@ class Manifest:
         self._shards += len(index.offsets)
         self.names += index.name_count
 
+    def _require_next(self, number: int, name: str) -> None:
+        """Require that a file of the manifest follows those that were read, by its number.
+
+        Raises:
+            UsageError: Another file has the number, or one before it is missing.
+        """
+        next_number = len(self._sections)
+        if number < next_number:
+            raise UsageError(
+                f"{self._store} has both {self._sections[number].name} and {name}",
+                "move one away; merge then says whether the parts belong to the other",
+            )
+        if number > next_number:
+            raise self._damaged(name, f"{file_name(number - 1)} is missing")
+
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
         """Say what is wrong with a file that cannot be read."""
@@ -339,13 +349,21 @@ def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
     return _ShardIndex(offsets, name_count, digest.hexdigest())
 
 
-def _numbered_files(store: Store) -> list[tuple[int, str]]:
-    """List the files of a store's manifest, each with its number, in order; the first is 0."""
+class _NumberedFile(NamedTuple):
+    """A file of a manifest: the first has the number 0, its extensions further ones."""
+
+    number: int
+    name: str
+
+
+def _numbered_files(store: Store) -> list[_NumberedFile]:
+    """List the files of a store's manifest in the order of their numbers."""
     numbered_files = []
     for name in store.names():
         match = NAME.fullmatch(name)
         if match is not None:
-            numbered_files.append((int(match[1] or 0), name))
+            number = int(match[1] or 0)
+            numbered_files.append(_NumberedFile(number, name))
     return sorted(numbered_files)
 
 
@@ -399,7 +417,7 @@ def publish(
         name: The name of the file.
         header: Its first line, which also has the number of names in a shard.
         names: All names, which are cut into shards.
-        shard: The number of the first shard.
+        shard: The number of the first shard; not 0 in an extension of a manifest.
 
     Returns:
         Whether it was published; False if there is a file of that name already.

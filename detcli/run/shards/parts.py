@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -274,13 +274,28 @@ class Merge:
         last_shards = self._manifest.renewed()
         for shard in self._manifest:
             try:
-                for record in self._records(shard):
-                    name = shard.names[record["input"] - shard.first]
-                    # Most runs have no such file, and need no hash of each name.
-                    if not last_shards or last_shards.get(hash_of(name), 0) <= shard.number:
-                        yield self._counted(record)
+                for record in self._current_records(shard, last_shards):
+                    yield self._counted(record)
             except TornError as error:
                 self._add_fault(shard, str(error))
+
+    def _current_records(
+        self, shard: Shard, last_shards: Mapping[bytes, int]
+    ) -> Iterator[RecordJson]:
+        """Yield the records of a shard, without those of names that a later shard has again.
+
+        Args:
+            shard: The shard.
+            last_shards: The last shard of each name that comes again, by the hash of the name.
+        """
+        if not last_shards:  # as in most runs: no name has to be hashed
+            yield from self._records(shard)
+            return
+        for record in self._records(shard):
+            name = shard.names[record["input"] - shard.first]
+            last_shard = last_shards.get(hash_of(name), shard.number)
+            if last_shard <= shard.number:
+                yield record
 
     def _counted(self, record: RecordJson) -> RecordJson:
         """Number a record in the merged order, and count it and its error."""
@@ -347,17 +362,22 @@ class Merge:
     def retried(self) -> dict[bytes, str | None]:
         """Return the stamps of files that --retry-failed has worked, by the hashes of their names.
 
-        A damaged part is left out, see `__iter__`.
+        A stamp is the size and time of change that the file had then; None if it had no stamp. A
+        damaged part is left out, as reading all records reports it.
         """
         stamps: dict[bytes, str | None] = {}
         for shard_number, attempt in self._attempts.items():
-            if attempt == 0:
+            was_retried = attempt > 0
+            if not was_retried:
                 continue
             shard = self._manifest.shard(shard_number)
-            with contextlib.suppress(TornError):
-                for input_number, records in self._retried_records(shard).items():
-                    name = shard.names[input_number - shard.first]
-                    stamps[hash_of(name)] = records[0].get("file_stamp")
+            try:
+                retried_records = self._retried_records(shard)
+            except TornError:
+                continue
+            for input_number, records in retried_records.items():
+                name = shard.names[input_number - shard.first]
+                stamps[hash_of(name)] = records[0].get("file_stamp")
         return stamps
 
     def failing(self, number: int) -> Shard:

@@ -77,9 +77,14 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
         room = _room_for_actors(ray, cores, on_gpu=on_gpu)
         files = ray.put(model)
+        cores_of_actor = cores
+        gpus_of_actor = 0
+        if on_gpu:  # then GPUs are what limits the number of actors
+            cores_of_actor = 0
+            gpus_of_actor = 1
         actor_class = ray.remote(
-            num_cpus=0 if on_gpu else cores,
-            num_gpus=int(on_gpu),
+            num_cpus=cores_of_actor,
+            num_gpus=gpus_of_actor,
             max_concurrency=4,
             # OpenCV reads it when it is loaded, which is before the job is read.
             runtime_env={"env_vars": {PIXEL_LIMIT: str(request.config.inputs.max_pixels)}},

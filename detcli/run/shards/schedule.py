@@ -103,11 +103,8 @@ class Schedule:
         Raises:
             StoreError: It cannot be found out whether the task has been done.
         """
-        held_tasks = self._held[worker]
-        if held_tasks:
-            holds_suspect = any(self._is_suspect(task) for task in held_tasks)
-            if self._suspects or holds_suspect:
-                return None
+        if not self._may_get_task(worker):
+            return None
         while self._suspects or self._waiting:
             queue: deque[Task] | deque[int]
             if self._suspects:
@@ -119,10 +116,21 @@ class Schedule:
             is_published = self._is_published(task)
             queue.popleft()  # only now: if the store cannot be asked, the task must not be lost
             if not is_published:
-                held_tasks.append(task)
+                self._held[worker].append(task)
                 return task
             self.elsewhere += 1  # another run was faster, or the worker died before it said so
         return None
+
+    def _may_get_task(self, worker: WorkerId) -> bool:
+        """Tell whether a worker may get a task beside those that it holds.
+
+        It may not while it holds a suspect, or while suspects wait: these are worked alone.
+        """
+        held_tasks = self._held[worker]
+        if not held_tasks:
+            return True
+        holds_suspect = any(self._is_suspect(task) for task in held_tasks)
+        return not self._suspects and not holds_suspect
 
     def _is_published(self, task: Task) -> bool:
         """Ask the store whether the part of a task, the file of its records, is there already."""

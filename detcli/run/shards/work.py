@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from typing import NamedTuple
 
 from detcli import __version__
 from detcli.config.config import Config
@@ -125,15 +126,14 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
         class_names = run.detector.contract.names
         anonymize = open_anonymizer(request.config, class_names)
         watch = run.watcher()
-        report(
-            Ready(
-                platform.node(),
-                run.settings(),
-                implied=run.implied_settings,
-                class_names=tuple(class_names),
-            )
+        ready = Ready(
+            platform.node(),
+            run.settings(),
+            implied=run.implied_settings,
+            class_names=tuple(class_names),
         )
-        with run.sources([]) as sources:
+        report(ready)
+        with run.sources([]) as sources:  # without inputs of its own, as they come with the tasks
             worker = _Worker(store, sources, report)
             try:
                 for detected in run.pipeline().run(worker.items(tasks)):
@@ -190,6 +190,13 @@ class _OpenTask:
         return fields
 
 
+class _TaskItem(NamedTuple):
+    """An item of a task."""
+
+    item: Item
+    is_last: bool
+
+
 class _Worker:
     """Opens the items of tasks, and sorts the records into the parts of their tasks."""
 
@@ -218,28 +225,29 @@ class _Worker:
             open_task = _OpenTask(task, PartWriter(task.shard))
             self._open_tasks.append(open_task)
             is_empty = True
-            for item, is_last in self._items_until_outage(open_task):
+            for task_item in self._items_until_outage(open_task):
                 is_empty = False
-                if is_last:  # noted before the item is handed out, so that its record ends the task
+                if task_item.is_last:
+                    # Noted before the item is handed out, so that its record ends the task.
                     open_task.last = index
                 index += 1
-                yield item
+                yield task_item.item
             if is_empty:  # videos without frames
                 self._open_tasks.remove(open_task)
                 self._finish(open_task)
 
-    def _items_until_outage(self, open_task: _OpenTask) -> Iterator[tuple[Item, bool]]:
-        """Yield the items of a task, each with whether it is the last; fewer if it is given up."""
+    def _items_until_outage(self, open_task: _OpenTask) -> Iterator[_TaskItem]:
+        """Yield the items of a task; if it is given up meanwhile, one of them becomes the last."""
         items = self._items_of(open_task.task)
         item = next(items, None)
         if item is None:
             return
         for next_item in items:
-            yield item, False
+            yield _TaskItem(item, is_last=False)
             item = next_item
             if open_task.outage is not None:
                 break
-        yield item, True
+        yield _TaskItem(item, is_last=True)
 
     def _items_of(self, task: Task) -> Iterator[Item]:
         """Open the names of a task one after the other, and yield their items."""
