@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from detcli.config.config import Config
 from detcli.config.outputs import Outputs
@@ -219,6 +219,13 @@ NOTHING_KNOWN: Mapping[Path, OutputState] = {}
 """No states of files from before the run: each file is looked at when it is opened."""
 
 
+class OpenSinks(NamedTuple):
+    """The sinks of a run, and what the file of --resume says of its inputs."""
+
+    sinks: list[Sink]
+    skip: Skip  # tells whether to skip an input, as an earlier run has its record
+
+
 @contextlib.contextmanager
 def open_sinks(
     config: Config,
@@ -230,7 +237,7 @@ def open_sinks(
     *,
     implied: Container[str] = (),
     show_reading: "ShowReading | None" = None,
-) -> Iterator[tuple[list[Sink], Skip]]:
+) -> Iterator[OpenSinks]:
     """Open the sinks that a run writes to, and close them when the block ends.
 
     A sink takes each record and writes it, or what it shows, somewhere. Closing completes what was
@@ -249,10 +256,6 @@ def open_sinks(
         before: The states of files when the run began.
         implied: Settings that others decide, which a journal does not compare.
         show_reading: Shows the progress of reading a large journal.
-
-    Yields:
-        The sinks, and a function that tells whether to skip an input, as an earlier run has its
-        record.
 
     Raises:
         UsageError: An output is in the folder of the page.
@@ -277,7 +280,7 @@ def open_sinks(
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(_close, sink)
-        yield sinks, skip
+        yield OpenSinks(sinks, skip)
 
 
 def _require_page_apart(outputs: Outputs) -> None:
@@ -304,8 +307,8 @@ def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> No
     folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
     if outputs.resume is not None:  # otherwise the page begins anew, without earlier images
         folders.append(outputs.report)
-    hidden = class_ids(outputs.blur, class_names) or ()
-    hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
+    hidden_ids = class_ids(outputs.blur, class_names) or ()
+    hidden_classes = [class_names[class_id] for class_id in sorted(hidden_ids)]
     for folder in dict.fromkeys(folders):  # each once, although several options may name it
         if folder is not None:
             from detcli.sink.blurred import check_folder
@@ -521,7 +524,9 @@ class _SinkOpener:
 
     def _open_file(self, path: Target) -> AtomicFile | DirectFile:
         """Open a file to write to, which is discarded if another sink cannot be opened."""
-        state = self._states_before.get(path) if isinstance(path, Path) else None
+        state = None
+        if isinstance(path, Path):
+            state = self._states_before.get(path)
         file = open_target(path, state)
         self._undo.callback(file.discard)
         return file

@@ -31,13 +31,13 @@ from detcli.run.counts import Counts
 from detcli.run.model_settings import prepare_for
 from detcli.run.outputs import (
     NOTHING_KNOWN,
-    Skip,
+    OpenSinks,
     choose_destination,
     open_anonymizer,
     open_sinks,
 )
 from detcli.sink.formats import FORMATS
-from detcli.sink.protocol import Sink, Stopped
+from detcli.sink.protocol import Stopped
 from detcli.source.guard import InputGuard
 from detcli.source.loading import Item
 from detcli.source.names import is_live
@@ -144,7 +144,7 @@ def _open_outputs(
     guard: InputGuard,
     settings: SettingsJson | None,
     states_before: Mapping[Path, OutputState],
-) -> Iterator[tuple[list[Sink], Skip]]:
+) -> Iterator[OpenSinks]:
     """Open the outputs of a run, and close them at the end of the context.
 
     With --resume, the records of an earlier run are read first, and a bar shows how far.
@@ -155,9 +155,6 @@ def _open_outputs(
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a resume file and an HTML report.
         states_before: The states of the output files when the command began.
-
-    Yields:
-        The sinks, and a function that tells whether an earlier run has an input's record.
     """
     with contextlib.ExitStack() as stack:
         with reading_progress() as show_reading:
@@ -171,9 +168,9 @@ def _open_outputs(
                 implied=run.implied_settings,
                 show_reading=show_reading,
             )
-            sinks, has_record = stack.enter_context(opening)
+            open_outputs = stack.enter_context(opening)
         summary.begin_images()
-        yield sinks, has_record
+        yield open_outputs
 
 
 def _guard_inputs(config: Config, model_path: Path) -> InputGuard:
@@ -273,7 +270,7 @@ def _detect(
     run: Run,
     sources: Sources,
     finish_record: Callable[[Record], Record | None],
-    opening: AbstractContextManager[tuple[list[Sink], Skip]],
+    opening: AbstractContextManager[OpenSinks],
     summary: RunSummary,
 ) -> None:
     """Send all inputs through the detector, write the records, and print what was done.
@@ -282,8 +279,7 @@ def _detect(
         run: The open model and its options.
         sources: The inputs.
         finish_record: Completes a record before it is written; None if it is not to be written.
-        opening: Opens the sinks, which write the records, and closes them at the end. With the
-            sinks it yields a function that tells whether an earlier run has an input's record.
+        opening: Opens the sinks, which write the records, and closes them at the end.
         summary: Counts the records, and words what is printed.
 
     Raises:
@@ -295,7 +291,8 @@ def _detect(
     has_bar = not (is_silent or is_one_image(config))
 
     def skip(item: Item) -> bool:
-        if not has_record(item):
+        has_record = open_outputs.skip(item)
+        if not has_record:
             return False
         summary.skipped += 1
         sources.progress.expect(-1)
@@ -305,7 +302,7 @@ def _detect(
     try:
         with (
             contextlib.suppress(Stopped),  # the user closed the window
-            opening as (sinks, has_record),
+            opening as open_outputs,
             progress(
                 lambda: sources.progress.total, enabled=has_bar, status=summary.status
             ) as advance,
@@ -318,7 +315,7 @@ def _detect(
                 with interrupts.held(WRITE_LIMIT_S):
                     try:
                         with pipeline.times.stage(Stage.WRITE):
-                            for sink in sinks:
+                            for sink in open_outputs.sinks:
                                 sink.write(record)
                     finally:  # also the one after which the reader or the user had seen enough
                         summary.add(record)
