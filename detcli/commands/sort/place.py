@@ -79,19 +79,34 @@ class Placer:
         relative_path = class_folder / path_below(name)
         target = self._folder / relative_path
         if os.path.lexists(target):
-            if self._is_there(source, target):
-                self.counts[class_folder] += 1
-            else:
-                self.blocked.append(name)
-            return
-        self._make_folders(relative_path.parent)
+            is_placed = self._is_there(source, target)
+        else:
+            self._make_folders(relative_path.parent)
+            is_placed = self._try_to_put(name, source, relative_path)
+        if is_placed:
+            self.counts[class_folder] += 1
+        else:
+            self.blocked.append(name)
+
+    def _try_to_put(self, name: str, source: Path, relative_path: PurePosixPath) -> bool:
+        """Link or copy an image; False if another program has written its place meanwhile.
+
+        Args:
+            name: The name of the image, for the message of an error.
+            source: Its file.
+            relative_path: Its place, from the sorted folder on.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        target = self._folder / relative_path
         try:
             self._put(source, target, str(relative_path))
-            self.counts[class_folder] += 1
-        except FileExistsError:  # another program has written it meanwhile
-            self.blocked.append(name)
+        except FileExistsError:
+            return False
         except OSError as error:
             raise self._placing_error(name, target, error) from error
+        return True
 
     def _put(self, source: Path, target: Path, logged_name: str) -> None:
         """Log a link or a copy of a file, and make it.
