@@ -240,7 +240,7 @@ class BatchDetector:
         Raises:
             UsageError: The confidence is not a number from 0 to 1.
         """
-        detector = copy.copy(self)
+        detector = copy.copy(self)  # with the same backend
         detector._set_confidence(replace(self._settings, conf=conf))  # noqa: SLF001 - the same class
         helpers = [helper.with_conf(conf) for helper in self._helpers]
         detector._helpers = helpers  # noqa: SLF001
@@ -260,7 +260,7 @@ class BatchDetector:
             A detector that shares this one's model on the device: nothing is opened, and closing
             one closes both.
         """
-        detector = copy.copy(self)
+        detector = copy.copy(self)  # with the same backend
         detector._selections = self._selections.with_lower_conf(conf)  # noqa: SLF001 - the same class
         helpers = [helper.with_lower_conf(conf) for helper in self._helpers]
         detector._helpers = helpers  # noqa: SLF001

@@ -121,6 +121,7 @@ class Detector:
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
         """
+        # Without `__init__`, which would open the model anew.
         clone = type(self).__new__(type(self))
         vars(clone).update(vars(self))
         with _errors_in_python_words():

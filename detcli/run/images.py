@@ -159,7 +159,10 @@ def _chunks_of(file: BinaryFile) -> Iterator[bytes]:
     Raises:
         UsageError: The file gives something else than bytes, as one that is open as text does.
     """
-    while chunk := file.read(FILE_CHUNK):
+    while True:
+        chunk = file.read(FILE_CHUNK)
+        if not chunk:
+            return
         if not isinstance(chunk, bytes):
             raise UsageError(
                 f"a file of images gives bytes, not {type(chunk).__name__}",

@@ -159,9 +159,7 @@ class _EntryReader:
         input_fields = {"schema_version": SCHEMA_VERSION, "source": source, "input": entry_number}
         detections = entry.get("detections")
         if detections is None:
-            message = entry.get("failure") or "it has no detections, and no reason why"
-            error = {"type": "SourceError", "message": str(message), "hint": ""}
-            yield self._numbered({**input_fields, "error": error})
+            yield self._numbered({**input_fields, "error": _error_in_entry(entry)})
             return
         if not isinstance(detections, list):
             raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
@@ -270,6 +268,12 @@ class _EntryReader:
             self._has_warned = True
             message = f"{self._name} has classifications, which are left out: records have none"
             warnings.warn(DetcliWarning(message), stacklevel=2)
+
+
+def _error_in_entry(entry: Fields) -> Fields:
+    """Make the error of a record from what an entry says of its failure."""
+    message = entry.get("failure") or "it has no detections, and no reason why"
+    return {"type": "SourceError", "message": str(message), "hint": ""}
 
 
 def _is_video_entry(source: str, entry: Fields) -> bool:

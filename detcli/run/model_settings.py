@@ -236,5 +236,7 @@ def log_preprocessing(contract: Contract) -> None:
 def log_tiling(tiling: Tiling | None, settings: Settings) -> None:
     """Log into which tiles large images are cut, if they are, and where that is known from."""
     if tiling is not None:
-        origin = "as asked for" if settings.tile else "recommended for the model"
+        origin = "recommended for the model"
+        if settings.tile:
+            origin = "as asked for"
         log.info("tiles: %s (%s)", tiling, origin)

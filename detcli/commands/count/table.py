@@ -75,7 +75,10 @@ def _write_lines(lines: Iterable[str]) -> None:
     """Write lines to standard output, many at a time: there may be a line for each burst."""
     output = StandardOutput()
     remaining_lines = iter(lines)
-    while lot := list(islice(remaining_lines, LOT)):
+    while True:
+        lot = list(islice(remaining_lines, LOT))
+        if not lot:
+            break
         output.write("".join(lot))
     output.commit()
 
