@@ -27,7 +27,7 @@ from detcli.commands.doctor.installation import CUDA, DoctorProblem
 from detcli.commands.doctor.scrub import public_value, scrub, shorten
 from detcli.config.config import Config
 from detcli.config.device import PROVIDERS, Device, DeviceKind, has_openvino
-from detcli.config.option import options_of
+from detcli.config.option import Option, options_of
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, UsageError
 from detcli.core.packages import explain, find_mixture, own_python
@@ -477,22 +477,35 @@ def describe_defaults() -> Defaults:
     file = shorten(Path(str(defaults_file())))
     defaults = []
     for name, option in options_of(Config).items():
-        value = option.default_text
-        origin = "built in"
-        variable = os.environ.get(option.variable)
-        if variable:
-            value = variable
-            origin = option.variable
-        elif name in entries:
-            value = entries[name]
-            origin = file
         if option.shared or name in entries:
-            flag_name = option.flag.removeprefix("--")
-            defaults.append(DoctorDefault(flag_name, public_value(value), origin))
+            defaults.append(_default_of(name, option, entries, file))
     with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
         for default in _tuned_defaults(entries.get(TUNED, {}), file):
             defaults.append(default)  # noqa: PERF402 - those before the changed table stay
     return Defaults(tuple(defaults), ())
+
+
+def _default_of(name: str, option: Option, entries: Mapping[str, Any], file: str) -> DoctorDefault:
+    """Describe the default of an option: the variable comes before the file.
+
+    Args:
+        name: The name of the option.
+        option: The option.
+        entries: What the file of defaults sets, by the names of options.
+        file: What the report calls the file.
+    """
+    variable = os.environ.get(option.variable)
+    if variable:
+        value: Any = variable
+        origin = option.variable
+    elif name in entries:
+        value = entries[name]
+        origin = file
+    else:
+        value = option.default_text
+        origin = "built in"
+    flag_name = option.flag.removeprefix("--")
+    return DoctorDefault(flag_name, public_value(value), origin)
 
 
 def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
@@ -504,15 +517,18 @@ def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefau
     """
     for digest, machines in tuned.items():
         for machine, kinds in machines.items():
-            for kind, settings in kinds.items():
-                yield DoctorDefault(
-                    option=f"tuned {digest[:12]} {kind}",
-                    value=_settings_text(settings),
-                    origin=f"{file}, on {machine}",
-                )
+            origin = f"{file}, on {machine}"
+            yield from _tuned_on_machine(f"tuned {digest[:12]}", kinds, origin)
 
 
-def _settings_text(settings: Mapping[str, Any]) -> str:
-    """Write settings as in "device cuda:0, batch 8", without personal names."""
-    texts = [f"{option} {public_value(settings[option])}" for option in settings]
-    return ", ".join(texts)
+def _tuned_on_machine(title: str, kinds: Mapping[str, Any], origin: str) -> Iterator[DoctorDefault]:
+    """Yield the settings that are the fastest for a model on a machine, for each kind of run.
+
+    Args:
+        title: What the report calls the settings for the model.
+        kinds: The settings, by the kind of run.
+        origin: Where they are written, and for which machine.
+    """
+    for kind, settings in kinds.items():
+        texts = [f"{option} {public_value(settings[option])}" for option in settings]
+        yield DoctorDefault(f"{title} {kind}", ", ".join(texts), origin)
