@@ -109,6 +109,7 @@ class Manifest:
     """
 
     def __init__(self, store: Store) -> None:
+        """Read and check all files of the manifest; names are read again when they are needed."""
         self._store = store
         numbered_files = _numbered_files(store)
         has_first = bool(numbered_files) and numbered_files[0].number == 0

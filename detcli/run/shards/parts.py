@@ -451,10 +451,7 @@ def _is_of(record: RecordJson, name: Name) -> bool:
 
     The record of an archive's member has the name of the archive, a slash, and that of the member.
     """
-    meta = None
-    if "meta" in record:
-        meta = json.dumps(record["meta"])
-    if meta != meta_of(name):
+    if _meta_in(record) != meta_of(name):
         return False
     record_name = name_of(record)
     if record_name == name:  # the cheap test first, as there may be millions
@@ -466,6 +463,13 @@ def _is_of(record: RecordJson, name: Name) -> bool:
         return True
     folders = tuple(f"{possible_name}/" for possible_name in possible_names)
     return is_archive(source) and record_name.startswith(folders)
+
+
+def _meta_in(record: RecordJson) -> str | None:
+    """Return what a list of inputs said besides the name, as JSON; None if it said nothing."""
+    if "meta" not in record:
+        return None
+    return json.dumps(record["meta"])
 
 
 def _has_frames(name: Name) -> bool:

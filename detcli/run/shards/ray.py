@@ -93,13 +93,11 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
+            """Start an actor on a node that is not among these; None if all nodes are."""
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
                 return None
-            label_selector = None
-            if lost_on:
-                label_selector = {"ray.io/node-id": f"!in({','.join(lost_on)})"}
-            handle = actor_class.options(label_selector=label_selector).remote()
+            handle = actor_class.options(label_selector=_selector_without(lost_on)).remote()
             actor = _Actor(ray, handle, tell)
             # These return promises at once; Ray calls the methods when the actor has a place.
             placed = handle.where.remote()
@@ -111,6 +109,16 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
         with Workers(room, begin) as workers:
             yield workers
+
+
+def _selector_without(nodes: Collection[str]) -> dict[str, str] | None:
+    """Return the labels by which Ray places an actor on a node that is not among these.
+
+    None if there are none, for any node.
+    """
+    if not nodes:
+        return None
+    return {"ray.io/node-id": f"!in({','.join(nodes)})"}
 
 
 def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN401 - the module
@@ -411,6 +419,7 @@ def _unpacked(files: dict[str, bytes]) -> Path:
     make_cache_folders(cache, folder.parent, folder)
     for name, content in files.items():
         path = folder / name
-        if not path.exists() or sha256(path) != hashes[name]:
+        is_intact = path.exists() and sha256(path) == hashes[name]
+        if not is_intact:
             write_file(make_folder(path.parent) / path.name, content)
     return folder

@@ -206,6 +206,13 @@ class _Worker:
         sources: Sources,
         report: Callable[[WorkReport], None],
     ) -> None:
+        """Prepare to work tasks.
+
+        Args:
+            store: Where parts are published.
+            sources: Opens the names of tasks.
+            report: As for `work`.
+        """
         self._store = store
         self._sources = sources
         self._report = report
