@@ -241,9 +241,10 @@ class Pipeline:
             if message is not None:
                 stall_watch.reset()
 
+            is_complete = len(next_batch) == self._batch
             # An incomplete batch is run, too, when no item came in time or no more come.
-            is_complete = len(next_batch) == self._batch or message is None or end is not None
-            if next_batch and is_complete:
+            waits_in_vain = message is None or end is not None
+            if next_batch and (is_complete or waits_in_vain):
                 self._batches.put(next_batch)
                 next_batch = []
             yield from self._take_records(expected)
@@ -491,23 +492,41 @@ class Worker:
             next_detections = iter(outcome)  # one for each item that could be loaded
 
         for entry in started.entries:
-            image = None
-            detections = None
             error = entry.item.error or failure
+            detections = None
             if not error:
-                image = entry.item.picture
                 detections = next(next_detections)
-            entry.record = Record(
-                origin=entry.item.origin,
-                index=entry.index,
-                model=detector.model_name,
-                device=detector.device,
-                precision=detector.precision,
-                picture=image,
-                detections=detections,
-                error=error,
-            )
+            entry.record = _record_of(entry, detector, detections, error)
         self._inbox.put(started.entries)
+
+
+def _record_of(
+    entry: Entry,
+    detector: BatchDetector,
+    detections: "Detections | None",
+    error: DetcliError | None,
+) -> Record:
+    """Make the record of an item, with its image unless it failed.
+
+    Args:
+        entry: The item and its index.
+        detector: The detector that the item was detected on.
+        detections: What was detected; None if it failed.
+        error: Why it failed, if it did.
+    """
+    image = None
+    if not error:
+        image = entry.item.picture
+    return Record(
+        origin=entry.item.origin,
+        index=entry.index,
+        model=detector.model_name,
+        device=detector.device,
+        precision=detector.precision,
+        picture=image,
+        detections=detections,
+        error=error,
+    )
 
 
 def _wait_for_detections(started: StartedBatch) -> "Sequence[Detections] | DetcliError":
