@@ -78,13 +78,11 @@ class BatchDetector:
         """
         settings = settings or Settings()
         requested_device = Device.parse(device)
-        if not isinstance(model, ModelFile):
-            wants_half_file = options is not None and options.wants_half_file(requested_device)
-            model = find(model, half=wants_half_file)
-        if options is not None and model.half:
+        file = _located(model, requested_device, options)
+        if options is not None and file.half:
             options = replace(options, half=False)  # the file is float16 already
 
-        prepared = prepare_for(model, settings)
+        prepared = prepare_for(file, settings)
         for warning in prepared.contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
         require_preprocessing(prepared)
@@ -430,12 +428,12 @@ class BatchDetector:
         detector_count = 1 + len(self._helpers)
         batch_size = self.batch // detector_count  # `batch` is that of all detectors together
         work = SharedWork(views, batch_size)
-        threads: list[BackgroundThread] = []
+        threads = []
         for helper in self._helpers:
-            run = partial(work.run, helper._start_whole, helper.in_flight)  # noqa: SLF001
-            thread = BackgroundThread(run, stop=work.stop)
+            run_helper = partial(work.run, helper._start_whole, helper.in_flight)  # noqa: SLF001
+            threads.append(BackgroundThread(run_helper, stop=work.stop))
+        for thread in threads:
             thread.start()
-            threads.append(thread)
         work.run(self._start_whole, self.in_flight)
         for thread in threads:
             thread.join()
@@ -576,3 +574,19 @@ class BatchDetector:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _located(
+    model: str | Path | ModelFile, device: Device, options: DeviceOptions | None
+) -> ModelFile:
+    """Find the file of a model, unless it was located already.
+
+    Args:
+        model: As for `BatchDetector`.
+        device: The device that it is for, as not every one runs a float16 file.
+        options: How to use the device.
+    """
+    if isinstance(model, ModelFile):
+        return model
+    wants_half_file = options is not None and options.wants_half_file(device)
+    return find(model, half=wants_half_file)
