@@ -20,7 +20,7 @@ from detcli.source.sources import Sources
 
 
 @dataclass
-class _StreamFrames:
+class _LiveFrames:
     """The frames that a live source gave."""
 
     count: int
@@ -56,7 +56,7 @@ class RunSummary:
         self.at_max_det = 0  # images that --blur may show parts of, as --max-det left out boxes
         self._row_count = 0  # rows of the output, in a format with a row for each detection
         self._frame_count = 0  # frames of videos and streams
-        self._frames_by_stream: dict[str, _StreamFrames] = {}  # by the name of the live source
+        self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
         self._files_by_folder: Counter[Path] = Counter()
         self._files_of_videos: set[Path] = set()  # those counted so far
 
@@ -98,7 +98,7 @@ class RunSummary:
             return
         frames = self._frames_by_stream.get(origin.source)
         if frames is None:
-            frames = _StreamFrames(0, origin.time_s, origin.time_s)
+            frames = _LiveFrames(0, origin.time_s, origin.time_s)
             self._frames_by_stream[origin.source] = frames
         frames.count += 1
         frames.last_s = origin.time_s
@@ -133,7 +133,7 @@ class RunSummary:
         )
         if len(dropped_frames) > 1:
             for source, dropped_count in dropped_frames.items():
-                frames = self._frames_by_stream.get(source, _StreamFrames(0, 0.0, 0.0))
+                frames = self._frames_by_stream.get(source, _LiveFrames(0, 0.0, 0.0))
                 yield f"{source}: {frames.describe(dropped_count)}"
         yield from self._lines_about_files()
         yield from self._lines_about_blur()
