@@ -239,6 +239,7 @@ def _cached_files(cache: Path, folder: str) -> Iterator[_CachedFile]:
         for name in names:
             path = Path(subfolder) / name
             is_of_detcli = CACHED_FILE.fullmatch(path.relative_to(cache).as_posix())
-            if is_of_detcli:
-                with contextlib.suppress(OSError):  # gone by now, or not accessible
-                    yield _CachedFile(path, path.lstat().st_size)
+            if not is_of_detcli:
+                continue
+            with contextlib.suppress(OSError):  # gone by now, or not accessible
+                yield _CachedFile(path, path.lstat().st_size)
