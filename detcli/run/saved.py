@@ -132,8 +132,6 @@ def _other_format(file: BinaryIO) -> OtherFormat | None:
 def _read_standard_input(finder: "Finder | None") -> Iterator[RecordJson]:
     """Yield the records on standard input.
 
-    A format of another program is read from a temporary copy, as its readers may begin again.
-
     Args:
         finder: Finds images where a format lacks their sizes; None for the usual one.
 
@@ -148,14 +146,22 @@ def _read_standard_input(finder: "Finder | None") -> Iterator[RecordJson]:
         other_format = _other_format(file)
         if other_format is None:
             yield from read_lines(file, "standard input")
-            return
-        with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-            copy_path = Path(folder, "records")
-            with copy_path.open("wb") as copy:
-                shutil.copyfileobj(file, copy)
-            yield from other_format.read(copy_path, "standard input", finder or _default_finder())
+        else:
+            yield from _read_copy(file, other_format, finder or _default_finder())
     except UnicodeDecodeError as error:
         raise SourceError(f"cannot read standard input: {error}", "check it") from error
+
+
+def _read_copy(file: BinaryIO, other_format: OtherFormat, finder: "Finder") -> Iterator[RecordJson]:
+    """Yield the records on standard input, in a format of another program.
+
+    They are read from a temporary copy, as the readers of such formats may begin again.
+    """
+    with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
+        copy_path = Path(folder, "records")
+        with copy_path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        yield from other_format.read(copy_path, "standard input", finder)
 
 
 def _read_shards(name: str) -> Iterator[RecordJson]:
