@@ -150,15 +150,22 @@ class SeenClasses:
             The names of the classes of its detections, and their ids as text, since a user may name
             a class by either.
         """
-        names_of_user = record.get("settings", {}).get("names")
-        if isinstance(names_of_user, list):  # A file that others wrote may hold any JSON here.
-            self._names_of_user = [str(name) for name in names_of_user]
-        self._models.add(str(record.get("model", "")))
+        self._note_model(record)
         names_and_ids: set[str] = set()
         for detection in record.get("detections", []):
             self._names_by_id.setdefault(detection["class_id"], detection["class_name"])
             names_and_ids |= _names_of(detection)
         return names_and_ids
+
+    def _note_model(self, record: RecordJson) -> None:
+        """Note the name of a record's model, and the names of classes that its user gave.
+
+        The first record of a run has these. A file that others wrote may hold any JSON there.
+        """
+        self._models.add(str(record.get("model", "")))
+        names_of_user = record.get("settings", {}).get("names")
+        if isinstance(names_of_user, list):
+            self._names_of_user = [str(name) for name in names_of_user]
 
     def require(self, classes: Sequence[str]) -> None:
         """Require that the model has some classes, though no record has a detection of them.
