@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from detcli import __version__
 from detcli.backend.nvidia import DriverFacts, ask_driver, driver_version
@@ -43,14 +44,9 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         is_of_openvino = device.unit is not None
         if is_of_openvino:
             openvino = package_version("openvino")
-    gpu_names = None
-    driver = None
-    driver_cuda = None
+    gpus = _UsedGpus()
     if gpu_ordinals:
-        driver_facts = ask_driver()
-        driver = driver_version()
-        driver_cuda = driver_facts.cuda
-        gpu_names = ", ".join(_gpu_names(gpu_ordinals, driver_facts)) or None
+        gpus = _describe_gpus(gpu_ordinals)
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -62,11 +58,26 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "openvino": openvino,
         "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),
-        "gpu": gpu_names,
-        "driver": driver,
-        "driver_cuda": driver_cuda,
+        "gpu": gpus.names,
+        "driver": gpus.driver,
+        "driver_cuda": gpus.driver_cuda,
         "precision": precision,
     }
+
+
+class _UsedGpus(NamedTuple):
+    """The GPUs of a run and their driver; None where there is none, or it is unknown."""
+
+    names: str | None = None
+    driver: str | None = None  # its version
+    driver_cuda: str | None = None  # the newest version of CUDA that it supports
+
+
+def _describe_gpus(ordinals: Iterable[int]) -> _UsedGpus:
+    """Ask the driver for the GPUs with these numbers."""
+    driver_facts = ask_driver()
+    names = ", ".join(_gpu_names(ordinals, driver_facts))
+    return _UsedGpus(names or None, driver_version(), driver_facts.cuda)
 
 
 def _gpu_names(ordinals: Iterable[int], driver_facts: DriverFacts) -> list[str]:
