@@ -108,13 +108,14 @@ class Groups:
         """
         box_counts = Counter[GroupValues]()
         for box in boxes:
-            values_of_keys: list[list[KeyValue]] = []  # for each key, one or several
+            values_of_keys: list[list[KeyValue]] = []  # for each key its values, often a single one
             for key in self.by:
                 if key in BOX_KEYS:
                     values_of_keys.append(self._values_of_box(box, key))
                 else:
                     values_of_keys.append([common_values[key]])
-            groups_of_box = itertools.product(*values_of_keys)  # a value of each key in each
+            # A box is in a group for each combination of its values.
+            groups_of_box = itertools.product(*values_of_keys)
             box_counts.update(groups_of_box)
         return box_counts
 
