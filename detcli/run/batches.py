@@ -42,6 +42,7 @@ from detcli.run.selections import (
     confident_selection,
     covering_selection,
     crowd_selection,
+    default_conf_thresholds,
     results_of_covered,
     suppressed_across_classes,
 )
@@ -147,11 +148,7 @@ class BatchDetector:
         self.min_conf = self.conf
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
-        # The same without the settings, for counting crowds, see `crowd_selection`.
-        default_conf = Settings().effective_conf(contract.conf)
-        self._default_conf_thresholds = conf_thresholds(
-            default_conf, contract.class_conf, contract.names
-        )
+        self._default_conf_thresholds = default_conf_thresholds(contract)
         confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(confident, self.conf_thresholds)
         self._settings = settings

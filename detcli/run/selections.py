@@ -11,7 +11,13 @@ from detcli.config.config import Settings
 from detcli.data.detections import Detections
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
-from detcli.model.contract import Contract, MultiLabel, Suppression, class_ids
+from detcli.model.contract import (
+    Contract,
+    MultiLabel,
+    Suppression,
+    class_ids,
+    conf_thresholds,
+)
 
 
 class Selections:
@@ -147,6 +153,16 @@ def suppressed_across_classes(
     return remaining_results
 
 
+def default_conf_thresholds(contract: Contract) -> npt.NDArray[np.float32]:
+    """Return what the scores of each class must exceed if a user asks for nothing else.
+
+    Returns:
+        `(C,)`, a threshold for each of the C classes.
+    """
+    conf = Settings().effective_conf(contract.conf)
+    return conf_thresholds(conf, contract.class_conf, contract.names)
+
+
 def crowd_selection(
     selection: SelectionOptions, default_thresholds: npt.NDArray[np.float32], crowd: int
 ) -> SelectionOptions:
@@ -157,7 +173,7 @@ def crowd_selection(
 
     Args:
         selection: The selection of the detections that the user asked for.
-        default_thresholds: `(C,)`, what the scores of each class must exceed by default.
+        default_thresholds: `(C,)`, as from `default_conf_thresholds`.
         crowd: The number of detections from which on they are a crowd.
     """
     unfiltered = replace(selection, class_ids=None).with_conf_thresholds(default_thresholds)
