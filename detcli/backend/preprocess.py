@@ -14,7 +14,7 @@ looks at two pixels along each axis, however much it shrinks an image.
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,24 @@ ROWS_PER_STRIP = 64  # of an image to which a border is added
 MAX_PRODUCTS = 1 << 18
 
 
-def resample(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
+class Border(NamedTuple):
+    """A border of one level before and behind the pixels of an axis, in pixels."""
+
+    before: int = 0
+    behind: int = 0
+    level: int = 0
+
+
+NO_BORDER = Border()
+
+
+def resample(
+    image: Pixels,
+    size: Size,
+    interpolation: Interpolation,
+    row_border: Border = NO_BORDER,
+    column_border: Border = NO_BORDER,
+) -> Pixels:
     """Resize an image to exactly the pixels that Pillow's filters give, along x first.
 
     Args:
@@ -42,33 +59,49 @@ def resample(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:
         size: The new height and width. An axis that has this size already is left alone, so the
             image itself may be returned.
         interpolation: One of the kernels in `KERNELS`.
+        row_border: A border above and below the image that is resized with it. It takes no memory,
+            however large it is.
+        column_border: The same to the left and right of the image.
     """
     height, width = size
-    if width != image.shape[1]:
+    if column_border != NO_BORDER or width != image.shape[1]:
         transposed: Pixels = np.asarray(cv2.transpose(image), np.uint8)  # (W, H, 3)
-        resized = _resample_rows(transposed, width, interpolation)
+        resized = _resample_rows(transposed, width, interpolation, column_border)
         image = np.asarray(cv2.transpose(resized), np.uint8)
-    if height != image.shape[0]:
-        image = _resample_rows(image, height, interpolation)
+    if row_border != NO_BORDER or height != image.shape[0]:
+        image = _resample_rows(image, height, interpolation, row_border)
     return image
 
 
-def _resample_rows(image: Pixels, height: int, interpolation: Interpolation) -> Pixels:
-    """Resize an image along its first axis: `(H, W, 3)` -> `(height, W, 3)`, uint8.
+def _resample_rows(
+    image: Pixels, height: int, interpolation: Interpolation, border: Border
+) -> Pixels:
+    """Resize an image and its border along the first axis: `(H, W, 3)` -> `(height, W, 3)`, uint8.
 
     Each output row is a weighted sum of a few source rows. A few output rows at a time are computed
-    as a product of a matrix of weights and the source rows.
+    as a product of a matrix of weights and the source rows. Rows of the border need no product, as
+    all their pixels have one level. All sums are exact, since weights are multiples of
+    1 / `WEIGHT_UNITS`, so it does not matter in which order they are added.
     """
     source = image.reshape(len(image), -1)  # (H, W * 3)
     value_count = source.shape[1]
     resized = np.empty((height, value_count), np.uint8)
-    for block in _weight_blocks(len(image), height, interpolation):
+    bordered_height = border.before + len(image) + border.behind
+    for block in _weight_blocks(bordered_height, height, interpolation):
+        # Of the rows that this block needs, those of the image, counted from its first row.
+        first_row = max(block.source_rows.start - border.before, 0)
+        end_row = max(min(block.source_rows.stop - border.before, len(image)), first_row)
+        first_weight = first_row + border.before - block.source_rows.start
+        weights = block.weights[:, first_weight : first_weight + end_row - first_row]
+        border_weights = block.weights.sum(axis=1) - weights.sum(axis=1)  # (rows,)
+        border_sums = border_weights[:, np.newaxis] * border.level
         # A product is limited in size, to stay in the cache and on one thread.
         columns_at_a_time = max(1, MAX_PRODUCTS // block.weights.size)
         for first_column in range(0, value_count, columns_at_a_time):
             columns = slice(first_column, first_column + columns_at_a_time)
-            source_values = source[block.source_rows, columns].astype(np.float64)
-            sums = block.weights @ source_values  # (rows, columns)
+            source_values = source[first_row:end_row, columns].astype(np.float64)
+            sums = weights @ source_values  # (rows, columns)
+            sums += border_sums
             sums += 0.5  # rounds, as the conversion to uint8 cuts off the fraction
             resized[block.rows, columns] = np.clip(sums, 0, 255, out=sums)
     return resized.reshape(height, *image.shape[1:])
@@ -267,9 +300,6 @@ def letterbox_image(
 def scaled(image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing) -> Pixels:
     """Resize an image to what it fills of the network's input, with a border that belongs to it.
 
-    The border is added along x for a few rows at a time, and along y when the columns are few, as
-    it may be far larger than the image.
-
     Args:
         image: `(H, W, 3)` uint8. It may have been decoded at a reduced size; its border is then
             reduced as well.
@@ -282,20 +312,41 @@ def scaled(image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing) ->
     interpolation = preprocessing.interpolation
     if letterbox.bordered is None:
         return resize(image, letterbox.resized, interpolation)
-    (top, bottom), (left, right) = _borders(image, letterbox)
-    _, width = letterbox.resized
+    row_border, column_border = _borders(image, letterbox, preprocessing.pad)
+    if interpolation in OPENCV:
+        return _resize_with_border(
+            image, letterbox.resized, interpolation, row_border, column_border
+        )
+    return resample(image, letterbox.resized, interpolation, row_border, column_border)
+
+
+def _resize_with_border(
+    image: Pixels,
+    size: Size,
+    interpolation: Interpolation,
+    row_border: Border,
+    column_border: Border,
+) -> Pixels:
+    """Add a border to an image and resize both with OpenCV, to `(height, width, 3)` uint8.
+
+    The border is added along x for a few rows at a time, and along y when the columns are few, as
+    it may be far larger than the image.
+    """
+    _, width = size
     strips = []
     for first_row in range(0, len(image), ROWS_PER_STRIP):
         strip = image[first_row : first_row + ROWS_PER_STRIP]
-        strip = np.pad(strip, ((0, 0), (left, right), (0, 0)), constant_values=preprocessing.pad)
+        padding = ((0, 0), (column_border.before, column_border.behind), (0, 0))
+        strip = np.pad(strip, padding, constant_values=column_border.level)
         strips.append(resize(strip, (len(strip), width), interpolation))
     columns = np.concatenate(strips)
-    columns = np.pad(columns, ((top, bottom), (0, 0), (0, 0)), constant_values=preprocessing.pad)
-    return resize(columns, letterbox.resized, interpolation)
+    padding = ((row_border.before, row_border.behind), (0, 0), (0, 0))
+    columns = np.pad(columns, padding, constant_values=row_border.level)
+    return resize(columns, size, interpolation)
 
 
-def _borders(image: Pixels, letterbox: Letterbox) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return how many rows to add above and below an image, and columns to its left and right."""
+def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, Border]:
+    """Return the border above and below an image, and the one to its left and right."""
     borders = []
     sides = zip(
         image.shape[:2],
@@ -308,7 +359,7 @@ def _borders(image: Pixels, letterbox: Letterbox) -> tuple[tuple[int, int], tupl
         reduction = length / full_length
         before = round(full_border * reduction)
         behind = max(0, round(bordered_length * reduction) - length - before)
-        borders.append((before, behind))
+        borders.append(Border(before, behind, level))
     rows, columns = borders
     return rows, columns
 
