@@ -8,6 +8,7 @@ import json
 import forked
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from conftest import SHARED
 from families import described, overlap
@@ -35,6 +36,8 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
         options.append("--boxes-only")
     images = [folder / "pictures" / image for image in reference]
     process = forked.run(["predict", *images, *options, "--format", "jsonl"], timeout=300)
+    if "Could not find an implementation for ConvInteger" in process.stderr:
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} cannot load this quantised file")
     assert process.returncode == 0, process.stderr
 
     expected_count = matched_count = extra_count = 0

@@ -181,7 +181,7 @@ class Zone(Shape):
         # The vectors from the first corner to the others span a plane, unless all corners are on
         # one line or there are only two.
         vectors = corners[1:] - corners[0]
-        if np.linalg.matrix_rank(vectors) < 2:
+        if len(vectors) < 2 or np.linalg.matrix_rank(vectors) < 2:
             raise UsageError(
                 f"{subject}: its corners enclose nothing",
                 "name three or more that are not on one line",

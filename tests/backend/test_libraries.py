@@ -54,6 +54,7 @@ def loader(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("noise"))
     monkeypatch.setattr(ctypes, "CDLL", loader)
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0", raising=False)
     monkeypatch.setattr(libraries, "has_gpu", lambda: None)  # whatever is here
     return loader
 

@@ -251,6 +251,7 @@ def opened(monkeypatch):
 
     monkeypatch.setattr(session, "open_session", open_session)
     monkeypatch.setattr(libraries, "require_provider", opened.append)
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0", raising=False)
     return opened
 
 

@@ -1,11 +1,13 @@
 """Signals that end the command line, each at a chosen moment of a process of its own."""
 
+import enum
 import json
 import os
 import subprocess
 import sys
 import textwrap
 
+import onnx
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -228,6 +230,8 @@ def test_an_interrupt_waits_until_an_extension_is_initialised():
             print("interrupted")
     """)
     assert finished.returncode == 0
+    if not isinstance(onnx.defs.OpSchema.FormalParameterOption, enum.EnumType):
+        pytest.skip("this version of onnx makes no enumerations")
     assert finished.stdout == "interrupted\n"
     assert finished.stderr == ""
 

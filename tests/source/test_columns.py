@@ -19,7 +19,10 @@ LIMIT = 1000
 
 def encoded(**columns):
     file = io.BytesIO()
-    parquet.write_table(pa.table(columns), file)
+    try:
+        parquet.write_table(pa.table(columns), file)
+    except pa.ArrowNotImplementedError as error:  # of views, by pyarrow 18
+        pytest.skip(str(error))
     return file.getvalue()
 
 

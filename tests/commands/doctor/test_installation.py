@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 
+import onnxruntime
 import pytest
 
 from detcli.backend.libraries import CUDA, TENSORRT
@@ -252,7 +253,8 @@ def test_each_command_is_given_once_and_the_driver_is_left_out():
     assert ("libstdc++6" in second.advice) is True
 
 
-def test_tensorrt_needs_cudas_libraries_and_its_own():
+def test_tensorrt_needs_cudas_libraries_and_its_own(monkeypatch):
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0", raising=False)
     failures = {
         CUDA: missing("libcublasLt.so.13"),
         TENSORRT: missing("libnvinfer.so.10", "libcublas.so.13"),
