@@ -213,7 +213,7 @@ def record_sizes(path, sizes, *, codec="libx264", frames=(25, 50), options=None,
             track = output.add_stream(codec, rate=25)
             track.height, track.width, track.pix_fmt = height, width, "yuv420p"
             if place == default:
-                track.disposition = int(av.stream.Disposition.default)
+                track.disposition = av.stream.Disposition.default.value
             tracks.append(track)
         packets = []
         for track, count in zip(tracks, frames, strict=False):
