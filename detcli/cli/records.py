@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, cast
 from detcli.core.errors import UsageError
 from detcli.core.text import is_object, public_name
 from detcli.data.record import RecordJson
-from detcli.data.record_file import is_single_object, read_file, read_standard_input
+from detcli.data.record_file import (
+    is_csv,
+    is_parquet,
+    is_single_object,
+    read_file,
+    read_standard_input,
+)
 from detcli.data.saved_record import parse_scored
 from detcli.storage.files import open_lines
 
@@ -22,8 +28,8 @@ STDIN = "-"
 """The name that stands for standard input."""
 
 RECORDS_HELP = (
-    "JSON Lines of detcli predict or merge, MegaDetector's results, or the folder of a run in "
-    "shards; - is standard input."
+    "JSON Lines, CSV or Parquet of detcli predict or merge, MegaDetector's results, or the folder "
+    "of a run in shards; - is standard input."
 )
 
 BEGINNING_BYTES = 64
@@ -44,7 +50,7 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         CheckError: A part of the run in shards is missing or damaged.
     """
     is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
-    if is_shards or _may_be_of_another_program(name):
+    if is_shards or _may_have_another_form(name):
         from detcli.run.saved import read_records  # it loads OpenCV
 
         yield from read_records(name)
@@ -78,8 +84,8 @@ def take_records(
         advance(record["source"])
 
 
-def _may_be_of_another_program(name: str) -> bool:
-    """Tell whether a file holds one object of JSON, as MegaDetector's do, and not a record a line.
+def _may_have_another_form(name: str) -> bool:
+    """Tell whether a file has another form than a record a line: one object of JSON, CSV, Parquet.
 
     The beginning tells it, and stays unread, also that of standard input. A file that cannot be
     read is left to its reader, whose error says why; and so is a pipe, which cannot be read twice.
@@ -94,7 +100,7 @@ def _may_be_of_another_program(name: str) -> bool:
             open_lines(Path(name)) as file,
         ):
             beginning = file.read(BEGINNING_BYTES)
-    return is_single_object(beginning)
+    return is_single_object(beginning) or is_csv(beginning) or is_parquet(beginning)
 
 
 def require_different(names: tuple[str, ...]) -> None:

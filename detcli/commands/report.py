@@ -89,8 +89,8 @@ def report(
     records: str = option(
         REQUIRED,
         "RECORDS",
-        "JSON Lines of detcli predict or merge, the folder of a run in shards, or MegaDetector's "
-        "results; - is standard input.",
+        "JSON Lines, CSV or Parquet of detcli predict or merge, the folder of a run in shards, or "
+        "MegaDetector's results; - is standard input.",
     ),
 ) -> None:
     """Make an HTML report from the records of an earlier run.

@@ -59,6 +59,20 @@ def is_single_object(beginning: bytes) -> bool:
     return beginning.startswith(b"{") and not beginning.startswith(RECORD_START)
 
 
+CSV_START = b"source,index,"
+PARQUET_START = b"PAR1"
+
+
+def is_csv(beginning: bytes) -> bool:
+    """Tell from its first bytes whether a file is a table in CSV that detcli wrote."""
+    return beginning.startswith(CSV_START)
+
+
+def is_parquet(beginning: bytes) -> bool:
+    """Tell from its first bytes whether a file is a table in Parquet."""
+    return beginning.startswith(PARQUET_START)
+
+
 def read_lines(
     file: BinaryIO, name: str, parse: ParseRecord = parse_record
 ) -> Iterator[RecordJson]:

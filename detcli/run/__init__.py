@@ -17,6 +17,7 @@ counts.py          counts of records
 conditions.py      what --fail-if says of them
 saved.py           records read back
 megadetector.py    MegaDetector's results read as records
+tables.py         CSV and Parquet, read back as records
 marks.py           marks of a page, applied to records
 hidden.py          classes that a page of saved records hides
 machine.py         what a run is made with

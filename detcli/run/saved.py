@@ -18,7 +18,7 @@ from detcli.core.errors import CheckError, SourceError, system_reason
 from detcli.core.lines import utf8_file
 from detcli.core.text import is_object
 from detcli.data.record import RecordJson
-from detcli.data.record_file import is_single_object, read_lines
+from detcli.data.record_file import is_csv, is_parquet, is_single_object, read_lines
 from detcli.source.loading import STDIN
 from detcli.storage.files import open_lines
 
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
     from detcli.page.find_images import Finder
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
+SUFFIXES = (
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".jsonl.gz",
+    ".ndjson.gz",
+    ".json.gz",
+    ".csv.gz",
+    ".parquet",
+)
 """Suffixes of saved records; a model's file never has them."""
 
 
@@ -59,8 +69,26 @@ def _read_megadetector(path: Path, name: str, finder: "Finder") -> Iterator[Reco
     return read_megadetector(path, name, finder)
 
 
-OTHER_FORMATS = [OtherFormat(_begins_as_megadetector, _read_megadetector)]
-"""Formats of other programs. Their readers are imported when they are used."""
+def _read_csv(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:
+    """Yield the records of a table in CSV."""
+    from detcli.run.tables import read_csv
+
+    return read_csv(path, name, finder)
+
+
+def _read_parquet(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:
+    """Yield the records of a table in Parquet."""
+    from detcli.run.tables import read_parquet
+
+    return read_parquet(path, name, finder)
+
+
+OTHER_FORMATS = [
+    OtherFormat(_begins_as_megadetector, _read_megadetector),
+    OtherFormat(is_csv, _read_csv),
+    OtherFormat(is_parquet, _read_parquet),
+]
+"""Formats with another form than a record a line. Their readers are imported when they are used."""
 
 
 def read_records(name: str, finder: "Finder | None" = None) -> Iterator[RecordJson]:

@@ -1,0 +1,299 @@
+"""Reads records back from the tables that detcli writes: CSV and Parquet, a detection a row.
+
+Parquet has all that a record says of an image and its detections. CSV has less: the message of an
+error without its type, several warnings as one text, and odd characters of names escaped.
+"""
+
+import base64
+import binascii
+import contextlib
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcli.core import Fields
+from detcli.core.errors import UsageError, loading
+from detcli.data import capture_time
+from detcli.data.columns import DetectionJson
+from detcli.data.record import SCHEMA_VERSION, RecordJson, iso_time
+from detcli.data.saved_record import to_record
+from detcli.sink.text import FORMULA
+from detcli.storage.files import open_lines
+
+if TYPE_CHECKING:
+    from detcli.page.find_images import Finder
+
+MAX_CELL_BYTES = 1 << 27  # more than any text of a barcode; Python's reader stops at 128 KiB
+
+HINT = "name CSV or Parquet that predict or merge wrote"
+
+
+def read_csv(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  # noqa: ARG001
+    """Yield the records of a table in CSV.
+
+    Args:
+        path: The file, which may be compressed by gzip.
+        name: What to call it in messages.
+        finder: Not used, as the table has the sizes of images.
+
+    Raises:
+        UsageError: It is no table that detcli wrote.
+        OSError: It cannot be read.
+    """
+    csv.field_size_limit(MAX_CELL_BYTES)
+    with open_lines(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        rows = csv.DictReader(text, strict=True)
+        yield from _records(rows, _fields_of_csv_row, name)
+
+
+def read_parquet(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  # noqa: ARG001
+    """Yield the records of a table in Parquet, of which a row group is in memory at a time.
+
+    Args:
+        path: The file.
+        name: What to call it in messages.
+        finder: Not used, as the table has the sizes of images.
+
+    Raises:
+        UsageError: It is no table that detcli wrote, or damaged.
+        DependencyError: pyarrow is not installed.
+        OSError: It cannot be read.
+    """
+    with loading("pyarrow", 'pip install "detcli[parquet]"'):
+        import pyarrow as pa
+        from pyarrow import parquet
+
+    def rows() -> Iterator[Fields]:
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches():
+                    yield from batch.to_pylist()
+        except pa.ArrowException as error:
+            raise UsageError(f"{name} cannot be read as Parquet: {error}", HINT) from error
+
+    yield from _records(rows(), _fields_of_parquet_row, name)
+
+
+def _records(
+    rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
+) -> Iterator[RecordJson]:
+    """Yield the records of the rows of a table; those of one image or frame follow each other.
+
+    Args:
+        rows: The cells of each row by the name of their column.
+        to_fields: Makes the fields of a record, and those of its detection, of a row.
+        name: What to call the table in messages.
+
+    Raises:
+        UsageError: A row is something else.
+    """
+    fields_of_rows = _each_row(rows, to_fields, name)
+    for _, group in itertools.groupby(fields_of_rows, lambda pair: _record_key(pair[1])):
+        pairs = list(group)
+        first_row_number = pairs[0][0]
+        try:
+            yield to_record(_record_fields([fields for _, fields in pairs]))
+        except ValueError as error:
+            raise _row_error(first_row_number, name, error) from error
+
+
+def _each_row(
+    rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
+) -> Iterator[tuple[int, Fields]]:
+    """Yield the number of each row, from 1, and the fields that it stands for.
+
+    The arguments and errors are those of `_records`.
+    """
+    row_number = 1
+    try:
+        for row in rows:
+            yield row_number, to_fields(row)
+            row_number += 1
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, csv.Error) as error:
+        raise _row_error(row_number, name, error) from error
+
+
+def _row_error(row_number: int, name: str, reason: Exception) -> UsageError:
+    """Make the error that says what is wrong with a row."""
+    return UsageError(f"row {row_number} of {name} is not a row of detcli's: {reason}", HINT)
+
+
+def _record_key(fields: Fields) -> tuple[Any, ...]:
+    """Return what tells the rows of one record from those of the next."""
+    return tuple(fields.get(name) for name in ("index", "source", "input", "frame", "time"))
+
+
+def _record_fields(rows: list[Fields]) -> Fields:
+    """Make the fields of a record of its rows: a row for each detection, or one without any."""
+    first_row = rows[0]
+    record: Fields = {"schema_version": SCHEMA_VERSION}
+    for field_name, value in first_row.items():
+        if field_name not in DETECTION_FIELDS and field_name not in ERROR_FIELDS:
+            record[field_name] = value
+    if "error" in first_row:
+        record["error"] = {
+            "type": first_row.get("error_type", "SourceError"),
+            "message": first_row["error"],
+            "hint": first_row.get("error_hint", ""),
+        }
+        return record
+
+    record["detections"] = []
+    for row in rows:
+        if "class_id" in row:
+            detection = {field: row[field] for field in DETECTION_FIELDS if field in row}
+            record["detections"].append(detection)
+    return record
+
+
+DETECTION_FIELDS = tuple(DetectionJson.__annotations__)
+ERROR_FIELDS = {"error", "error_type", "error_hint"}
+
+
+def _fields_of_parquet_row(row: Fields) -> Fields:
+    """Return the fields that a row of Parquet stands for; others than these are null there."""
+    fields = {name: value for name, value in row.items() if value is not None}
+    if isinstance(fields.get("time"), datetime):
+        fields["time"] = iso_time(fields["time"].replace(tzinfo=UTC))
+    if isinstance(fields.get("taken"), datetime):
+        fields["taken"] = capture_time.to_text(fields["taken"])
+    if "meta" in fields:
+        fields["meta"] = json.loads(fields["meta"])
+    # Where barcodes were read, each detection has a list of corners, which is empty for one that
+    # was not located; its text is null if it was not read, or is binary.
+    if "corners" in fields:
+        fields.setdefault("text", None)
+        if not fields["corners"]:
+            del fields["corners"]
+    return fields
+
+
+def _fields_of_csv_row(row: Fields) -> Fields:
+    """Return the fields that a row of CSV stands for, of their types; others are empty there.
+
+    Raises:
+        ValueError: A cell has too much, or something else than its column.
+    """
+    if None in row or None in row.values():
+        raise ValueError("it has more or fewer cells than the header")
+    fields: Fields = {}
+    for name, cell in row.items():
+        if cell == "":
+            continue
+        try:
+            fields[name] = PARSERS.get(name, _unprotected)(cell)
+        except ValueError as error:
+            raise ValueError(f"{name} is {cell[:40]!r}") from error
+    if "class_id" in fields:
+        _add_empty_values(fields, row)
+    return fields
+
+
+def _add_empty_values(fields: Fields, row: Fields) -> None:
+    """Add to a detection what an empty cell stands for, in columns that only options add.
+
+    Args:
+        fields: What the cells of the row stand for that are not empty.
+        row: All cells, by the name of their column.
+    """
+    for name in ("zones", "crossed"):
+        if name in row:
+            fields.setdefault(name, [])
+    if "text" in row and "text" not in fields:
+        # A symbol that was read has a symbology; its content is in base64 if it is not text.
+        has_empty_text = "symbology" in fields and "bytes" not in fields
+        fields["text"] = "" if has_empty_text else None
+
+
+def _unprotected(cell: str) -> str:
+    """Take off the apostrophe that keeps spreadsheets from running a text as a formula."""
+    if cell.startswith("'") and cell[1:].lstrip().startswith(FORMULA):
+        return cell[1:]
+    return cell
+
+
+def _boolean(cell: str) -> bool:
+    """Parse True, as the only one that is written."""
+    if cell.lower() not in {"true", "false"}:
+        raise ValueError
+    return cell.lower() == "true"
+
+
+def _names(cell: str) -> list[str]:
+    """Parse names of zones, which have no spaces."""
+    return _unprotected(cell).split()
+
+
+def _crossings(cell: str) -> list[Fields]:
+    """Parse lines that were crossed, as in `gate:left road:right`."""
+    crossings: list[Fields] = []
+    for word in _unprotected(cell).split():
+        line, _, side = word.rpartition(":")
+        crossings.append({"line": line, "to": side})
+    return crossings
+
+
+def _corners(cell: str) -> list[list[float]]:
+    """Parse corners, as in `1.0,2.0 30.0,2.0`."""
+    corners = []
+    for word in _unprotected(cell).split():
+        x, y = word.split(",")
+        corners.append([float(x), float(y)])
+    return corners
+
+
+def _base64(cell: str) -> str:
+    """Check that a text is base64; it may begin with "+", and has an apostrophe then."""
+    text = _unprotected(cell)
+    with contextlib.suppress(binascii.Error):
+        base64.b64decode(text, validate=True)
+        return text
+    raise ValueError
+
+
+def _json(cell: str) -> Any:  # noqa: ANN401 - JSON
+    """Parse what the list of inputs said of one."""
+    return json.loads(_unprotected(cell))
+
+
+def _warnings(cell: str) -> list[str]:
+    """Return warnings as one text, as they may have semicolons of their own."""
+    return [_unprotected(cell)]
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "index": int,
+    "input": int,
+    "frame": int,
+    "width": int,
+    "height": int,
+    "burst": int,
+    "class_id": int,
+    "track_id": int,
+    "time_s": float,
+    "burst_score": float,
+    "score": float,
+    "x1": float,
+    "y1": float,
+    "x2": float,
+    "y2": float,
+    "confirmed": _boolean,
+    "doubt": _boolean,
+    "earlier": _boolean,
+    "zones": _names,
+    "crossed": _crossings,
+    "corners": _corners,
+    "bytes": _base64,
+    "source_bytes": _base64,
+    "meta": _json,
+    "warnings": _warnings,
+}
+"""How the cells of each column of CSV are parsed; those of others are texts."""
