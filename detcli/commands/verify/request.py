@@ -35,6 +35,10 @@ NAMES_CERTIFICATE = "it names a certificate"
 SHOWS_RESULT = "it says how the result is shown, and not what is compared"
 """Reasons for certificates not to hold an option, see `Option.uncertified`."""
 
+NOT_A_CERTIFICATE = "it is not a certificate of detcli verify"
+BEGINNING_BYTES = 64
+"""How much of a file is read to tell JSON from a model: enough for a byte order mark and spaces."""
+
 
 def complete_side(incomplete: str) -> list[str]:
     """What a side of a comparison may be: a model, or saved records."""
@@ -202,33 +206,23 @@ class VerifyRequest:
         """
         own_options = cls.own_options()
         options = {**options_of(Config), **own_options}
-        raw_values = {name: value for name, value in values.items() if value not in (None, {})}
-        tolerance = raw_values.get("tolerance")
-        if isinstance(tolerance, dict):
-            raw_values["tolerance"] = ",".join(
-                f"{name}={value}" for name, value in tolerance.items()
-            )
-        raw_values.setdefault("device", "cpu")
-        parsed = {name: options[name].parse_value(raw) for name, raw in raw_values.items()}
-        own_values = {name: parsed[name] for name in own_options if name in parsed}
-        return cls(config_from(Config, parsed), **own_values)
+        parsed_values = {}
+        for name, raw in _raw_values(values).items():
+            parsed_values[name] = options[name].parse_value(raw)
+        own_values = {name: parsed_values[name] for name in own_options if name in parsed_values}
+        return cls(config_from(Config, parsed_values), **own_values)
 
     def __post_init__(self) -> None:
-        """Check that the options fit together."""
+        """Refuse options that contradict each other."""
         if self.check is not None:
-            return  # its certificate says what to compare
+            return  # the certificate that is checked says what to compare
         if self.config.runtime.model is None:
             raise UsageError(
                 "missing argument 'MODEL'",
                 "name an ONNX file, a model, or records that predict saved",
             )
-        if self.certificate is not None and self.certificate.suffix.lower() != ".json":
-            raise UsageError(
-                f"--certificate {self.certificate} does not end with .json",
-                "name the JSON, as in gpu.json",
-            )
         if self.certificate is not None:
-            self._require_public()
+            self._check_certificate(self.certificate)
         if len(self.config.runtime.device) > 1:
             raise UsageError("--device names several devices", "name one, and another in --against")
         if self.is_saved:
@@ -268,8 +262,13 @@ class VerifyRequest:
         request["tolerance"] = self.tolerance or {}
         return request
 
-    def _require_public(self) -> None:
-        """Refuse addresses with secrets, which a certificate would hold."""
+    def _check_certificate(self, certificate: Path) -> None:
+        """Refuse a certificate that is not JSON, or that would hold addresses with secrets."""
+        if certificate.suffix.lower() != ".json":
+            raise UsageError(
+                f"--certificate {certificate} does not end with .json",
+                "name the JSON, as in gpu.json",
+            )
         for name in (*self.images, self.model, self.other or "", self.coco_images or ""):
             if public_name(name) != name:
                 raise UsageError(
@@ -293,29 +292,35 @@ class VerifyRequest:
 
     def _check_saved(self) -> None:
         """Check that a request with saved records is about two of them, and not about running."""
-        if self.other is None:
-            raise UsageError(
-                f"{self.model} holds saved records, which are compared with other saved records, "
-                "or with COCO results",
-                "name two: detcli verify here.jsonl there.jsonl",
-            )
-        if not (is_saved(self.model) and is_saved(self.other)):
-            saved_name = self.model
-            other_name = self.other
-            if is_saved(self.other):
-                saved_name = self.other
-                other_name = self.model
-            raise UsageError(
-                f"{saved_name} holds saved records, and {other_name} is neither saved records nor "
-                "COCO results",
-                "name two saved runs, or two models",
-            )
+        self._require_two_saved()
         values = self.to_json()
         for name in ABOUT_RUNNING:
             if values[name] is not None and values[name] is not False:
                 raise about_running(f"--{name.replace('_', '-')}")
         if len(self.images) > 1:
             raise UsageError("saved records have their images in one folder", "give --images once")
+
+    def _require_two_saved(self) -> None:
+        """Refuse saved records that are compared with nothing, or with a model."""
+        if self.other is None:
+            raise UsageError(
+                f"{self.model} holds saved records, which are compared with other saved records, "
+                "or with COCO results",
+                "name two: detcli verify here.jsonl there.jsonl",
+            )
+        if not is_saved(self.other):
+            saved_name = self.model
+            model_name = self.other
+        elif not is_saved(self.model):
+            saved_name = self.other
+            model_name = self.model
+        else:
+            return
+        raise UsageError(
+            f"{saved_name} holds saved records, and {model_name} is neither saved records nor "
+            "COCO results",
+            "name two saved runs, or two models",
+        )
 
 
 def uncertified_names() -> set[str]:
@@ -344,16 +349,34 @@ def is_saved(name: str) -> bool:
         if path.is_fifo() or any(path.glob("*manifest.jsonl")):
             return True
         with path.open("rb") as file:
-            begin = file.read(64)
+            beginning = file.read(BEGINNING_BYTES)
     except (OSError, ValueError):  # ValueError: no file can have this name
         return False
-    if begin.startswith(GZIP):
-        return True
-    mark = mark_of(begin)  # the byte order mark with which some editors begin a file
+    return beginning.startswith(GZIP) or _begins_as_json(beginning)
+
+
+def _begins_as_json(beginning: bytes) -> bool:
+    """Whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
+    mark = mark_of(beginning)  # the byte order mark with which some editors begin a file
     if mark:
         # In UTF-16 every second byte of a brace or bracket and its neighbours is 0.
-        begin = begin[len(mark) :].replace(b"\0", b"").lstrip()
-    return begin.startswith((b"{", b"["))  # as JSON does, and no ONNX model
+        beginning = beginning[len(mark) :].replace(b"\0", b"").lstrip()
+    return beginning.startswith((b"{", b"["))
+
+
+def _raw_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the values of options in a certificate to values that options can parse.
+
+    Null and an empty object set nothing. A tolerance is an object in JSON, and becomes the text
+    that one would type, such as "score=0.02,corner=2".
+    """
+    raw_values = {name: value for name, value in values.items() if value not in (None, {})}
+    tolerance = raw_values.get("tolerance")
+    if isinstance(tolerance, dict):
+        entries = [f"{name}={value}" for name, value in tolerance.items()]
+        raw_values["tolerance"] = ",".join(entries)
+    raw_values.setdefault("device", "cpu")
+    return raw_values
 
 
 def read_certificate(
@@ -372,25 +395,42 @@ def read_certificate(
         UsageError: It is something else, or cannot be read.
     """
     content = read_json(path, _unusable)
-    values = content.get("request") if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        raise _unusable(path, NOT_A_CERTIFICATE)
+    values = content.get("request")
     if not isinstance(values, dict) or not isinstance(content.get("report"), dict):
-        raise _unusable(path, "it is not a certificate of detcli verify")
+        raise _unusable(path, NOT_A_CERTIFICATE)
     _require_version(path, content)
-    if values.get("gpu_decode"):  # of earlier certificates
-        raise _unusable(path, "it compares decoders, which verify no longer does")
-    model = values.get("model")
-    images = values.get("images")
-    if not isinstance(images, list) or not all(isinstance(name, str) for name in (model, *images)):
-        raise _unusable(path, "its request has no usable model or images")
-    if values.get("iou") is None or not isinstance(values.get("tolerance"), dict):
-        raise _unusable(path, "its request has no usable iou or tolerance")
-    request = VerifyRequest.of({name: values.get(name) for name in VerifyRequest.certified_names()})
+    _require_complete(path, values)
+
+    names = VerifyRequest.certified_names()
+    request = VerifyRequest.of({name: values.get(name) for name in names})
     config = replace(
         request.config,
         outputs=check_request.config.outputs,
         verbosity=check_request.config.verbosity,
     )
     return replace(request, config=config, check=path), content
+
+
+def _require_complete(path: Path, values: Mapping[str, Any]) -> None:
+    """Refuse the request of a certificate that does not say all that a comparison needs.
+
+    Args:
+        path: The file, for the error.
+        values: The values of the options by name, which may be anything that JSON can hold.
+
+    Raises:
+        UsageError: A value is missing or has the wrong type, or the request is about decoders.
+    """
+    if values.get("gpu_decode"):  # of earlier certificates
+        raise _unusable(path, "it compares decoders, which verify no longer does")
+    images = values.get("images")
+    has_image_list = isinstance(images, list) and all(isinstance(name, str) for name in images)
+    if not has_image_list or not isinstance(values.get("model"), str):
+        raise _unusable(path, "its request has no usable model or images")
+    if values.get("iou") is None or not isinstance(values.get("tolerance"), dict):
+        raise _unusable(path, "its request has no usable iou or tolerance")
 
 
 def _require_version(path: Path, certificate: dict[str, Any]) -> None:
@@ -405,19 +445,22 @@ def _require_version(path: Path, certificate: dict[str, Any]) -> None:
     """
     from detcli.commands.verify.report import Certificate, shortened  # which load NumPy
 
-    current = Certificate.schema_version
+    current_version = Certificate.schema_version
     version = certificate.get("schema_version")
-    if type(version) is int and version == current:
+    is_number = type(version) is int
+    if is_number and version == current_version:
         return
-    described = f"has schema version {shortened(json.dumps(version))}"
+
     if version is None:
-        described = "does not say its schema version"
+        problem = "does not say its schema version"
+    else:
+        problem = f"has schema version {shortened(json.dumps(version))}"
     hint = "issue it anew with --certificate"
-    if type(version) is int and version > current:
+    if is_number and version > current_version:
         hint = f"check it with the version of detcli that wrote it or a later one, or {hint}"
     raise UsageError(
-        f"cannot check {path}: the certificate {described}, and this detcli reads version "
-        f"{current}",
+        f"cannot check {path}: the certificate {problem}, and this detcli reads version "
+        f"{current_version}",
         hint,
     )
 
