@@ -10,7 +10,7 @@ The last row of a full selection is a threshold too: where the other side has se
 boxes, an unmatched one that scores no more than the lowest, within the tolerance, is borderline.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -28,6 +28,9 @@ from detcli.model.precision import Precision
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
 box two pixels wide or one cut to nothing by the edge of the image."""
+
+SMALLEST_TOLERANCE = 1e-9
+"""Stands for a tolerance of 0, which allows nothing, where it would be a divisor."""
 
 
 # The order of additions differs by device and version. Five exports of YOLOv10-N agree within
@@ -82,6 +85,21 @@ def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Mat
     Returns:
         The matches, in the order of the left detections.
     """
+    match_of_left: dict[int, Match] = {}
+    matched_right: set[int] = set()
+    for candidate in _possible_matches(left, right, min_iou):
+        if candidate.left not in match_of_left and candidate.right not in matched_right:
+            match_of_left[candidate.left] = candidate
+            matched_right.add(candidate.right)
+    return sorted(match_of_left.values())
+
+
+def _possible_matches(left: Detections, right: Detections, min_iou: float) -> Iterator[Match]:
+    """Yield all pairs of detections that may match, see `match`; the closest pair comes first.
+
+    The distance of two detections is what their boxes lack to an IoU of 1, plus the difference of
+    their scores.
+    """
     left_boxes = left.xyxy[:, np.newaxis].astype(np.float64)  # (L, 1, 4)
     right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
     # Of each left detection with each right one, (L, R):
@@ -91,27 +109,20 @@ def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Mat
     ious = np.where(are_equal, 1.0, overlap(left_boxes, right_boxes))
     are_near = (ious >= min_iou) | (corner_differences <= NEAR)
     are_of_one_class = left.class_id[:, np.newaxis] == right.class_id
+    distances = 1 - ious + score_differences
 
-    left_candidates, right_candidates = np.nonzero(are_of_one_class & are_near)  # (P,) each
-    distances = (1 - ious + score_differences)[left_candidates, right_candidates]
-    closest_first = np.argsort(distances, kind="stable")
-    match_of_left: dict[int, Match] = {}
-    matched_right: set[int] = set()
-    for left_index, right_index in zip(
-        left_candidates[closest_first].tolist(),
-        right_candidates[closest_first].tolist(),
+    pairs = np.nonzero(are_of_one_class & are_near)  # indices of the left and right ones, (P,) each
+    closest_first = np.argsort(distances[pairs], kind="stable")
+    left_indices = pairs[0][closest_first]
+    right_indices = pairs[1][closest_first]
+    for left_index, right_index, score_difference, corner_difference in zip(
+        left_indices.tolist(),
+        right_indices.tolist(),
+        score_differences[left_indices, right_indices].tolist(),
+        corner_differences[left_indices, right_indices].tolist(),
         strict=True,
     ):
-        if left_index in match_of_left or right_index in matched_right:
-            continue
-        match_of_left[left_index] = Match(
-            left=left_index,
-            right=right_index,
-            score_difference=float(score_differences[left_index, right_index]),
-            corner_difference=float(corner_differences[left_index, right_index]),
-        )
-        matched_right.add(right_index)
-    return sorted(match_of_left.values())
+        yield Match(left_index, right_index, score_difference, corner_difference)
 
 
 @frozen
@@ -174,30 +185,35 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
             if min(scores) <= conf:
                 across_conf_count += 1
 
-    beyond_tolerance = []
     within_tolerance = []
+    beyond_tolerance = []
     for pair in relevant_matches:
-        # A score that is NaN on one side agrees, and a corner that is NaN does not.
-        scores_agree = not pair.score_difference > rules.tolerance.score
-        corners_agree = pair.corner_difference <= rules.tolerance.corner
-        if scores_agree and corners_agree:
+        if _is_within(pair, rules.tolerance):
             within_tolerance.append(pair)
         else:
             beyond_tolerance.append(pair)
-    matched_left = {pair.left for pair in matches}
-    matched_right = {pair.right for pair in matches}
-    missing, borderline_left_count = _unmatched(matched_left, left, right, rules)
-    extra, borderline_right_count = _unmatched(matched_right, right, left, rules)
+
+    left_only = _unmatched({pair.left for pair in matches}, left, right, rules)
+    right_only = _unmatched({pair.right for pair in matches}, right, left, rules)
+    borderline_count = left_only.borderline_count + right_only.borderline_count
     return Comparison(
         left,
         right,
         pairs=tuple(within_tolerance),
         over=tuple(beyond_tolerance),
-        borderline=across_conf_count + borderline_left_count + borderline_right_count,
-        missing=missing,
-        extra=extra,
+        borderline=across_conf_count + borderline_count,
+        missing=left_only.certain,
+        extra=right_only.certain,
         order=_order_of(relevant_matches, left, right),
     )
+
+
+def _is_within(pair: Match, tolerance: Tolerance) -> bool:
+    """Whether the scores and the corners of two matched detections differ as little as allowed."""
+    # A score that is NaN on one side agrees, and a corner that is NaN does not.
+    scores_agree = not pair.score_difference > tolerance.score
+    corners_agree = pair.corner_difference <= tolerance.corner
+    return scores_agree and corners_agree
 
 
 def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Order:
@@ -218,9 +234,16 @@ def _order_of(pairs: Sequence[Match], left: Detections, right: Detections) -> Or
     return Order.SAME
 
 
+class _Unmatched(NamedTuple):
+    """The detections of a side that have no counterpart on the other side."""
+
+    certain: tuple[int, ...]  # indices of those that the other side certainly lacks
+    borderline_count: int  # of those whose counterpart the other side may have dropped
+
+
 def _unmatched(
     matched: set[int], detections: Detections, counterparts: Detections, rules: Rules
-) -> tuple[tuple[int, ...], int]:
+) -> _Unmatched:
     """Find the detections of a side that have no counterpart on the other side.
 
     The other side may have had a counterpart and dropped it: its score may differ by the tolerance,
@@ -232,32 +255,40 @@ def _unmatched(
         detections: The detections of the side.
         counterparts: The detections of the other side.
         rules: The confidence, the tolerance, and how many detections a side selects.
-
-    Returns:
-        The indices of the detections that certainly have no counterpart, and the number of
-        borderline ones.
     """
-    score_tolerance = rules.tolerance.score
-    certain_above = rules.conf
-    selected_scores = counterparts.score
-    if counterparts.selected is not None:
-        selected_scores = counterparts.selected
-    if len(selected_scores) >= rules.max_det:
-        lowest_selected = float(selected_scores.min())
-        certain_above = max(certain_above, lowest_selected + score_tolerance)
+    selected_above = _selected_above(counterparts, rules)
     certain = []
     borderline_count = 0
     for index in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
         if index in matched:
             continue
         class_id = int(detections.class_id[index])
-        complete_above = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
-        min_score = max(certain_above, complete_above + score_tolerance)
-        if float(detections.score[index]) > min_score:
+        recorded_above = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
+        certain_above = max(selected_above, recorded_above + rules.tolerance.score)
+        if float(detections.score[index]) > certain_above:
             certain.append(index)
         else:
             borderline_count += 1
-    return tuple(certain), borderline_count
+    return _Unmatched(tuple(certain), borderline_count)
+
+
+def _selected_above(counterparts: Detections, rules: Rules) -> float:
+    """Return the score above which a side certainly selects the counterpart of a detection.
+
+    It is the confidence. But a side that has as many detections as it may select has dropped others
+    that score less than these, and the counterpart's score may be lower by the tolerance.
+
+    Args:
+        counterparts: The detections of the side, with the scores of all that it selected.
+        rules: The confidence, the tolerance, and how many detections a side selects.
+    """
+    selected_scores = counterparts.score
+    if counterparts.selected is not None:
+        selected_scores = counterparts.selected
+    if len(selected_scores) < rules.max_det:
+        return rules.conf
+    lowest_selected = float(selected_scores.min())
+    return max(rules.conf, lowest_selected + rules.tolerance.score)
 
 
 @frozen
@@ -287,9 +318,8 @@ class ImageReport:
         disagreeing_count = self.over + len(self.missing) + len(self.extra)
         if self.order is Order.WRONG:
             disagreeing_count += 1
-        # A tolerance of 0 allows nothing, and cannot be divided by.
-        score_excess = self.largest_score_difference / (tolerance.score or 1e-9)
-        corner_excess = self.largest_corner_difference / (tolerance.corner or 1e-9)
+        score_excess = self.largest_score_difference / (tolerance.score or SMALLEST_TOLERANCE)
+        corner_excess = self.largest_corner_difference / (tolerance.corner or SMALLEST_TOLERANCE)
         return disagreeing_count, max(score_excess, corner_excess)
 
 

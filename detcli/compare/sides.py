@@ -1,8 +1,10 @@
 """The sides of a comparison: images in, detections out."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from detcli.backend import open_tensors
 from detcli.backend.image_boxes import to_detections
@@ -69,19 +71,19 @@ class GraphSide:
         Raises:
             ModelError: The graph has no selection of its own.
         """
-        file_name = file.path.name
-        selection = file.selection
+        selection = file.selection  # how detcli reads the detections that the graph selects
         if selection is None:
             raise ModelError(
-                f"{file_name} does not end in rows of boxes, scores and class ids of its own "
+                f"{file.path.name} does not end in rows of boxes, scores and class ids of its own "
                 "selection",
                 "export it again",
             )
-        self._contract = selection.contract
-        self._input_shape = self._contract.input_shape(settings.imgsz)
-        self._conf = settings.effective_conf(self._contract.conf)
-        graph = selection.body(file.model).SerializeToString()
-        self._session = open_tensors("cpu", graph, file_name)
+        contract = selection.contract
+        self._contract = contract
+        self._input_shape = contract.input_shape(settings.imgsz)
+        self._conf = settings.effective_conf(contract.conf)
+        graph = selection.body(file.model)
+        self._session = open_tensors("cpu", graph.SerializeToString(), file.path.name)
 
     def detect(self, images: Sequence[Image]) -> list[Detections]:
         """Run the graph on each image."""
@@ -90,20 +92,27 @@ class GraphSide:
     def _detect_in(self, image: Image) -> Detections:
         """Run the graph on an image, and return the detections above the confidence."""
         contract = self._contract
-        preprocessing = contract.preprocessing
-        letterbox = fit_letterbox(image.size, self._input_shape, preprocessing)
+        letterbox = fit_letterbox(image.size, self._input_shape, contract.preprocessing)
         model_input = to_batch(
-            image, letterbox, preprocessing, contract.input_dtype, contract.batch or 1
+            image,
+            letterbox,
+            contract.preprocessing,
+            dtype=contract.input_dtype,
+            count=contract.batch or 1,
         )
         outputs = self._session.run_watched(contract.input_name, model_input)
-        rows = outputs[contract.head]  # (B, K, 6)
-        confident = confident_rows(rows[0], self._conf, contract.class_count)
+        rows = outputs[contract.head][0]  # (K, 6), of the first of equal images in the batch
+        confident = confident_rows(rows, self._conf, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
-            centre = confident[:, :2]
-            half_size = confident[:, 2:4] / np.float32(2)
-            corners = [centre - half_size, centre + half_size]
-            confident = np.concatenate([*corners, confident[:, 4:]], axis=1)
+            confident = _with_corners(confident)
         return to_detections(as_selection(confident), letterbox, contract)
+
+
+def _with_corners(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert rows `(K, 6)` that begin with centre, width and height to rows with two corners."""
+    centre = rows[:, :2]
+    half_size = rows[:, 2:4] / np.float32(2)
+    return np.concatenate([centre - half_size, centre + half_size, rows[:, 4:]], axis=1)
 
 
 def rows_of(file: ModelFile) -> int | None:

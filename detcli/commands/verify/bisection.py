@@ -61,9 +61,9 @@ def bisect(outputs: OutputComparison) -> BisectReport | None:
     """
     if outputs.worst is None:
         return None
-    report, image, output_names = outputs.worst
-    search = _Search(outputs, image, report.source, output_names)
-    if report.agrees:
+    worst = outputs.worst
+    search = _Search(outputs, worst.image, worst.report.source, worst.pair)
+    if worst.report.agrees:
         return search.find_overflow()
     return search.find_first_difference()
 
@@ -99,7 +99,8 @@ class _Search:
         self._right = outputs.right
         self._image = image
         self._source = source
-        self._output, self._right_output = output_names
+        self._output = output_names.left
+        self._right_output = output_names.right
         self._rounds = 0  # how often the networks ran
         self._deadline = time.monotonic() + MAX_SECONDS
         self._common = self._common_tensors()
@@ -201,7 +202,9 @@ class _Search:
             None if the tensor has the same values in the other network, as a mask has where minus
             infinity is intended.
         """
-        common_name = self._output if name == self._right_output else name
+        common_name = name  # as both networks know the tensor
+        if name == self._right_output:
+            common_name = self._output
         if common_name not in self._common:
             node = node_report(probe.index.producers[name])
             finding = f"{name} overflows in {probe.name}; {HIDDEN}"
@@ -226,13 +229,8 @@ class _Search:
         if not left_nodes:
             return self._report_finding(f"{differing} is a constant", output)
 
-        left_title = self._left.name
-        right_title = self._right.name
-        if left_title == right_title:
-            left_title = "the first"
-            right_title = "the second"
-        graphs = Graphs(self._left.index, self._right.index, left_title, right_title)
-        node, finding = next(graphs.explain(left_nodes, right_nodes, output))
+        causes = self._graphs().explain(left_nodes, right_nodes, output)
+        node, finding = next(causes)  # the likeliest
         return BisectReport(
             source=self._source,
             node=node,
@@ -244,6 +242,15 @@ class _Search:
             compared=len(self._reports),
             rounds=self._rounds,
         )
+
+    def _graphs(self) -> "Graphs":
+        """Both graphs, and titles for them that differ even if their files have the same name."""
+        left_title = self._left.name
+        right_title = self._right.name
+        if left_title == right_title:
+            left_title = "the first"
+            right_title = "the second"
+        return Graphs(self._left.index, self._right.index, left_title, right_title)
 
     def _report_finding(
         self, finding: str, output: TensorReport | None = None, node: NodeReport | None = None
@@ -276,34 +283,34 @@ class _Search:
         right_tensors = self._right.fetch(self._image, right_names.values())
         for name, right_name in right_names.items():
             if name not in left_tensors or right_name not in right_tensors:
-                self._common.remove(name)  # it is no tensor but a sequence, say
+                self._common.remove(name)  # it is not a tensor, but a sequence, say
                 continue
-            report = self._compare(
-                (name, right_name), left_tensors[name], right_tensors[right_name]
-            )
+            pair = TensorPair(name, right_name)
+            report = self._compare(pair, left_tensors[name], right_tensors[right_name])
             self._reports[name] = report
-            # Tensors that agree say little of those before them if they hold integers, such as
-            # shapes, or no finite values: other inputs lead to the same.
-            is_finite = report.max_absolute is not None
-            if report.agrees and is_finite and report.left.dtype.startswith("float"):
+            if _vouches_for_inputs(report):
                 self._unlikely.update(self._before(name))
 
     def _right_name(self, name: str) -> str:
         """The name that a tensor of both graphs has in the right one."""
         return self._right_output if name == self._output else name
 
-    def _compare(self, names: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
-        """Compare two tensors, of which `names` are the names in the left and the right graph.
+    def _compare(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
+        """Compare a tensor of the left graph with its counterpart in the right graph.
 
-        Of the output of a detector, boxes and scores are compared separately, and the report is of
-        those that differ more.
+        If they are the outputs at which the search starts, and those of detectors, their boxes and
+        scores are compared separately. The report is then of the part that differs more.
+
+        Args:
+            pair: The names of the tensors.
+            left: What the left network computed.
+            right: What the right network computed.
         """
-        left_name = names[0]
-        if left_name == self._output:
-            reports = self._outputs.compare(names, left, right, self._source)
+        if pair.left == self._output:
+            reports = self._outputs.compare(pair, left, right, self._source)
             return max(reports, key=rank)
         return compare_tensors(
-            left_name, left, right, limit=self._outputs.limit, source=self._source
+            pair.left, left, right, limit=self._outputs.limit, source=self._source
         )
 
     def _before(self, name: str) -> list[str]:
@@ -336,6 +343,17 @@ class _Search:
         all_inputs = left_inputs | right_inputs
         inputs = [common_name for common_name in self._common if common_name in all_inputs]
         return _Surroundings(left_nodes, right_nodes, inputs)
+
+
+def _vouches_for_inputs(report: TensorReport) -> bool:
+    """Whether a tensor agrees in such a way that those before it are unlikely to differ.
+
+    A tensor of integers, such as a shape, or without finite values says little of them: other
+    inputs lead to the same values.
+    """
+    has_finite_values = report.max_absolute is not None
+    is_float = report.left.dtype.startswith("float")
+    return report.agrees and has_finite_values and is_float
 
 
 def _evenly_spread(names: Sequence[str], limit: int) -> list[str]:
@@ -473,16 +491,8 @@ class Graphs(NamedTuple):
             if left_name != right_name and in_both:
                 yield f"it reads {left_name}, but {right_name} in {self.right_title}"
         elif not _are_alike(left, right):
-            report = compare_tensors(left_name, left, right, limit=0.0, source="")
-            difference = ""
-            if report.left.not_finite != report.right.not_finite:
-                difference = (
-                    f", where {report.right.not_finite} values are not finite instead of "
-                    f"{report.left.not_finite}"
-                )
-            elif report.max_absolute is not None:
-                difference = f" by up to {report.max_absolute:.3g}"
-            yield f"its constant input {left_name} differs in {self.right_title}{difference}"
+            extent = _extent_of_difference(left, right)
+            yield f"its constant input {left_name} differs in {self.right_title}{extent}"
 
     def _describe_values(self, output: TensorReport) -> str:
         """Say what the values of a tensor show, where the nodes are the same in both graphs.
@@ -506,6 +516,18 @@ class Graphs(NamedTuple):
             return text
         limit = f"the float16 limit is {HALF_LIMIT:.0f}"
         return f"{text}: {limit}, the other side has {magnitude:.6g}"
+
+
+def _extent_of_difference(left: Tensor, right: Tensor) -> str:
+    """Say how much two constants differ, as the end of a sentence; empty if that has no number."""
+    report = compare_tensors("", left, right, limit=0.0, source="")
+    left_count = report.left.not_finite
+    right_count = report.right.not_finite
+    if left_count != right_count:
+        return f", where {right_count} values are not finite instead of {left_count}"
+    if report.max_absolute is not None:
+        return f" by up to {report.max_absolute:.3g}"
+    return ""
 
 
 def _by_first_output(nodes: Nodes) -> dict[str, NodeProto]:

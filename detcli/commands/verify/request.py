@@ -447,8 +447,7 @@ def _require_version(path: Path, certificate: dict[str, Any]) -> None:
 
     current_version = Certificate.schema_version
     version = certificate.get("schema_version")
-    is_number = type(version) is int
-    if is_number and version == current_version:
+    if type(version) is int and version == current_version:
         return
 
     if version is None:
@@ -456,7 +455,7 @@ def _require_version(path: Path, certificate: dict[str, Any]) -> None:
     else:
         problem = f"has schema version {shortened(json.dumps(version))}"
     hint = "issue it anew with --certificate"
-    if is_number and version > current_version:
+    if type(version) is int and version > current_version:
         hint = f"check it with the version of detcli that wrote it or a later one, or {hint}"
     raise UsageError(
         f"cannot check {path}: the certificate {problem}, and this detcli reads version "

@@ -17,7 +17,7 @@ from detcli.commands.verify.report import TensorReport, TensorSide
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Image
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, Preprocessing
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, known_size, shape
@@ -26,8 +26,28 @@ from detcli.model.inputs import DTYPES
 from detcli.model.precision import Precision, precision_of
 
 Tensor = npt.NDArray[Any]
-TensorPair = tuple[str, str]
-"""Names, in either graph, of two tensors that should be alike."""
+
+
+class TensorPair(NamedTuple):
+    """Names, in the left and in the right graph, of two tensors that should be alike."""
+
+    left: str
+    right: str
+
+
+class _NetworkInput(NamedTuple):
+    """The input of a network, and how an image is converted to it."""
+
+    name: str
+    dtype: str
+    batch_size: int
+    size: tuple[int, int]  # height and width
+    preprocessing: Preprocessing
+
+    def tensor_of(self, image: Image) -> Tensor:
+        """Convert an image to a batch `(B, 3, H, W)`, which holds it B times."""
+        letterbox = fit_letterbox(image.size, self.size, self.preprocessing)
+        return to_batch(image, letterbox, self.preprocessing, self.dtype, self.batch_size)
 
 
 class _Session(NamedTuple):
@@ -66,22 +86,23 @@ class Probe:
         Raises:
             ModelError: The network does not take images.
         """
-        network_input = image_input(file)
+        self._input = _describe_input(file, size)
         self.name = file.path.name
         self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
-        self.contract = file.contract if at_head else None  # None for a whole graph
-        self._preprocessing = file.contract.preprocessing if file.contract else DEFAULT
-        self._model = copied(file.body() if self.contract else file.model)
+
+        model = file.model
+        self.contract: Contract | None = None  # of a graph that is cut at its head
+        if at_head and file.contract is not None:
+            self.contract = file.contract
+            model = file.body()
+        self._model = copied(model)
         self.outputs = list(self._model.graph.output)
-        self.index = GraphIndex(self._model.graph)  # of all of it, or the part that makes the head
-        self._input = network_input.name
-        self._dtype = DTYPES[network_input.type.tensor_type.elem_type]
-        self._batch = known_size(shape(network_input)[0]) or 1
-        self._size = size
+        self.index = GraphIndex(self._model.graph)
+
         self._device = device
         # As the backend does it: TensorRT runs a float16 model in float16.
-        half = options.half or (self.half and device.uses_tensorrt)
-        self._options = replace(options, half=half)
+        runs_in_half = options.half or (self.half and device.uses_tensorrt)
+        self._options = replace(options, half=runs_in_half)
         self._session: _Session | None = None
 
     def fetch(self, image: Image, names: Iterable[str]) -> dict[str, Tensor]:
@@ -105,9 +126,7 @@ class Probe:
         if self._session is None or self._session.names != unique_names:
             self._session = None  # frees its memory before the next one takes more
             self._session = _Session(unique_names, self._open_session(unique_names))
-        letterbox = fit_letterbox(image.size, self._size, self._preprocessing)
-        model_input = to_batch(image, letterbox, self._preprocessing, self._dtype, self._batch)
-        return self._session.tensors.run_watched(self._input, model_input)
+        return self._session.tensors.run_watched(self._input.name, self._input.tensor_of(image))
 
     def _open_session(self, names: Sequence[str]) -> Tensors:
         """Load the graph with these tensors as its outputs."""
@@ -119,6 +138,27 @@ class Probe:
             self._model.graph.output.append(output)
         content = self._model.SerializeToString()
         return open_tensors(self._device, content, self.name, self._options)
+
+
+def _describe_input(file: ModelFile, size: tuple[int, int]) -> _NetworkInput:
+    """Describe the input of a network that takes images of a size.
+
+    A network that is not a detector takes them as Ultralytics' models do.
+
+    Raises:
+        ModelError: The network does not take images.
+    """
+    network_input = image_input(file)
+    preprocessing = DEFAULT
+    if file.contract is not None:
+        preprocessing = file.contract.preprocessing
+    return _NetworkInput(
+        name=network_input.name,
+        dtype=DTYPES[network_input.type.tensor_type.elem_type],
+        batch_size=known_size(shape(network_input)[0]) or 1,
+        size=size,
+        preprocessing=preprocessing,
+    )
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
@@ -202,18 +242,27 @@ def compare_tensors(
 
 
 def _differences(left: Tensor, right: Tensor) -> _Differences:
-    """Measure how much the finite values of two tensors differ, `(M,)` each; the left is the scale.
+    """Measure how much two tensors `(M,)` differ whose values are all finite.
 
-    Where the left values are all zeros, the right ones are the scale instead.
+    The largest difference is also a share of the largest magnitude on the left, which is the
+    reference; of the largest on the right if all values on the left are 0.
     """
     difference = np.abs(left - right)
-    magnitude = np.maximum(np.abs(left), np.abs(right))
     max_absolute = float(difference.max())
-    scale = float(np.abs(left).max()) or float(magnitude.max()) or 1.0
+
+    # The larger magnitude of both values; where both are 0, so is their difference.
+    magnitude = np.maximum(np.abs(left), np.abs(right))
+    relative = difference / np.where(magnitude > 0, magnitude, 1)
+
+    reference = float(np.abs(left).max())
+    if reference == 0:
+        reference = float(magnitude.max())
+    if reference == 0:
+        reference = 1.0  # both tensors are all zeros
     return _Differences(
         max_absolute=max_absolute,
-        max_relative=float((difference / np.where(magnitude > 0, magnitude, 1)).max()),
-        max_scaled=max_absolute / scale,
+        max_relative=float(relative.max()),
+        max_scaled=max_absolute / reference,
         cosine=_cosine(left, right),
     )
 
@@ -267,6 +316,22 @@ def _cosine(left: Tensor, right: Tensor) -> float:
     return float(np.clip(np.dot(left_scaled, right_scaled) / lengths, -1, 1))
 
 
+class _OutputTensors(NamedTuple):
+    """The tensors of both networks for one pair of outputs."""
+
+    pair: TensorPair
+    left: Tensor
+    right: Tensor
+
+
+class WorstOutput(NamedTuple):
+    """The pair of outputs that differs most over all images, and where it does."""
+
+    report: TensorReport
+    image: Image
+    pair: TensorPair
+
+
 class OutputComparison:
     """Compares the outputs of two networks, image by image.
 
@@ -288,10 +353,9 @@ class OutputComparison:
         self.left = left
         self.right = right
         self.limit = limit
-        # The largest difference so far, the image that it was on, and the pair of tensors.
-        self.worst: tuple[TensorReport, Image, TensorPair] | None = None
+        self.worst: WorstOutput | None = None  # so far
         self._pairs = self._pair_up()
-        self._reports: dict[str, TensorReport] = {}
+        self._reports: dict[str, TensorReport] = {}  # by name, on the worst image
 
     @property
     def reports(self) -> tuple[TensorReport, ...]:
@@ -307,34 +371,40 @@ class OutputComparison:
             image: The image.
             source: Its file, for the report.
         """
-        left_tensors = self.left.fetch(image, [left_name for left_name, _ in self._pairs])
-        right_tensors = self.right.fetch(image, [right_name for _, right_name in self._pairs])
-        pairs = []
-        for left_name, right_name in self._pairs:
-            if left_name in left_tensors and right_name in right_tensors:
-                pairs.append((left_name, right_name))
-        if not pairs:
+        for pair, left, right in self._fetch(image):
+            for report in self.compare(pair, left, right, source):
+                earlier_report = self._reports.get(report.name, report)
+                self._reports[report.name] = max(earlier_report, report, key=rank)
+                if self.worst is None or rank(report) > rank(self.worst.report):
+                    self.worst = WorstOutput(report, image, pair)
+
+    def _fetch(self, image: Image) -> list[_OutputTensors]:
+        """Run both networks on an image, and return their outputs in pairs.
+
+        Raises:
+            ModelError: The outputs are all sequences or maps, which cannot be compared.
+        """
+        left_tensors = self.left.fetch(image, [pair.left for pair in self._pairs])
+        right_tensors = self.right.fetch(image, [pair.right for pair in self._pairs])
+        outputs = []
+        for pair in self._pairs:
+            if pair.left in left_tensors and pair.right in right_tensors:
+                tensors = _OutputTensors(pair, left_tensors[pair.left], right_tensors[pair.right])
+                outputs.append(tensors)
+        if not outputs:
             raise ModelError(
                 f"the outputs of {self.left.name} and {self.right.name} are not tensors",
                 "see them with detcli inspect",
             )
-        for pair in pairs:
-            left_name, right_name = pair
-            left = left_tensors[left_name]
-            right = right_tensors[right_name]
-            for report in self.compare(pair, left, right, source):
-                earlier_report = self._reports.get(report.name, report)
-                self._reports[report.name] = max(earlier_report, report, key=rank)
-                if self.worst is None or rank(report) > rank(self.worst[0]):
-                    self.worst = (report, image, pair)
+        return outputs
 
     def compare(
         self, pair: TensorPair, left: Tensor, right: Tensor, source: str
     ) -> list[TensorReport]:
         """Compare two outputs that form a pair.
 
-        Of the heads of two detectors, the scores are compared separately from the boxes; and the
-        boxes only if both networks have them in the same form.
+        The head of a detector has boxes and scores in one tensor, which are compared separately;
+        and the boxes only if both networks have them in the same form.
 
         Args:
             pair: The names of the outputs.
@@ -345,27 +415,24 @@ class OutputComparison:
         Returns:
             A report for each part that was compared.
         """
+
+        def compare_part(name: str, left_part: Tensor, right_part: Tensor) -> TensorReport:
+            return compare_tensors(name, left_part, right_part, limit=self.limit, source=source)
+
         left_contract = self.left.contract
         right_contract = self.right.contract
-        if left_contract is None or right_contract is None:
-            title = " and ".join(dict.fromkeys(pair))
-            return [compare_tensors(title, left, right, limit=self.limit, source=source)]
-        left_head = _channels_first(left, left_contract)
-        right_head = _channels_first(right, right_contract)
-        channels = {"scores": slice(BOX_COORDINATES, None)}
+        if left_contract is None or right_contract is None:  # not the heads of two detectors
+            title = pair.left
+            if pair.right != pair.left:
+                title = f"{pair.left} and {pair.right}"
+            return [compare_part(title, left, right)]
+
+        left_head = _split_head(left, left_contract)
+        right_head = _split_head(right, right_contract)
+        reports = [compare_part("scores", left_head.scores, right_head.scores)]
         # Corners cannot be compared with centres.
         if left_contract.box_format is right_contract.box_format:
-            channels["boxes"] = slice(BOX_COORDINATES)
-        reports = []
-        for name, channel_slice in channels.items():
-            report = compare_tensors(
-                name,
-                left_head[:, channel_slice],
-                right_head[:, channel_slice],
-                limit=self.limit,
-                source=source,
-            )
-            reports.append(report)
+            reports.append(compare_part("boxes", left_head.boxes, right_head.boxes))
         return reports
 
     def _pair_up(self) -> list[TensorPair]:
@@ -384,9 +451,10 @@ class OutputComparison:
             if unpaired:
                 text = f"outputs that only one model has are not compared: {', '.join(unpaired)}"
                 warnings.warn(text, DetcliWarning, stacklevel=3)
-            return [(name, name) for name in common_names]
+            return [TensorPair(name, name) for name in common_names]
         if len(left_names) == len(right_names):
-            return list(zip(left_names, right_names, strict=True))
+            names = zip(left_names, right_names, strict=True)
+            return [TensorPair(left_name, right_name) for left_name, right_name in names]
         raise ModelError(
             f"the outputs of {self.left.name} ({', '.join(left_names)}) and {self.right.name} "
             f"({', '.join(right_names)}) cannot be paired",
@@ -394,8 +462,16 @@ class OutputComparison:
         )
 
 
-def _channels_first(head: Tensor, contract: Contract) -> Tensor:
-    """A detector's head as (B, 4 + C, N), whichever way round the graph has it."""
+class _Head(NamedTuple):
+    """The boxes `(B, 4, N)` and scores `(B, C, N)` of a detector's head."""
+
+    boxes: Tensor
+    scores: Tensor
+
+
+def _split_head(head: Tensor, contract: Contract) -> _Head:
+    """Split a detector's head into boxes and scores, whichever way round the graph has its axes."""
+    channels_first = head
     if contract.anchors_first:
-        return np.swapaxes(head, 1, 2)
-    return head
+        channels_first = np.swapaxes(head, 1, 2)
+    return _Head(channels_first[:, :BOX_COORDINATES], channels_first[:, BOX_COORDINATES:])
