@@ -2,6 +2,7 @@
 
 run.py         detections beside labels
 labels.py      COCO's and YOLO's data
+data_yaml.py   YOLO's data.yaml
 label_files.py the lines of YOLO's label files
 classes.py     which class stands for which category
 findings.py    what is odd about the data

@@ -49,8 +49,9 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
             f"{_first_names(names)}; {_first_names(categories)}",
             "give the model's classes the names of the categories: --names FILE",
         )
+
     for name, index in zip(names, mapping.category_of, strict=True):
-        if index is None and mapping.by != "id":
+        if index is None and mapping.by != "id":  # with ids, most numbers stand for nothing
             findings.add(Kind.NO_CATEGORY, name)
     box_counts: Counter[int] = Counter()  # by index of the category
     for sample in dataset.samples:
@@ -64,8 +65,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
 def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
     """Assign the classes of a model to the categories of the data.
 
-    This is done by name where both have names, else in their order. Of several classes of one name,
-    the second has the second category of that name, or the only one. A graph that selects boxes
+    This is done by name where both have names, else in their order. A graph that selects boxes
     itself may neither name its classes nor show how many there are: then its class ids are the ids
     of COCO's categories.
 
@@ -74,26 +74,32 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
         categories: The names of the data's categories.
         dataset: The data.
     """
+    class_ids = range(len(names))
     # A model without names calls its classes class_0, class_1 and so on.
     is_nameless = all(name == f"class_{index}" for index, name in enumerate(names))
     if is_nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        categories_by_id = [index_by_id.get(class_id) for class_id in range(len(names))]
-        return ClassMapping("id", tuple(categories_by_id))
-
-    category_of_class: list[int | None] = []
+        return ClassMapping("id", tuple(index_by_id.get(class_id) for class_id in class_ids))
     if is_nameless or not dataset.named:
-        for class_id in range(len(names)):
-            has_category = class_id < len(categories)
-            category_of_class.append(class_id if has_category else None)
-        return ClassMapping("order", tuple(category_of_class))
+        indices: list[int | None] = [None] * len(names)
+        for class_id in class_ids[: len(categories)]:
+            indices[class_id] = class_id
+        return ClassMapping("order", tuple(indices))
+    return ClassMapping("name", _match_names(names, categories))
 
-    # Names are numbered, so that the second class of a name meets the second category of it.
+
+def _match_names(names: Sequence[str], categories: Sequence[str]) -> tuple[int | None, ...]:
+    """Find the category of each class by its name; None for classes without one.
+
+    Of several classes of one name, the second has the second category of that name, or the only
+    one. So names are compared together with a number: how often they were there before.
+    """
     index_of = {numbered_name: index for index, numbered_name in enumerate(_numbered(categories))}
+    indices = []
     for name, repeat in _numbered(names):
         first_of_name = index_of.get((name, 0))
-        category_of_class.append(index_of.get((name, repeat), first_of_name))
-    return ClassMapping("name", tuple(category_of_class))
+        indices.append(index_of.get((name, repeat), first_of_name))
+    return tuple(indices)
 
 
 def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -4,15 +4,36 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from detcli.commands.eval.findings import Findings, Kind
 from detcli.data.saved_record import finite
 from detcli.storage.files import read_text
 
+BOX_NUMBERS = 4  # centre and size
+MIN_POLYGON_NUMBERS = 6  # of three corners
 OBB_NUMBERS = 8  # of an oriented box: its four corners
 
-Object = tuple[tuple[float, float, float, float], int, float, bool, bool]
-"""A labelled object, as a row of `OBJECT` in labels.py: box, category, area, crowd, ignored."""
+LabelBox = tuple[float, float, float, float]
+"""Left, top, width and height."""
+
+
+class Object(NamedTuple):
+    """A labelled object, with the fields of a row of `OBJECT` in labels.py."""
+
+    box: LabelBox
+    category: int
+    area: float = math.nan
+    crowd: bool = False
+    ignored: bool = False
+
+
+class _Label(NamedTuple):
+    """A line of a label file."""
+
+    numbers: tuple[float, ...]  # all of the line, first that of the class
+    box: LabelBox
+    category: int
 
 
 class LabelReader:
@@ -38,27 +59,36 @@ class LabelReader:
         except (OSError, ValueError) as error:
             self._findings.add(Kind.BAD_LABEL, f"{path}: {error}")
             return
-        earlier_labels: set[tuple[float, ...]] = set()  # to tell those that are there twice
+        earlier_lines: set[tuple[float, ...]] = set()  # their numbers, to tell repeated ones
         for line_number, line in enumerate(lines, 1):
             fields = line.split()
             if not fields:
                 continue
             where = f"{path}:{line_number}"
             try:
-                label = (float(fields[0]), *[finite(field) for field in fields[1:]])
-                box = self._box(list(label[1:]), where)
-                category = _whole_class(label[0], fields[0])
+                label = self._parse(fields, where)
             except ValueError as error:
                 self._findings.add(Kind.BAD_LABEL, f"{where}: {error}")
                 continue
-            if label in earlier_labels:
+            if label.numbers in earlier_lines:
                 self._findings.add(Kind.REPEATED_LABEL, where)
                 continue
-            earlier_labels.add(label)
-            if 0 <= category < self._class_count:
-                yield box, category, math.nan, False, False
+            earlier_lines.add(label.numbers)
+            if 0 <= label.category < self._class_count:
+                yield Object(label.box, label.category)
             else:
-                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {category}")
+                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {label.category}")
+
+    def _parse(self, fields: list[str], where: str) -> _Label:
+        """Parse the fields of a line, and raise ValueError if they are not those of a label.
+
+        `where` are the file and the number of the line.
+        """
+        class_number = float(fields[0])
+        numbers = [finite(field) for field in fields[1:]]
+        box = self._box(numbers, where)
+        category = _whole_class(class_number, fields[0])
+        return _Label((class_number, *numbers), box, category)
 
     def report_form(self) -> None:
         """Report lines that were taken for polygons, but may be boxes with keypoints.
@@ -76,7 +106,7 @@ class LabelReader:
         else:
             self._findings.add(Kind.KEYPOINTS, example, line_count)
 
-    def _box(self, numbers: list[float], where: str) -> tuple[float, float, float, float]:
+    def _box(self, numbers: list[float], where: str) -> LabelBox:
         """Convert the numbers of a line, after the class, to a box in fractions of the image.
 
         They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
@@ -86,26 +116,16 @@ class LabelReader:
             numbers: The numbers.
             where: The file and the line.
 
-        Returns:
-            Left, top, width and height.
-
         Raises:
             ValueError: There are too few or too many numbers.
         """
         count = len(numbers)
-        has_keypoints = self._keypoints is not None and count == 4 + self._keypoints
-        if count == 4 or has_keypoints:
-            x, y, width, height = numbers[:4]
-            return x - width / 2, y - height / 2, width, height
-        if self._keypoints is not None:
-            raise ValueError(f"{count + 1} numbers in a line, not {5 + self._keypoints}")
-        if count < 6 or count % 2:
-            reason = f"{count + 1} numbers in a line"  # with that of the class
-            # Keypoints have three numbers each: x, y and visibility.
-            may_have_keypoints = count > 4 and (count - 4) % 3 == 0
-            if may_have_keypoints:
-                reason += "; boxes with keypoints need a data.yaml with kpt_shape"
-            raise ValueError(reason)
+        has_keypoints = self._keypoints is not None and count == BOX_NUMBERS + self._keypoints
+        if count == BOX_NUMBERS or has_keypoints:
+            centre_x, centre_y, width, height = numbers[:BOX_NUMBERS]
+            return centre_x - width / 2, centre_y - height / 2, width, height
+
+        self._require_polygon(count)
         self._polygons[count] += 1
         if not self._first_polygon:
             self._first_polygon = where
@@ -114,6 +134,21 @@ class LabelReader:
         left = min(corners_x)
         top = min(corners_y)
         return left, top, max(corners_x) - left, max(corners_y) - top
+
+    def _require_polygon(self, count: int) -> None:
+        """Raise ValueError if that many numbers cannot be the corners of a polygon."""
+        count_in_line = count + 1  # with the number of the class
+        if self._keypoints is not None:
+            expected_count = 1 + BOX_NUMBERS + self._keypoints
+            raise ValueError(f"{count_in_line} numbers in a line, not {expected_count}")
+        if count >= MIN_POLYGON_NUMBERS and count % 2 == 0:
+            return
+        reason = f"{count_in_line} numbers in a line"
+        # Keypoints have three numbers each: x, y and visibility.
+        may_have_keypoints = count > BOX_NUMBERS and (count - BOX_NUMBERS) % 3 == 0
+        if may_have_keypoints:
+            reason += "; boxes with keypoints need a data.yaml with kpt_shape"
+        raise ValueError(reason)
 
 
 def _whole_class(number: float, text: str) -> int:

@@ -14,7 +14,6 @@ keypoints follow the box, `class cx cy w h x y x y ...`, and are passed over. An
 labels, or without a label file, is background (https://docs.ultralytics.com/datasets/detect/).
 """
 
-import json
 import math
 import os
 import re
@@ -28,16 +27,23 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from detcli.commands.eval.data_yaml import (
+    ImagePlaces,
+    category_names,
+    find_description,
+    keypoint_count,
+    places_of_part,
+    read_yaml,
+)
 from detcli.commands.eval.findings import Findings, Kind
-from detcli.commands.eval.label_files import LabelReader, Object
+from detcli.commands.eval.label_files import LabelBox, LabelReader, Object
 from detcli.core.errors import SourceError, UsageError
 from detcli.data.detections import COCO, COCO_IDS
-from detcli.data.saved_record import MAX_CLASS, coco_box, read_fields
-from detcli.model.contract import parse_names
+from detcli.data.saved_record import coco_box, read_fields
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
-from detcli.storage.files import read_json, read_text
+from detcli.storage.files import read_json
 
 Form = Literal["coco", "yolo"]  # the format of the labels
 AnyPath = TypeVar("AnyPath", str, Path)
@@ -106,38 +112,56 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     folder = images or path.with_name("images")
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder", "name the images' folder: --images FOLDER")
-    names: dict[int, str] = {}
-    sizes: dict[int, tuple[int, int] | None] = {}
     try:
-        for position, image in enumerate(content["images"]):
-            image_id, name = read_fields(f"images[{position}]", image, id=int, file_name=str)
-            if image_id in names:
-                findings.add(Kind.REPEATED, f"{names[image_id]} (id {image_id})")
-            else:
-                names[image_id] = name
-                sizes[image_id] = _size(image)
-        categories, category_index = _categories(content["categories"], findings)
+        images_by_id = _listed_images_by_id(content["images"], findings)
+        categories = _categories(content["categories"], findings)
     except ValueError as error:
         raise _unusable(path, str(error)) from error
-    objects = _objects(content["annotations"], category_index, names, findings)
-    for image_id, labelled in objects.items():
-        unique_labels = {(box, category) for box, category, _, _, _ in labelled}
-        repeat_count = len(labelled) - len(unique_labels)
+    names = {image_id: image.name for image_id, image in images_by_id.items()}
+    objects = _objects(content["annotations"], categories.index_of_id, names, findings)
+    for image_id, objects_of_image in objects.items():
+        unique_labels = {(label.box, label.category) for label in objects_of_image}
+        repeat_count = len(objects_of_image) - len(unique_labels)
         if repeat_count:
             findings.add(Kind.REPEATED_ANNOTATION, names[image_id], repeat_count)
 
     files = _files(folder, names)
     samples = []
-    for image_id, name in sorted(names.items()):
+    for image_id, image in sorted(images_by_id.items()):
         sample = Sample(
-            name=name,
+            name=image.name,
             path=files[image_id],
             image_id=image_id,
-            size=sizes[image_id],
+            size=image.size,
             objects=np.array(objects[image_id], OBJECT),
         )
         samples.append(sample)
-    return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
+    return Dataset(
+        "coco", None, categories.categories, named=True, samples=samples, origins=(path,)
+    )
+
+
+class _ListedImage(NamedTuple):
+    """An image of an `instances.json`."""
+
+    name: str
+    size: tuple[int, int] | None  # height and width
+
+
+def _listed_images_by_id(listed: Iterable[Any], findings: Findings) -> dict[int, _ListedImage]:
+    """Read the images of an `instances.json`; of those with one id, only the first counts.
+
+    Raises:
+        ValueError: One has no id or no name.
+    """
+    images: dict[int, _ListedImage] = {}
+    for position, fields in enumerate(listed):
+        image_id, name = read_fields(f"images[{position}]", fields, id=int, file_name=str)
+        if image_id in images:
+            findings.add(Kind.REPEATED, f"{images[image_id].name} (id {image_id})")
+        else:
+            images[image_id] = _ListedImage(name, _size(fields))
+    return images
 
 
 def _read_instances(path: Path) -> dict[str, Any]:
@@ -202,9 +226,14 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
 
 
-def _categories(
-    listed: Iterable[Mapping[str, Any]], findings: Findings
-) -> tuple[tuple[Category, ...], dict[int, int]]:
+class _Categories(NamedTuple):
+    """The categories of an `instances.json`."""
+
+    categories: tuple[Category, ...]  # sorted by id
+    index_of_id: dict[int, int]  # among these, also for ids of categories that became one
+
+
+def _categories(listed: Iterable[Mapping[str, Any]], findings: Findings) -> _Categories:
     """Read the categories of an `instances.json`.
 
     Categories of one name, regardless of case, become one; of one id, only the first counts.
@@ -212,9 +241,6 @@ def _categories(
     Args:
         listed: The categories as the file has them.
         findings: Collects what is there twice.
-
-    Returns:
-        The categories, sorted by id, and by each id the index of its category among these.
     """
     ids_and_names = []
     for position, category in enumerate(listed):
@@ -235,7 +261,18 @@ def _categories(
             index_of_name[folded_name] = len(categories)
             categories.append(Category(category_id, name))
         index_of_id[category_id] = index_of_name[folded_name]
-    return tuple(categories), index_of_id
+    return _Categories(tuple(categories), index_of_id)
+
+
+class _Annotation(NamedTuple):
+    """A labelled object as an `instances.json` has it."""
+
+    image_id: int
+    category_id: int
+    box: LabelBox
+    area: float  # NaN stands for the area of the box
+    crowd: bool
+    ignored: bool
 
 
 def _objects(
@@ -256,36 +293,51 @@ def _objects(
         The objects of each image, by its image id.
     """
     objects: defaultdict[int, list[Object]] = defaultdict(list)
-    for position, annotation in enumerate(annotations):
+    for position, fields in enumerate(annotations):
         where = f"annotations[{position}]"
         try:
-            image_id, category_id, box = read_fields(
-                where, annotation, image_id=int, category_id=int, bbox=coco_box
-            )
-            # These may be missing or null; some tools write -1 for an unknown area.
-            fields = {"area": -1, "iscrowd": 0, "ignore": 0}
-            fields |= {key: value for key, value in annotation.items() if value is not None}
-            area, crowd, ignored = read_fields(where, fields, area=float, iscrowd=int, ignore=int)
+            annotation = _read_annotation(where, fields)
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))
             continue
+        image_id = annotation.image_id
+        category_id = annotation.category_id
         if image_id not in names:
             findings.add(Kind.UNKNOWN_IMAGE, f"{where}: image_id {image_id}")
         elif category_id not in category_index:
             findings.add(Kind.UNKNOWN_CATEGORY, f"{names[image_id]}: category_id {category_id}")
         else:
-            if not 0 <= area < math.inf:
-                area = math.nan  # which stands for the area of the box
-            objects[image_id].append((box, category_index[category_id], area, crowd, ignored))
+            labelled_object = Object(
+                annotation.box,
+                category_index[category_id],
+                annotation.area,
+                annotation.crowd,
+                annotation.ignored,
+            )
+            objects[image_id].append(labelled_object)
     return objects
 
 
-DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-KEYS = frozenset(
-    {"path", "train", "val", "test", "names", "nc", "kpt_shape"}
-)  # what is read of one
-SPLITS = ("train", "val", "test")
-NOTHING = frozenset({"", "~", "null"})  # the null of YAML
+def _read_annotation(where: str, fields: Any) -> _Annotation:  # noqa: ANN401 - JSON
+    """Read an entry of the list `annotations`.
+
+    Args:
+        where: What errors call it.
+        fields: The entry, which may be any JSON.
+
+    Raises:
+        ValueError: A field is missing or malformed.
+    """
+    image_id, category_id, box = read_fields(
+        where, fields, image_id=int, category_id=int, bbox=coco_box
+    )
+    # These may be missing or null; some tools write -1 for an unknown area.
+    optional_fields = {"area": -1, "iscrowd": 0, "ignore": 0}
+    optional_fields |= {key: value for key, value in fields.items() if value is not None}
+    area, crowd, ignored = read_fields(where, optional_fields, area=float, iscrowd=int, ignore=int)
+    if not 0 <= area < math.inf:
+        area = math.nan
+    return _Annotation(image_id, category_id, box, area, bool(crowd), bool(ignored))
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
@@ -302,182 +354,64 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     """
     path = data
     if data.is_dir():
-        path = _description_in(data)
+        path = find_description(data)
     content: Mapping[str, Any] = {}
-    part = split
+    part = None
+    places = ImagePlaces([path], [path.parent])
     if path.suffix.lower() in {".yaml", ".yml"}:
-        content = _read_yaml(path)
+        content = read_yaml(path)
         part = split or "val"
-        folders, roots = _folders_of_split(path, content, part)
+        places = places_of_part(path, content, part)
     elif split is not None:
         raise UsageError(f"--split: {path} has no parts", "only a data.yaml has parts")
-    else:
-        folders, roots = [path], [path.parent]
 
-    names, has_names = _names(path, content, class_count)
+    names, are_names = category_names(path, content, class_count)
+    reader = LabelReader(len(names), keypoint_count(path, content), findings)
+    samples = _samples(_images(places), reader, findings)
+    reader.report_form()
+    return Dataset(
+        "yolo",
+        part,
+        categories=_numbered_categories(names),
+        named=are_names,
+        samples=samples,
+        origins=(path, *places.folders),
+    )
+
+
+def _numbered_categories(names: tuple[str, ...]) -> tuple[Category, ...]:
+    """Number categories from 0 on; COCO's have the ids that COCO's tools expect in results."""
     ids: Sequence[int] = range(len(names))
     if names == COCO:
-        ids = COCO_IDS  # so that results have the ids that COCO's tools expect
-    categories = []
-    for category_id, name in zip(ids, names, strict=True):
-        categories.append(Category(category_id, name))
-    reader = LabelReader(len(names), _keypoint_count(path, content), findings)
-    samples = _samples(_images(folders, roots), reader, findings)
-    reader.report_form()
-    return Dataset("yolo", part, tuple(categories), has_names, samples, (path, *folders))
+        ids = COCO_IDS
+    return tuple(Category(category_id, name) for category_id, name in zip(ids, names, strict=True))
 
 
-def _description_in(folder: Path) -> Path:
-    """The `data.yaml` in a folder, or the folder itself."""
-    for name in DESCRIPTIONS:
-        path = folder / name
-        if path.is_file():
-            return path
-    return folder
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """Read a `data.yaml`. All its values are text, so that a class may be named no."""
-    import yaml
-
-    hint = "give a data.yaml with val (a folder of images) and names (of the classes)"
-    try:
-        content = yaml.load(read_text(path), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", hint) from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"cannot read {path}: it is not YAML: {reason}", hint) from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path} is not a data.yaml: it is not a mapping", hint)
-    # YAML may refer to one list many times, so a few lines may stand for nested lists of any size.
-    for key in KEYS & content.keys():
-        value = content[key]
-        elements = value.values() if isinstance(value, dict) else value
-        is_flat = all(isinstance(element, str) for element in elements)
-        if not isinstance(value, str) and not is_flat:
-            raise UsageError(f"{path} is not a data.yaml: {key} is nested", hint)
-    return content
-
-
-def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[str, ...], bool]:
-    """Read the names of the categories from a `data.yaml`.
-
-    Without `names` they are called class_0, class_1 and so on: `nc` of them, or as many as the
-    model has classes.
-
-    Args:
-        path: The file, for errors.
-        content: What is in it; nothing for data that is described by no `data.yaml`.
-        classes: The number of the model's classes.
-
-    Returns:
-        The names, and whether they are names from the file, not only numbers.
-    """
-    listed = content.get("names")
-    hint = "make names a list, or a mapping from 0 on"
-    if isinstance(listed, str) and listed not in NOTHING:
-        raise UsageError(f"{path}: names is {listed!r}", hint)
-    count = None
-    names: list[str] | None = []
-    try:
-        if content.get("nc") not in {None, *NOTHING}:
-            count = int(content["nc"])
-        if isinstance(listed, list | dict):
-            names = parse_names(json.dumps(listed))  # None if they are malformed
-    except (TypeError, ValueError):
-        names = None
-    if names is None or (count is not None and not 0 <= count < MAX_CLASS):
-        raise UsageError(f"{path}: names or nc are malformed", f"{hint}, and nc their number")
-    if not names:
-        return tuple(f"class_{index}" for index in range(count or classes)), False
-    if count is not None and count != len(names):
-        reason = f"nc is {count}, but names has {len(names)}"
-        raise UsageError(f"{path}: {reason}", "correct one of the two")
-    names = [name.strip() for name in names]
-    are_only_numbers = names == [str(index) for index in range(len(names))]
-    return tuple(names), not are_only_numbers
-
-
-def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
-    """How many numbers of keypoints follow each box in a line; None for data without keypoints.
-
-    The `kpt_shape` of a `data.yaml` is the number of keypoints, and how many numbers each one has.
-    """
-    shape = content.get("kpt_shape")
-    if shape is None or (isinstance(shape, str) and shape in NOTHING):
-        return None
-    try:
-        count, dimensions = map(int, shape)
-    except (TypeError, ValueError):
-        count = 0
-        dimensions = 0
-    if count < 1 or dimensions not in {2, 3}:
-        raise UsageError(
-            f"{path}: kpt_shape is malformed",
-            "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
-        )
-    return count * dimensions
-
-
-def _folders_of_split(
-    path: Path, content: Mapping[str, Any], split: str
-) -> tuple[list[Path], Sequence[Path]]:
-    """Find the images of a part of the data, such as val, which a `data.yaml` names.
-
-    It names a folder or a list, or several of them.
-
-    Returns:
-        The folders and lists of the part, and the folders that names in a list may be relative to.
-    """
-    entries = content.get(split) or ""
-    if isinstance(entries, str):
-        entries = [entries]
-    entries = [entry for entry in entries if entry.strip() not in NOTHING]
-    if not entries:
-        hint = "name its folder of images"
-        parts = [part for part in SPLITS if str(content.get(part) or "") not in NOTHING]
-        if parts:
-            hint = f"it has {', '.join(parts)}: --split {parts[0]}"
-        raise UsageError(f"{path} has no part '{split}'", hint)
-    root = Path(str(content.get("path") or "."))
-    # Trainers take `path` from where they run, and exporters write `../val/images` for val/images.
-    roots = [path.parent / root, Path.cwd() / root, path.parent]
-    folders = []
-    for entry in entries:
-        spellings = (entry, entry.removeprefix("../"))
-        candidates = [base / spelling for spelling in spellings for base in roots]
-        existing = [candidate for candidate in candidates if os.path.exists(candidate)]
-        if not existing:
-            raise UsageError(
-                f"{path}: its {split} images do not exist: {candidates[0]}",
-                "correct path, or run detcli in the folder that path is relative to",
-            )
-        folders.append(existing[0])
-    return folders, roots
-
-
-def _images(folders: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
+def _images(places: ImagePlaces) -> Iterator[str]:
     """Yield the names of the images in folders and lists; a list may name missing ones.
 
-    Args:
-        folders: The folders and lists.
-        roots: The folders that names in a list may be relative to, besides that of the list.
+    Raises:
+        UsageError: A folder cannot be listed, or a file is not a list.
     """
-    for folder in folders:
+    for folder in places.folders:
         if folder.is_dir():
-            for names in search(str(folder), recursive=True):
-                if isinstance(names, Item):  # a folder that cannot be listed
-                    reason = f"{names.origin.source} cannot be listed"
-                    raise UsageError(reason, "check its permissions")
-                yield from (name for name in names if not is_video(name))
+            yield from _images_in(folder)
         elif folder.suffix.lower() == ".txt":
-            yield from _listed_images(folder, [folder.parent, *roots, Path.cwd()])
+            yield from _listed_images(folder, [folder.parent, *places.roots, Path.cwd()])
         else:
             raise UsageError(
                 f"{folder} is neither a folder of images nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
+
+
+def _images_in(folder: Path) -> Iterator[str]:
+    """Yield the images in a folder and the folders below it."""
+    for names in search(str(folder), recursive=True):
+        if isinstance(names, Item):  # a folder that cannot be listed
+            reason = f"{names.origin.source} cannot be listed"
+            raise UsageError(reason, "check its permissions")
+        yield from (name for name in names if not is_video(name))
 
 
 def _listed_images(path: Path, bases: Sequence[Path]) -> Iterator[str]:
@@ -499,18 +433,19 @@ def _samples(images: Iterable[str], reader: LabelReader, findings: Findings) -> 
         if path in name_of_path:
             findings.add(Kind.REPEATED, name)
         name_of_path.setdefault(path, name)
+
     samples = []
     image_ids = _image_ids(list(name_of_path))
     for image_id, (path, name) in zip(image_ids, name_of_path.items(), strict=True):
-        labels = _label_file(path)
         image_path = None
         if os.path.isfile(path):
             image_path = Path(name)
-        if labels is None and image_path is not None:
-            findings.add(Kind.UNLABELLED, name)
         objects: list[Object] = []
+        labels = _label_file(path)
         if labels is not None:
             objects.extend(reader.read(labels))
+        elif image_path is not None:
+            findings.add(Kind.UNLABELLED, name)
         sample = Sample(
             name=name,
             path=image_path,
@@ -573,17 +508,28 @@ def open_dataset(
     for sample in dataset.samples:
         if sample.path is None:
             findings.add(Kind.MISSING, sample.name)
+    _require_objects(data, dataset, findings)
+    return dataset
+
+
+def _require_objects(data: Path, dataset: Dataset, findings: Findings) -> None:
+    """Refuse data without any labelled object; the error says what is odd about the data.
+
+    Args:
+        data: What the user named.
+        dataset: What was read from it.
+        findings: What was odd about it.
+    """
     if not dataset.samples:
         raise UsageError(f"{data} lists no images", "check whether it is the right file")
-    if not any(len(sample.objects) for sample in dataset.samples):
-        reasons = [
-            f"{finding.kind} ({finding.count}): {finding.examples[0]}"
-            for finding in findings.report()
-        ]
-        if dataset.form == "yolo":
-            reasons.append("labels are looked for in a folder labels beside images")
-        raise UsageError(
-            f"{data}: none of the {len(dataset.samples)} images has a labelled object",
-            "; ".join(reasons) or "check whether it is the right file",
-        )
-    return dataset
+    if any(len(sample.objects) for sample in dataset.samples):
+        return
+    reasons = []
+    for finding in findings.report():
+        reasons.append(f"{finding.kind} ({finding.count}): {finding.examples[0]}")
+    if dataset.form == "yolo":
+        reasons.append("labels are looked for in a folder labels beside images")
+    raise UsageError(
+        f"{data}: none of the {len(dataset.samples)} images has a labelled object",
+        "; ".join(reasons) or "check whether it is the right file",
+    )
