@@ -5,7 +5,8 @@ and curves in confidence.py, from its matches: its confusion matrix counts detec
 false positives, its F-scores come without the confidence, and by class it has no more than AP.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ Indices = npt.NDArray[np.int64]
 
 IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in an image that the evaluator considers, best first
+MAX_AREA = 1e10  # square pixels: more than any object has
 IMAGES_AT_ONCE = 500  # how many images are matched in one run of the evaluator
 
 CategoryPair = tuple[int | None, int | None]
@@ -156,6 +158,13 @@ class _Matching(NamedTuple):
         return np.setdiff1d(self.objects, self.matched_objects)
 
 
+class _Accumulated(NamedTuple):
+    """What the evaluator accumulated over all images, see `Metrics.of`."""
+
+    precision: Doubles  # (10, 101, K, 4, 3)
+    recall: Doubles  # (10, K, 4, 3)
+
+
 class Evaluator:
     """Compares labels with detections.
 
@@ -206,44 +215,38 @@ class Evaluator:
 
     def score(self) -> tuple[Score, dict[int, Score]]:
         """Compute the result for all categories together, and for each one by its index."""
-        precision, recall = self._accumulated()
+        accumulated = self._accumulated()
         matching = self._match(-np.inf, PER_CLASS)
         score_of_category = {}
         for position, category in enumerate(self._categories):
-            score_of_category[category] = self._score_of([position], precision, recall, matching)
+            score_of_category[category] = self._score_of([position], accumulated, matching)
         all_positions = list(range(len(self._categories)))
-        return self._score_of(all_positions, precision, recall, matching), score_of_category
+        return self._score_of(all_positions, accumulated, matching), score_of_category
 
     def _score_of(
-        self, positions: list[int], precision: Doubles, recall: Doubles, matching: _Matching
+        self, positions: list[int], accumulated: _Accumulated, matching: _Matching
     ) -> Score:
         """Compute the result for some of the evaluated categories.
 
         Args:
-            positions: Where the categories are in `_categories`, and in the next two arrays.
-            precision: What the evaluator accumulated, see `Metrics.of`.
-            recall: The same of recall.
+            positions: Where the categories are in `_categories`, and in the accumulated arrays.
+            accumulated: The precision and recall of all categories.
             matching: Which detections match which objects, at any confidence.
         """
+        precision = accumulated.precision
+        recall = accumulated.recall
         categories = [self._categories[position] for position in positions]
-        detections = self._detections[matching.detections]
-        is_of_categories = np.isin(detections["category"], categories)
-        is_true = matching.matched_objects >= 0
         object_categories = self._objects["category"][matching.objects]
         box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
 
-        precision_at_iou = precision[0, :, positions, 0, -1]  # (categories, 101), -1 without boxes
-        with_boxes = precision_at_iou[precision_at_iou[:, 0] >= 0]
-        if len(with_boxes):
-            mean_precision = with_boxes.mean(axis=0)
-        else:
-            mean_precision = precision_at_iou.mean(axis=0)
+        detections = self._detections[matching.detections]
+        is_true = matching.matched_objects >= 0
+        is_of_categories = np.isin(detections["category"], categories)
+        scores = detections["score"][is_of_categories]
         return Score(
             metrics=Metrics.of(precision[:, :, positions], recall[:, positions]),
-            curve=Curve.of(
-                detections["score"][is_of_categories], is_true[is_of_categories], box_count
-            ),
-            precision=mean_precision,
+            curve=Curve.of(scores, is_true[is_of_categories], box_count),
+            precision=_mean_precision(precision[0, :, positions, 0, -1]),
         )
 
     def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
@@ -258,7 +261,7 @@ class Evaluator:
             objects that were missed, the first one is None where nothing was at a detection.
         """
         matching = self._match(confidence, len(self._detections), by_class=False)
-        image_ids: dict[CategoryPair, list[int]] = {}
+        image_ids: defaultdict[CategoryPair, list[int]] = defaultdict(list)
         for detection, matched_object in zip(
             matching.detections, matching.matched_objects.tolist(), strict=True
         ):
@@ -267,14 +270,14 @@ class Evaluator:
                 true_category = int(self._objects["category"][matched_object])
             category = int(self._detections["category"][detection])
             image_id = self._image_id(self._detection_images[detection])
-            image_ids.setdefault((true_category, category), []).append(image_id)
+            image_ids[true_category, category].append(image_id)
         for missed_object in matching.missed_objects:
             true_category = int(self._objects["category"][missed_object])
             image_id = self._image_id(self._object_images[missed_object])
-            image_ids.setdefault((true_category, None), []).append(image_id)
+            image_ids[true_category, None].append(image_id)
 
-        pairs = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
-        return {pair: image_ids[pair] for pair in pairs}
+        most_frequent_first = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
+        return {pair: image_ids[pair] for pair in most_frequent_first}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
         """Find out what became of the boxes of each image, matched by class at IoU 0.5.
@@ -289,22 +292,9 @@ class Evaluator:
         matching = self._match(confidence, PER_CLASS)
         outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._image_ids}
         for position in rank_descending(self._detections["score"][matching.detections]):
-            index = matching.detections[position]
-            detection = self._detections[index]
-            matched_object = matching.matched_objects[position]
-            kind = FALSE
-            label = None
-            if matched_object >= 0:
-                kind = CORRECT
-                label = self._objects["box"][matched_object].tolist()
-            outcome = MatchedBox(
-                category=int(detection["category"]),
-                box=detection["box"].tolist(),
-                score=round(float(detection["score"]), 4),
-                kind=kind,
-                label=label,
-            )
-            outcomes[self._image_id(self._detection_images[index])].append(outcome)
+            detection = matching.detections[position]
+            outcome = self._detection_outcome(detection, matching.matched_objects[position])
+            outcomes[self._image_id(self._detection_images[detection])].append(outcome)
         for index in matching.missed_objects:
             missed_object = self._objects[index]
             outcome = MatchedBox(
@@ -312,6 +302,22 @@ class Evaluator:
             )
             outcomes[self._image_id(self._object_images[index])].append(outcome)
         return outcomes
+
+    def _detection_outcome(self, detection_row: int, object_row: int) -> MatchedBox:
+        """Describe what became of a detection; its object is -1 if it matches none."""
+        detection = self._detections[detection_row]
+        kind = FALSE
+        label = None
+        if object_row >= 0:
+            kind = CORRECT
+            label = self._objects["box"][object_row].tolist()
+        return MatchedBox(
+            category=int(detection["category"]),
+            box=detection["box"].tolist(),
+            score=round(float(detection["score"]), 4),
+            kind=kind,
+            label=label,
+        )
 
     def _image_id(self, image_number: int) -> int:
         """The image id of an image by its number, which counts from 1."""
@@ -360,28 +366,14 @@ class Evaluator:
             object_rows,
             detection_rows,
             iou_thrs=[IOU],
-            area_rng=[[0.0, 1e10]],
+            area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[max_detections],
             use_cats=by_class,
         )
-        # The evaluator numbers objects and detections from 1, in the order of these rows. It says
-        # the status of those that count, and of detections the id of the object that they match.
-        result = evaluator.image_diagnostics(IOU)
-        detection_ids = sorted(result["dt_status"])
-        object_ids = list(result["gt_status"])
-        matched_ids = [result["dt_match"].get(detection_id, 0) for detection_id in detection_ids]
-        matched_positions = np.array(matched_ids, np.int64) - 1  # in `object_rows`; -1 for none
-        has_match = matched_positions >= 0
-        matched_objects = np.full(len(detection_ids), -1, np.int64)
-        matched_objects[has_match] = object_rows[matched_positions[has_match]]
-        return _Matching(
-            detections=detection_rows[np.array(detection_ids, np.int64) - 1],
-            matched_objects=matched_objects,
-            objects=object_rows[np.array(object_ids, np.int64) - 1],
-        )
+        return _read_matching(evaluator.image_diagnostics(IOU), object_rows, detection_rows)
 
-    def _accumulated(self) -> tuple[Doubles, Doubles]:
+    def _accumulated(self) -> _Accumulated:
         """Run the evaluator on all images, and return the precision and recall of `Metrics.of`.
 
         The arrays are copied, so that the rest of the evaluator, which is large, can be freed.
@@ -391,7 +383,7 @@ class Evaluator:
         evaluator = self._evaluate(self._image_numbers, all_objects, all_detections)
         evaluator.accumulate()
         result: Any = evaluator.eval
-        return result["precision"].copy(), result["recall"].copy()
+        return _Accumulated(result["precision"].copy(), result["recall"].copy())
 
     def _evaluate(
         self,
@@ -443,6 +435,43 @@ class Evaluator:
         evaluator.params.cat_ids = self._categories
         evaluator.evaluate()
         return evaluator
+
+
+def _read_matching(
+    diagnostics: Mapping[str, Any], object_rows: Indices, detection_rows: Indices
+) -> _Matching:
+    """Convert what the evaluator says of matches to rows of all objects and detections.
+
+    Args:
+        diagnostics: The status of each object and detection that counts, by its id, and the id of
+            the object that a detection matches, if any. The evaluator numbers both from 1 on.
+        object_rows: The rows of the objects, in the order of their ids.
+        detection_rows: The rows of the detections, in the order of their ids.
+    """
+    object_ids = np.array(list(diagnostics["gt_status"]), np.int64)
+    detection_ids = sorted(diagnostics["dt_status"])
+    matched_ids = [diagnostics["dt_match"].get(detection_id, 0) for detection_id in detection_ids]
+    matched_positions = np.array(matched_ids, np.int64) - 1  # in `object_rows`; -1 for none
+    has_match = matched_positions >= 0
+    matched_objects = np.full(len(detection_ids), -1, np.int64)
+    matched_objects[has_match] = object_rows[matched_positions[has_match]]
+    return _Matching(
+        detections=detection_rows[np.array(detection_ids, np.int64) - 1],
+        matched_objects=matched_objects,
+        objects=object_rows[object_ids - 1],
+    )
+
+
+def _mean_precision(precision: Doubles) -> Doubles:
+    """Average the precision of categories, `(K, 101)`, over those that have boxes.
+
+    The others have -1 throughout, and so has the mean if no category has boxes.
+    """
+    with_boxes = precision[precision[:, 0] >= 0]
+    mean: Doubles = precision.mean(axis=0)
+    if len(with_boxes):
+        mean = with_boxes.mean(axis=0)
+    return mean
 
 
 def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.classes import ClassMapping
+from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.evaluator import (
     CORRECT,
     FALSE,
@@ -40,6 +41,7 @@ from detcli.page.page import (
 from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -48,6 +50,7 @@ FILES = ("precision_recall.png", "f1_confidence.png", "confusion_matrix.png")
 
 MAX_COLOURS = 10  # classes drawn in colour; the others are grey
 MAX_NUMBERED = 30  # rows of a matrix whose cells have room for a number
+MAX_LIGHT_SHARE = 0.35  # of a cell whose colour is light enough for a black number
 MAX_NAME = 24  # characters
 MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 Scores = Sequence[tuple[str, Score]]  # name and result of each category; the last is of all
@@ -86,33 +89,81 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
     precision_lines = []
     f1_lines = []
     for name, score in scores:
-        boxes = score.curve.boxes
+        box_count = score.curve.boxes
         if score.precision[0] >= 0:
             ap50 = score.metrics.map50 or 0.0
-            precision_lines.append((name, boxes, ap50, score.precision.round(3).tolist()))
-        if boxes:
-            # F1 of the best 0, 1, 2 ... scores; the curve has these descending, so they are negated
-            # to find out how many are above each confidence.
-            f1_of_counts = np.append(0, score.curve.f1).round(3)
-            confidences = np.linspace(0, 1, 101)
-            counts_above = np.searchsorted(-score.curve.score, -confidences)
-            best_f1 = float(f1_of_counts.max())
-            f1_lines.append((name, boxes, best_f1, f1_of_counts[counts_above].tolist()))
+            precision_lines.append((name, box_count, ap50, score.precision.round(3).tolist()))
+        if box_count:
+            best_f1 = float(np.append(0, score.curve.f1).round(3).max())
+            f1_lines.append((name, box_count, best_f1, _f1_by_confidence(score.curve)))
     return (
         Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision_lines),
         Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1_lines, conf),
     )
 
 
+def _f1_by_confidence(curve: Curve) -> list[float]:
+    """Look up F1 at the confidences 0, 0.01, ... 1, rounded for a plot."""
+    f1_of_counts = np.append(0, curve.f1).round(3)  # of the best 0, 1, 2 ... distinct scores
+    confidences = np.linspace(0, 1, 101)
+    # Scores descend, and `searchsorted` needs ascending numbers: so both are negated.
+    counts_above = np.searchsorted(-curve.score, -confidences)
+    heights: list[float] = f1_of_counts[counts_above].tolist()
+    return heights
+
+
+class _Line(NamedTuple):
+    """A line of a plot, as `Curves` has it."""
+
+    name: str
+    box_count: int
+    best: float  # the figure in the legend
+    heights: Sequence[float]  # in equal steps from 0 to 1
+
+    def draw(self, axes: "Axes", **style: Any) -> "Line2D":  # noqa: ANN401 - as in `plot`
+        """Draw the line, and return it for the legend."""
+        steps = np.linspace(0, 1, 101)
+        [line] = axes.plot(steps, self.heights, **style)
+        return line
+
+    @property
+    def label(self) -> str:
+        """The text in the legend."""
+        return f"{_short_name(self.name)} {self.best:.3f}"
+
+
 def _draw(title: str, curves: Curves) -> "Figure":
     """Draw a line for each class, and a bold one for all classes together.
 
-    The ten classes with most boxes are in colour and in the legend; the others are grey.
+    The ten classes with most boxes are in colour and in the legend; the others are grey, and one of
+    them stands for all in the legend.
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
+    _prepare_axes(axes, title, curves)
+
+    lines = [_Line(*line) for line in curves.lines]
+    by_box_count = sorted(lines[:-1], key=lambda line: -line.box_count)
+    grey_lines = by_box_count[MAX_COLOURS:]
+    legend: list[tuple[Line2D, str]] = []
+    for line in grey_lines:
+        drawn_line = line.draw(axes, color="0.8", linewidth=0.6)
+        legend = [(drawn_line, f"each of {len(grey_lines)} other classes")]
+    for line in by_box_count[:MAX_COLOURS]:
+        legend.append((line.draw(axes, linewidth=1.2), line.label))
+    for line_of_all in lines[-1:]:
+        legend.append((line_of_all.draw(axes, color="black", linewidth=2.2), line_of_all.label))
+    if legend:
+        handles = [handle for handle, _ in legend]
+        labels = [label for _, label in legend]
+        axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    return figure
+
+
+def _prepare_axes(axes: "Axes", title: str, curves: Curves) -> None:
+    """Draw what a plot of curves has besides the lines: titles, a grid, and the marked place."""
     x_label, y_label = curves.axes
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x_label, ylabel=y_label)
     axes.set_title(f"{plot_text(title)}\n{curves.title}", fontsize=10)
@@ -120,27 +171,22 @@ def _draw(title: str, curves: Curves) -> "Figure":
     if curves.marked is not None:
         axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
 
-    by_boxes = sorted(curves.lines[:-1], key=lambda line: -line[1])
-    coloured = by_boxes[:MAX_COLOURS]
-    grey = by_boxes[MAX_COLOURS:]
-    line_of_all = curves.lines[-1:]
-    handles: list[Line2D] = []  # the lines of the legend
-    labels = []
-    steps = np.linspace(0, 1, 101)
-    for _, _, _, heights in grey:
-        [grey_line] = axes.plot(steps, heights, color="0.8", linewidth=0.6)
-    if grey:  # of which one stands for all in the legend
-        handles.append(grey_line)
-        labels.append(f"each of {len(grey)} other classes")
-    for name, _, best, heights in coloured:
-        handles += axes.plot(steps, heights, linewidth=1.2)
-        labels.append(f"{_short_name(name)} {best:.3f}")
-    for name, _, best, heights in line_of_all:
-        handles += axes.plot(steps, heights, color="black", linewidth=2.2)
-        labels.append(f"{_short_name(name)} {best:.3f}")
-    if handles:
-        axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-    return figure
+
+class _MatrixLayout(NamedTuple):
+    """How large a confusion matrix is drawn."""
+
+    side: float  # inches
+    font_size: float  # points, of the names of rows and columns
+    has_numbers: bool  # whether cells have room for a number
+
+    @classmethod
+    def of(cls, row_count: int) -> Self:
+        """Choose the layout of a matrix of so many rows; a large one gets narrow rows."""
+        if row_count <= MAX_NUMBERED:
+            side = max(5.0, 0.45 * row_count)
+            return cls(side, font_size=8, has_numbers=True)
+        side = min(max(5.0, 0.24 * row_count), 30.0)
+        return cls(side, font_size=6, has_numbers=False)
 
 
 def _matrix(title: str, confusions: Confusions) -> "Figure":
@@ -152,36 +198,38 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
     from matplotlib.figure import Figure
 
     names, counts = _square(confusions)
-    size = len(names) + 1
-    has_numbers = size <= MAX_NUMBERED
-    if has_numbers:
-        side = max(5.0, 0.45 * size)
-        font_size = 8
-    else:
-        side = min(max(5.0, 0.24 * size), 30.0)
-        font_size = 6
-    title_size = max(9, 0.6 * side)
-
-    figure = Figure(figsize=(side + 2, side + 1), layout="constrained")
+    row_count = len(counts)
+    layout = _MatrixLayout.of(row_count)
+    figure = Figure(figsize=(layout.side + 2, layout.side + 1), layout="constrained")
     axes = figure.subplots()
+
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    # The square root of the shares, so that small ones are seen.
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     figure.colorbar(image, ax=axes, fraction=0.04, label="share of the row")
-    axes.set_xticks(range(size), [*names, "(missed)"], rotation=90, fontsize=font_size)
-    axes.set_yticks(range(size), [*names, "(nothing)"], fontsize=font_size)
+    if layout.has_numbers:
+        _write_counts(axes, counts, shares)
+
+    axes.set_xticks(range(row_count), [*names, "(missed)"], rotation=90, fontsize=layout.font_size)
+    axes.set_yticks(range(row_count), [*names, "(nothing)"], fontsize=layout.font_size)
+    title_size = max(9, 0.6 * layout.side)
     axes.set_xlabel("found as", fontsize=title_size)
     axes.set_ylabel("is", fontsize=title_size)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
     axes.set_title(f"{plot_text(title)}\n{limits}", fontsize=title_size)
-
-    if has_numbers:
-        for row, column in np.argwhere(counts):
-            colour = "black"
-            if shares[row, column] > 0.35:
-                colour = "white"
-            number = str(counts[row, column])
-            axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
     return figure
+
+
+def _write_counts(
+    axes: "Axes", counts: npt.NDArray[np.int64], shares: npt.NDArray[np.float64]
+) -> None:
+    """Write the counts into the cells of a matrix, in white where the share makes a cell dark."""
+    for row, column in np.argwhere(counts):
+        colour = "black"
+        if shares[row, column] > MAX_LIGHT_SHARE:
+            colour = "white"
+        number = str(counts[row, column])
+        axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
 
 
 def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -284,10 +332,10 @@ class EvaluationPage:
                 boxes.append(_page_box(outcome, class_id, names[class_id]))
                 if outcome.kind != CORRECT:
                     wrong_classes.add(class_id)
-            number = self._page.add(fields, image, boxes)
-            record_numbers[image_id] = number
+            record_number = self._page.add(fields, image, boxes)
+            record_numbers[image_id] = record_number
             for class_id in wrong_classes:
-                wrong_records[class_id].append(number)
+                wrong_records[class_id].append(record_number)
 
         confused_records = []  # of each confusion, in the order of the report's
         for image_ids in evaluator.confusions(conf).values():
@@ -363,6 +411,27 @@ def _figure_or_unknown(figure: float | None) -> str:
     return figure_text(figure)
 
 
+class _ConfusionTable:
+    """A table of the page that counts confusions of one kind."""
+
+    def __init__(self, title: str, columns: Sequence[str]) -> None:
+        self._title = title
+        self._columns = columns
+        self._rows: list[list[str | int]] = []
+        self._records: list[Sequence[int]] = []  # for each row
+
+    def add(self, row: list[str | int], records: Sequence[int]) -> None:
+        """Add a confusion, with the numbers of the records that have it."""
+        self._rows.append(row)
+        self._records.append(records)
+
+    def page_tables(self) -> list[PageTable]:
+        """Return the table for the page; none if it has no rows."""
+        if not self._rows:
+            return []
+        return [PageTable(self._title, self._columns, self._rows, self._records)]
+
+
 def _tables(
     report: EvalReport,
     counts: Mapping[int, Sequence[int]],
@@ -377,35 +446,24 @@ def _tables(
         wrong_records: Numbers of the records with something wrong, by class id.
         confused_records: Numbers of the records of each of the report's confusions.
     """
-    tables = [_class_table(report, counts, wrong_records)]
-    mistaken_rows: list[list[str | int]] = []
-    mistaken_records = []
-    missed_rows: list[list[str | int]] = []
-    missed_records = []
-    false_rows: list[list[str | int]] = []
-    false_records = []
+    mistaken = _ConfusionTable("Taken for another class", ["is", "found as", "times"])
+    missed = _ConfusionTable("Not found as anything", ["class", "times"])
+    false = _ConfusionTable("Found where nothing is", ["class", "times"])
     for confusion, records in zip(report.confusions.counts, confused_records, strict=True):
-        if confusion.true == confusion.found:
+        true_name = confusion.true  # None where nothing is
+        found_name = confusion.found  # None if it was missed
+        if true_name == found_name:
             continue
-        if confusion.found is None and confusion.true is not None:
-            missed_rows.append([confusion.true, confusion.count])
-            missed_records.append(records)
-        elif confusion.true is None and confusion.found is not None:
-            false_rows.append([confusion.found, confusion.count])
-            false_records.append(records)
-        elif confusion.true is not None and confusion.found is not None:
-            mistaken_rows.append([confusion.true, confusion.found, confusion.count])
-            mistaken_records.append(records)
+        if true_name is None:
+            false.add([str(found_name), confusion.count], records)
+        elif found_name is None:
+            missed.add([true_name, confusion.count], records)
+        else:
+            mistaken.add([true_name, found_name, confusion.count], records)
 
-    if mistaken_rows:
-        columns = ["is", "found as", "times"]
-        title = "Taken for another class"
-        tables.append(PageTable(title, columns, mistaken_rows, mistaken_records))
-    columns = ["class", "times"]
-    if missed_rows:
-        tables.append(PageTable("Not found as anything", columns, missed_rows, missed_records))
-    if false_rows:
-        tables.append(PageTable("Found where nothing is", columns, false_rows, false_records))
+    tables = [_class_table(report, counts, wrong_records)]
+    for confusion_table in (mistaken, missed, false):
+        tables += confusion_table.page_tables()
     return tables
 
 

@@ -21,7 +21,7 @@ from detcli.commands.eval.evaluator import (
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.findings import Findings, Kind
-from detcli.commands.eval.labels import Dataset, Sample
+from detcli.commands.eval.labels import Dataset, Sample, StructuredRows
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,
@@ -243,7 +243,17 @@ class Evaluation(CocoIds):
         if (detection_counts > PER_CLASS).any():
             self.findings.add(Kind.CUT, f"{sample.name}: {detection_counts.max()}")
 
-        objects = image.objects
+        self._report_odd_boxes(sample.name, image.objects, size)
+
+    def _report_odd_boxes(self, name: str, objects: StructuredRows, size: tuple[int, int]) -> None:
+        """Report labelled boxes of an image that are odd by themselves, each kind with an example.
+
+        Args:
+            name: The name of the image.
+            objects: Its labels, `(N,)` of OBJECT in pixels.
+            size: Its height and width.
+        """
+        height, width = size
         left_top = objects["box"][:, :2]
         width_height = objects["box"][:, 2:]
         right_bottom = left_top + width_height
@@ -259,7 +269,7 @@ class Evaluation(CocoIds):
             if is_odd.any():
                 first_box = objects["box"][is_odd][0].round(1).tolist()
                 count = int(np.count_nonzero(is_odd))
-                self.findings.add(kind, f"{sample.name}: {first_box}", count)
+                self.findings.add(kind, f"{name}: {first_box}", count)
 
     def report(self, data: Path, plots: Path | None, *, advised: bool) -> EvalReport:
         """Compare all detections with the labels, and gather the results in a report.
