@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
@@ -71,6 +72,18 @@ def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
     )
 
 
+class _RankedImage(NamedTuple):
+    """An image whose sides differ, and how much."""
+
+    severity: tuple[int, float]  # see `ImageReport.severity`
+    number: int  # of the image, in the order in which they were compared
+    report: ImageReport
+
+    def sort_key(self) -> tuple[tuple[int, float], int]:
+        """A key that is largest for the worst image; of equal ones, for the earlier one."""
+        return self.severity, -self.number
+
+
 class Results:
     """Compares the detections of two sides image by image, adds up and shows the outcome.
 
@@ -100,7 +113,7 @@ class Results:
         # Of saved runs, which may be long, only images that disagree are kept, and the worst.
         self._keeps_all = certificate.report.left.records is None
         self._kept: dict[int, ImageReport] = {}
-        self._worst: list[tuple[tuple[int, float], int, ImageReport]] = []
+        self._worst: list[_RankedImage] = []  # the worst first
         self._videos = set[str]()  # that are certified
         self._hashes = FileHashes()
 
@@ -122,18 +135,26 @@ class Results:
         comparison = compare(left, right, self._rules)
         report = image_report(origin, comparison, self._rules)
         self._totals.add(report)
-        severity = report.severity(self._rules.tolerance)
-        number = self.report.compared  # of the image, on the page as well
+        number = self.report.compared
         if self._page is not None:
             number = self._page.add(fields, image, list(_page_boxes(comparison)))
         self.report.compared += 1
+        self._keep(number, report)
+
+    def _keep(self, number: int, report: ImageReport) -> None:
+        """Keep the report on an image if it is to be listed, and rank the image if it differs.
+
+        Args:
+            number: The number of the image; on the page as well, if there is one.
+            report: How its sides compare.
+        """
         if self._keeps_all or not report.agrees:
             self._kept[number] = report
+        severity = report.severity(self._rules.tolerance)
         differs = severity > (0, 0.0)
         if differs:
-            # With its number negated, of images that differ equally the earlier one comes first.
-            self._worst.append((severity, -number, report))
-            self._worst = heapq.nlargest(MAX_WORST, self._worst)
+            self._worst.append(_RankedImage(severity, number, report))
+            self._worst = heapq.nlargest(MAX_WORST, self._worst, key=_RankedImage.sort_key)
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
@@ -177,12 +198,7 @@ class Results:
         """
         report = self.report
         if report.no_detections is None:
-            # The worst images are in the report even if they agree.
-            images = dict(self._kept)
-            for _, negative_number, image in self._worst:
-                images[-negative_number] = image
-            in_order = [images[number] for number in sorted(images)]
-            report.detections = self._totals.report(in_order)
+            report.detections = self._totals.report(self._listed_images())
         report.judge(more_failures)
         sentences = list(report.verdict)
         for name, side in (("left", report.left), ("right", report.right)):
@@ -191,15 +207,22 @@ class Results:
         self.conclusion = Conclusion(sentences, self._worst_tables(), agree=report.agree)
         return self.certificate
 
+    def _listed_images(self) -> list[ImageReport]:
+        """List the images that were kept and the worst ones, which may agree, in their order."""
+        images = dict(self._kept)
+        for ranked_image in self._worst:
+            images[ranked_image.number] = ranked_image.report
+        return [images[number] for number in sorted(images)]
+
     def _worst_tables(self) -> list[PageTable]:
         """A table of the worst images; none if none differs."""
         if not self._worst:
             return []
         rows = []
         numbers = []
-        for _, negative_number, image in self._worst:
-            rows.append(image_row(image))
-            numbers.append([-negative_number])
+        for ranked_image in self._worst:
+            rows.append(image_row(ranked_image.report))
+            numbers.append([ranked_image.number])
         return [PageTable("Worst images", COLUMNS, rows, numbers)]
 
 

@@ -355,25 +355,36 @@ def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[
         certified: The images of the certificate, as in its JSON.
         images: The images of the same comparison now.
     """
-    certified_sources = set()
+    certified_hashes = _hashes(certified)
+    current_hashes = _hashes(_comparable_images(certified, images))
+    hash_before = _hash_by_source(certified_hashes - current_hashes)
+    hash_now = _hash_by_source(current_hashes - certified_hashes)
+    for source in hash_now | hash_before:
+        before = hash_before.get(source)
+        now = hash_now.get(source)
+        yield CertificateChange(f"input {source}", before, now, matters=True)
+
+
+def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out the images whose file was there when the certificate was issued, and is gone now.
+
+    If it was not there then either, as with saved runs of another machine, the hash in the record
+    of the image is what is compared.
+    """
+    sources_with_file = set()
     for entry in _images(certified):
         if entry.get("found") is True:
-            certified_sources.add(entry["source"])
-    # An input whose file was there then and is not now is gone. If it was not there then either, as
-    # with saved runs of another machine, the hash in its record is what is compared.
-    present = []
+            sources_with_file.add(entry["source"])
+    comparable = []
     for image in images:
-        if image["found"] or image["source"] not in certified_sources:
-            present.append(image)
-    certified_hashes = _hashes(certified)
-    current_hashes = _hashes(present)
-    # Of the pairs of an input and its hash, those that only one of the comparisons has.
-    hash_before = dict((certified_hashes - current_hashes).elements())
-    hash_now = dict((current_hashes - certified_hashes).elements())
-    for source in hash_now | hash_before:
-        title = f"input {source}"
-        before = hash_before.get(source)
-        yield CertificateChange(title, before, hash_now.get(source), matters=True)
+        if image["found"] or image["source"] not in sources_with_file:
+            comparable.append(image)
+    return comparable
+
+
+def _hash_by_source(hashes: FileCounts) -> dict[str, str | None]:
+    """The hash of each input, of counted pairs of an input and its hash."""
+    return dict(hashes.elements())
 
 
 def _hashes(images: object) -> FileCounts:

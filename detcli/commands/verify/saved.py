@@ -9,12 +9,12 @@ import time
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -62,6 +62,13 @@ def is_results(path: str) -> bool:
     return beginning.lstrip()[:1] == b"[" and b'"image_id"' in first_element
 
 
+class _DetectedClass(NamedTuple):
+    """A class that a run detects."""
+
+    id: int
+    name: str
+
+
 class CocoResults(SavedRun):
     """The right side of a comparison, if it is a file of COCO results in place of records.
 
@@ -96,16 +103,10 @@ class CocoResults(SavedRun):
         class_of_category = _classes_by_category(ids, classes, categories)
         for box in all_boxes:
             category = box["class_id"]
-            if category in class_of_category:
-                class_id, class_name = class_of_category[category]
-            else:
-                # The left side did not detect this class. Class ids of models are below MAX_CLASS,
-                # so an id from there on cannot be taken for another class.
-                class_id = MAX_CLASS + category % MAX_CLASS
-                class_name = f"category {category}"
-            box["class_id"] = class_id
-            box["class_name"] = class_name
-            self.classes[class_id] = class_name
+            detected_class = class_of_category.get(category) or _class_of_unknown(category)
+            box["class_id"] = detected_class.id
+            box["class_name"] = detected_class.name
+            self.classes[detected_class.id] = detected_class.name
 
     def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
         """Pair each record of a run with a record made of the COCO results for the same image.
@@ -148,11 +149,12 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
     boxes_of_images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for index, element in enumerate(elements):
         try:
-            image_id, category, (x, y, width, height), score = read_fields(
+            image_id, category, box, score = read_fields(
                 f"[{index}]", element, image_id=int, category_id=int, bbox=coco_box, score=finite
             )
         except ValueError as error:
             raise _unusable(path, str(error)) from error
+        x, y, width, height = box
         corners = dict(zip(BOX, (x, y, x + width, y + height), strict=True))
         boxes_of_images[image_id].append({"class_id": category, "score": score, **corners})
     for boxes in boxes_of_images.values():
@@ -173,9 +175,17 @@ def _names_by_id(names: Mapping[int, str]) -> ClassNames:
     return tuple(names.get(class_id, "") for class_id in range(count))
 
 
+def _class_of_unknown(category: int) -> _DetectedClass:
+    """Make a class for a category of COCO results that the run has not detected.
+
+    Class ids of models are below MAX_CLASS, so an id from there on is not that of another class.
+    """
+    return _DetectedClass(MAX_CLASS + category % MAX_CLASS, f"category {category}")
+
+
 def _classes_by_category(
     ids: CocoIds, detected_classes: Mapping[int, str], categories: set[int]
-) -> Mapping[int, tuple[int, str]]:
+) -> Mapping[int, _DetectedClass]:
     """Find out which class of a run each category id of COCO results stands for.
 
     The categories are numbered as `detcli predict --save-coco` would have numbered the classes of
@@ -185,12 +195,9 @@ def _classes_by_category(
         ids: The ids that COCO results have for classes.
         detected_classes: Names of the classes that the run detected, by class id.
         categories: The category ids that the COCO results have.
-
-    Returns:
-        By category id, the class id and the class name.
     """
     names = _names_of_model(detected_classes, categories)
-    class_of_category: dict[int, tuple[int, str]] = {}
+    class_of_category: dict[int, _DetectedClass] = {}
     with warnings.catch_warnings():
         # CocoIds warns of classes without a category, which does no harm unless they are detected.
         warnings.simplefilter("ignore")
@@ -199,7 +206,7 @@ def _classes_by_category(
                 continue
             category = ids.category_id(class_id, names)
             if category is not None and category not in class_of_category:
-                class_of_category[category] = (class_id, name)
+                class_of_category[category] = _DetectedClass(class_id, name)
     return class_of_category
 
 
@@ -218,17 +225,24 @@ def _names_of_model(detected_classes: Mapping[int, str], categories: set[int]) -
         The names by class id, empty where the name is not known.
     """
     if categories <= set(COCO_IDS):
-        name_of_category = {category: name for name, category in COCO_ID_OF.items()}
-        candidates = [COCO]
-        # COCO's category ids go from 1 to 90 with gaps. Some models keep them as class ids, or
-        # subtract 1 from them, and so have nameless classes in the gaps.
-        for first_category in (0, 1):
-            names = [name_of_category.get(number, "") for number in range(first_category, 91)]
-            candidates.append(tuple(names))
-        for candidate in candidates:
-            if detected_classes.items() <= dict(enumerate(candidate)).items():
-                return candidate
+        for names in _possible_coco_names():
+            names_agree = detected_classes.items() <= dict(enumerate(names)).items()
+            if names_agree:
+                return names
     return _names_by_id(detected_classes)
+
+
+def _possible_coco_names() -> Iterator[ClassNames]:
+    """Yield the class names, by class id, that models with COCO's classes have.
+
+    Most number the 80 classes without gaps. COCO's category ids go from 1 to 90 with gaps; some
+    models keep them as class ids, or subtract 1 from them, and have nameless classes in the gaps.
+    """
+    yield COCO
+    name_of_category = {category: name for name, category in COCO_ID_OF.items()}
+    for first_category in (0, 1):
+        categories = range(first_category, max(COCO_IDS) + 1)
+        yield tuple(name_of_category.get(category, "") for category in categories)
 
 
 def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
@@ -242,50 +256,71 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         The report of the comparison, and what a certificate has besides.
     """
     image_folder = Path(request.images[0]) if request.images else None
-    with ExitStack() as stack:
-        left_path = stack.enter_context(_rereadable(request.model))
-        right_path = stack.enter_context(_rereadable(request.other or ""))
-        finder = stack.enter_context(closing(Finder(image_folder, request.config.inputs)))
-        left, right, differences = _read_sides(request, left_path, right_path, finder)
-        rules = _rules((left, right), request)
-        sides = (left.report(), right.report())
-        results = stack.enter_context(open_results(request, inputs, rules, sides))
-        results.report.unlike += differences
-        quiet = request.config.verbosity.quiet
-        advance = stack.enter_context(progress(lambda: left.count, enabled=not quiet))
-        names = (_names_by_id(left.classes), _names_by_id(right.classes))
-        for left_record, right_record in right.pairs(left):
-            if left_record is not None and right_record is not None:
-                _compare_records(results, finder, (left_record, right_record), names)
-            elif left_record is not None:
-                results.report.left_only.append(_title(left_record))
-            elif right_record is not None:
-                results.report.right_only.append(_title(right_record))
-            advance()
-        certificate = results.finish(_describe_failures(results))
-        if results.certifies:
-            certificate.left = left.certified()
-            certificate.right = right.certified()
+    with (
+        _rereadable(request.model) as left_path,
+        _rereadable(request.other or "") as right_path,
+        closing(Finder(image_folder, request.config.inputs)) as finder,
+    ):
+        runs = _read_runs(request, left_path, right_path, finder)
+        rules = _rules((runs.left, runs.right), request)
+        sides = (runs.left.report(), runs.right.report())
+        with open_results(request, inputs, rules, sides) as results:
+            results.report.unlike += runs.differences
+            with progress(
+                lambda: runs.left.count, enabled=not request.config.verbosity.quiet
+            ) as advance:
+                _compare_all_records(runs, results, finder, advance)
+                certificate = results.finish(_describe_failures(results))
+                if results.certifies:
+                    certificate.left = runs.left.certified()
+                    certificate.right = runs.right.certified()
     return certificate
 
 
-def _read_sides(
+def _compare_all_records(
+    runs: "_SavedRuns", results: Results, finder: Finder, advance: Callable[[], None]
+) -> None:
+    """Compare what two runs have of each input, and note the inputs that only one of them has.
+
+    Args:
+        runs: Both runs.
+        results: Adds up the comparisons of all inputs.
+        finder: Finds the files of inputs, to show and to hash them.
+        advance: Moves the progress bar on by one input.
+    """
+    names = (_names_by_id(runs.left.classes), _names_by_id(runs.right.classes))
+    for left_record, right_record in runs.right.pairs(runs.left):
+        if left_record is not None and right_record is not None:
+            _compare_records(results, finder, (left_record, right_record), names)
+        elif left_record is not None:
+            results.report.left_only.append(_title(left_record))
+        elif right_record is not None:
+            results.report.right_only.append(_title(right_record))
+        advance()
+
+
+class _SavedRuns(NamedTuple):
+    """The two runs of a comparison."""
+
+    left: SavedRun
+    right: SavedRun  # may be COCO results
+    differences: list[str]  # besides detections, such as another model; a sentence each
+
+
+def _read_runs(
     request: VerifyRequest, left_path: str, right_path: str, finder: Finder
-) -> tuple[SavedRun, SavedRun, list[str]]:
+) -> _SavedRuns:
     """Read with which models and settings the detections in two files were made.
 
-    The left file has the records of a run, the right one those of another run or COCO results. The
-    detections themselves are read later, image by image, so that they are not all in memory.
+    The left file has the records of a run, the right one those of another run or COCO results,
+    which do not tell how they were made. The detections themselves are read later, image by image,
+    so that they are not all in memory.
 
     Args:
         request: What the user asked for.
         left_path: The left file, or a copy of it if the user named a pipe.
         right_path: The right file, or a copy of it.
         finder: Finds images where the format of a file lacks their sizes.
-
-    Returns:
-        Both runs, and a sentence for each difference between them besides their detections, such
-        as another model. Nothing is said of COCO results, which do not tell how they were made.
 
     Raises:
         UsageError: The left file has COCO results.
@@ -298,7 +333,8 @@ def _read_sides(
     coco_images = request.coco_images  # a file of the annotations, which names the images
     if coco_images is not None or is_results(right_path):
         ids = CocoIds(None if coco_images is None else Path(coco_images))
-        return left, CocoResults(right_name, right_path, finder, ids, left.classes), []
+        results = CocoResults(right_name, right_path, finder, ids, left.classes)
+        return _SavedRuns(left, results, [])
 
     right = SavedRun.read(right_name, right_path, finder)
     if left.names.isdisjoint(right.names):
@@ -306,7 +342,7 @@ def _read_sides(
         # by their paths below the folder that all inputs of a run have in common.
         left.shorten()
         right.shorten()
-    return left, right, list(unlike(left, right))
+    return _SavedRuns(left, right, list(unlike(left, right)))
 
 
 @contextmanager

@@ -28,8 +28,29 @@ RecordPair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
 
 
-WaitingRecords = defaultdict[str, list[RecordJson]]
-"""Records of one run by the key of their input, see `SavedRun.key`."""
+class _WaitingRecords:
+    """Records of one run that wait for the record which the other run has of the same input."""
+
+    def __init__(self) -> None:
+        self._records: defaultdict[str, list[RecordJson]] = defaultdict(list)
+
+    def add(self, key: str, record: RecordJson) -> None:
+        """Let a record wait; `key` is that of its input, see `SavedRun.key`."""
+        self._records[key].append(record)
+
+    def pop(self, key: str) -> RecordJson | None:
+        """Remove the record of an input that has waited longest; None if none waits."""
+        if key not in self._records:
+            return None
+        records = self._records[key]
+        record = records.pop(0)
+        if not records:
+            del self._records[key]
+        return record
+
+    def __iter__(self) -> Iterator[RecordJson]:
+        for records in self._records.values():
+            yield from records
 
 
 class SavedRun:
@@ -44,6 +65,7 @@ class SavedRun:
         self.folder = ""  # that all of them have in common, if names only count below it
         self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
         self.provenance: dict[str, str | None] | None = None  # of the first record
+        # What records name as their model and so on, each once and in order: the keys of a dict.
         self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}, "precision": {}}
         self.classes: dict[int, str] = {}  # that were found; the first name of each
         self.renamed: int | None = None  # an id that has two names
@@ -77,10 +99,7 @@ class SavedRun:
         """Note what a record says of the run: its settings, model, device and classes."""
         self.count += 1
         if "settings" in fields and len(self.settings) < MAX_NOTED:
-            all_settings = fields["settings"]
-            settings = {name: value for name, value in all_settings.items() if _is_flat(value)}
-            if settings not in self.settings:
-                self.settings.append(settings)
+            self._add_settings(fields["settings"])
         if self.provenance is None and "provenance" in fields:
             self.provenance = _texts_of_provenance(fields["provenance"])
         for name, values in self.made_by.items():
@@ -91,6 +110,12 @@ class SavedRun:
             class_name = detection["class_name"]
             if self.classes.setdefault(class_id, class_name) != class_name:
                 self.renamed = class_id
+
+    def _add_settings(self, recorded_settings: dict[str, Any]) -> None:
+        """Note the settings in a record, unless another record has the same."""
+        settings = {name: value for name, value in recorded_settings.items() if _is_flat(value)}
+        if settings not in self.settings:
+            self.settings.append(settings)
 
     def key(self, fields: RecordJson) -> str:
         """A key that pairs the records which two runs have of the same input.
@@ -145,19 +170,23 @@ class SavedRun:
     def report(self) -> SideReport:
         """What the comparison's report says of this side."""
         models = self.made_by["model"] or self.setting("model", str)
-        hashes = set(self.setting("model_sha256", str))
-        model_sha256 = None
-        if len(hashes) == 1:
-            digest = hashes.pop()
-            if re.fullmatch("[0-9a-f]{64}", digest):
-                model_sha256 = digest
         return SideReport(
             model=", ".join(models) or "unknown",
-            sha256=model_sha256,
+            sha256=self._model_sha256(),
             device=", ".join(self.made_by["device"]) or None,
             precision=self.precision,
             records=self.name,
         )
+
+    def _model_sha256(self) -> str | None:
+        """The hash of the model's file; None if the records name none, or several."""
+        hashes = set(self.setting("model_sha256", str))
+        if len(hashes) != 1:
+            return None
+        digest = str(hashes.pop())
+        if re.fullmatch("[0-9a-f]{64}", digest) is None:
+            return None
+        return digest
 
     def certified(self) -> CertifiedSide:
         """What a certificate says of this side besides the report."""
@@ -174,36 +203,27 @@ class SavedRun:
         without a counterpart, and of several records of an input, those that one run has more of,
         are paired with None.
         """
-        runs = (left, self)
-        # Of each side, the records that wait for their counterpart, by the key of their input.
-        waiting: tuple[WaitingRecords, WaitingRecords] = (defaultdict(list), defaultdict(list))
-        for records in zip_longest(left.records(), self.records()):
-            for side, fields in enumerate(records):
-                if fields is None:  # this run has ended before the other
-                    continue
-                other_side = 1 - side
-                key = runs[side].key(fields)
-                if key in waiting[other_side]:
-                    counterparts = waiting[other_side][key]
-                    counterpart = counterparts.pop(0)
-                    if not counterparts:
-                        del waiting[other_side][key]
-                    yield _left_and_right(side, fields, counterpart)
-                elif key in runs[other_side].names:
-                    waiting[side][key].append(fields)
+        waiting_left = _WaitingRecords()
+        waiting_right = _WaitingRecords()
+        for left_record, right_record in zip_longest(left.records(), self.records()):
+            if left_record is not None:  # the left run has not ended yet
+                key = left.key(left_record)
+                counterpart = waiting_right.pop(key)
+                if counterpart is None and key in self.names:
+                    waiting_left.add(key, left_record)
                 else:
-                    yield _left_and_right(side, fields, None)
-        for side, waiting_records in enumerate(waiting):
-            for single_records in waiting_records.values():
-                for fields in single_records:
-                    yield _left_and_right(side, fields, None)
-
-
-def _left_and_right(side: int, fields: RecordJson, counterpart: RecordJson | None) -> RecordPair:
-    """Put a record of one side (0 is left, 1 is right) and that of the other side in order."""
-    if side == 0:
-        return fields, counterpart
-    return counterpart, fields
+                    yield left_record, counterpart
+            if right_record is not None:
+                key = self.key(right_record)
+                counterpart = waiting_left.pop(key)
+                if counterpart is None and key in left.names:
+                    waiting_right.add(key, right_record)
+                else:
+                    yield counterpart, right_record
+        for record in waiting_left:
+            yield record, None
+        for record in waiting_right:
+            yield None, record
 
 
 def _is_flat(value: object) -> bool:
