@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -130,29 +130,26 @@ class RunningPlan:
             ModelError: The networks take inputs of different sizes, or do not take images.
             UsageError: A network does not take the size that the user asked for.
         """
-        fixed_sizes = self._fixed_input_sizes()
-        if len(fixed_sizes) > 1:
-            texts = " and ".join(f"{width}x{height}" for height, width in sorted(fixed_sizes))
-            raise ModelError(
-                f"the models take inputs of different sizes, {texts}: their tensors cannot be "
-                "compared",
-                "compare their detections, without --tensors and --bisect",
-            )
+        fixed_size = self._fixed_input_size()
         contracts = [side.file.contract for side in self.sides if side.file.contract is not None]
         requested_size = self.settings.imgsz
         if requested_size is not None:
             for contract in contracts:
                 contract.input_shape(requested_size)  # raises UsageError
-        if fixed_sizes:
-            return fixed_sizes.pop()
+        if fixed_size is not None:
+            return fixed_size
         if requested_size is not None:
             return requested_size, requested_size
         if contracts:
             return contracts[0].default_size
         return DEFAULT_SIZE
 
-    def _fixed_input_sizes(self) -> set[tuple[int, int]]:
-        """The heights and widths that the networks are fixed to; none of a dynamic network."""
+    def _fixed_input_size(self) -> tuple[int, int] | None:
+        """The height and width that a network is fixed to; None if both networks are dynamic.
+
+        Raises:
+            ModelError: The networks take inputs of different sizes, or do not take images.
+        """
         sizes = set()
         for side in self.sides:
             height_dim, width_dim = shape(image_input(side.file))[2:]
@@ -160,7 +157,16 @@ class RunningPlan:
             width = known_size(width_dim)
             if height and width:
                 sizes.add((height, width))
-        return sizes
+        if len(sizes) > 1:
+            texts = " and ".join(f"{width}x{height}" for height, width in sorted(sizes))
+            raise ModelError(
+                f"the models take inputs of different sizes, {texts}: their tensors cannot be "
+                "compared",
+                "compare their detections, without --tensors and --bisect",
+            )
+        if not sizes:
+            return None
+        return sizes.pop()
 
     def certified(self, side: SidePlan, report: SideReport) -> CertifiedSide:
         """What a certificate says of a side besides its report.
@@ -234,13 +240,13 @@ def _plan_sides(
     """
     settings = request.config.settings
     runtime = request.config.runtime
-    requested_device, selected_by = _choose_second_side(request, second_model)
+    choice = _choose_second_side(request, second_model)
     first_device = _choose_device(runtime.device[0], first_model, settings)
-    second_device = _choose_device(requested_device, second_model, settings)
+    second_device = _choose_device(choice.device, second_model, settings)
 
     is_same_model = first_model is second_model
     is_same_device = first_device == second_device
-    if is_same_model and is_same_device and selected_by is SelectedBy.DETCLI:
+    if is_same_model and is_same_device and choice.selected_by is SelectedBy.DETCLI:
         raise UsageError(
             f"both sides are the same: {first_model.path.name} on {first_device}", SIDES_HINT
         )
@@ -252,7 +258,7 @@ def _plan_sides(
     second_options = DeviceOptions(half=runtime.half and second_device.computes_half)
     return [
         SidePlan(first_model, first_device, first_options, SelectedBy.DETCLI),
-        SidePlan(second_model, second_device, second_options, selected_by),
+        SidePlan(second_model, second_device, second_options, choice.selected_by),
     ]
 
 
@@ -288,18 +294,27 @@ def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:
     Without a second model in the request, both are the same object, which is read once.
     """
     settings = request.config.settings
-    files = []
     with download_progress() as show:
-        for name in (request.model, request.other):
-            if name is not None:
-                file = find(name, show=show)
-                files.append(
-                    replace(file, box_format=settings.box_format, preprocess=settings.preprocess)
-                )
-    return files[0], files[-1]
+
+        def find_model(name: str) -> ModelFile:
+            file = find(name, show=show)
+            return replace(file, box_format=settings.box_format, preprocess=settings.preprocess)
+
+        first_model = find_model(request.model)
+        second_model = first_model
+        if request.other is not None:
+            second_model = find_model(request.other)
+    return first_model, second_model
 
 
-def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, SelectedBy]:
+class _SecondSide(NamedTuple):
+    """How the second side runs."""
+
+    device: Device  # may be auto
+    selected_by: SelectedBy  # what selects its boxes
+
+
+def _choose_second_side(request: VerifyRequest, second: ModelFile) -> _SecondSide:
     """Decide where the second side runs, and what selects its boxes: detcli or the graph.
 
     The user says so with `--against`. By default a model alone is compared with the selection that
@@ -314,6 +329,7 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Devi
     """
     against = request.against
     is_one_model = request.other is None
+    is_graph_by_default = against is None and is_one_model
     selects_itself = second.contract is not None and second.selection is not None
     if against == GRAPH and not selects_itself:
         raise UsageError(
@@ -321,21 +337,20 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> tuple[Devi
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    is_graph_by_default = against is None and is_one_model
     if is_graph_by_default and not selects_itself:
         raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
-    is_by_graph = against == GRAPH or is_graph_by_default
-    if is_by_graph and is_one_model and request.compares_tensors:
-        raise UsageError(
-            "--tensors and --bisect compare two networks; a graph's own selection follows the "
-            "same network as detcli's",
-            "leave them out, or name OTHER, or another device with --against",
-        )
-    if is_by_graph:
-        return Device.parse("cpu"), SelectedBy.GRAPH
+
+    if against == GRAPH or is_graph_by_default:
+        if is_one_model and request.compares_tensors:
+            raise UsageError(
+                "--tensors and --bisect compare two networks; a graph's own selection follows the "
+                "same network as detcli's",
+                "leave them out, or name OTHER, or another device with --against",
+            )
+        return _SecondSide(Device.parse("cpu"), SelectedBy.GRAPH)
     if against:
-        return Device.parse(against), SelectedBy.DETCLI
-    return request.config.runtime.device[0], SelectedBy.DETCLI
+        return _SecondSide(Device.parse(against), SelectedBy.DETCLI)
+    return _SecondSide(request.config.runtime.device[0], SelectedBy.DETCLI)
 
 
 def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
@@ -407,6 +422,13 @@ def random_item(seed: int, size: tuple[int, int]) -> Item:
     return Item(Origin(f"random:{seed}"), lambda: Image.whole(pixels))
 
 
+class _LoadedImage(NamedTuple):
+    """An image that was read, and where it is from."""
+
+    item: Item
+    image: Image
+
+
 def compare_running(
     plan: RunningPlan,
     items: Iterable[Item],
@@ -428,29 +450,29 @@ def compare_running(
         OutputError: The page cannot be written.
         UsageError: The settings do not fit a model.
     """
-    request = plan.request
     report = results.report
     loaded_images = _load(items, results, advance)
     with ExitStack() as stack:
         sides = _open_sides(plan, stack, report)
         outputs = None
-        if request.compares_tensors:
+        if plan.request.compares_tensors:
             outputs = _output_comparison(plan)
         # As many images at a time as the devices work on at once, so that they could disturb one
         # another as they do in `predict`.
         chunk_size = max((side.chunk for side in sides), default=1)
         for chunk in _chunks(loaded_images, chunk_size):
-            pairs = _detect(sides, [image for _, image in chunk], plan.classes)
-            for (item, image), detections in zip(chunk, pairs, strict=True):
-                if detections:
-                    _add_detections(results, item, image, detections)  # which counts it, too
+            detections = _detect(sides, [loaded.image for loaded in chunk], plan.classes)
+            for loaded, detections_of_sides in zip(chunk, detections, strict=True):
+                if detections_of_sides:
+                    _add_detections(results, loaded, detections_of_sides)  # which counts it, too
                 else:
                     report.compared += 1
                 if outputs is not None:
-                    outputs.add(image, item.origin.source)
+                    outputs.add(loaded.image, loaded.item.origin.source)
         if outputs is not None:
             report.tensors = outputs.reports
-            report.bisect = bisect(outputs) if request.bisect else None
+            if plan.request.bisect:
+                report.bisect = bisect(outputs)
     return results.finish()
 
 
@@ -464,9 +486,7 @@ def _output_comparison(plan: RunningPlan) -> OutputComparison:
     return OutputComparison(left, right, plan.rules.tolerance.tensor)
 
 
-def _chunks(
-    loaded_images: Iterator[tuple[Item, Image]], size: int
-) -> Iterator[list[tuple[Item, Image]]]:
+def _chunks(loaded_images: Iterator[_LoadedImage], size: int) -> Iterator[list[_LoadedImage]]:
     """Yield the images in lists of `size`; the last list may be shorter."""
     chunk = list(islice(loaded_images, size))
     while chunk:
@@ -499,19 +519,20 @@ def _detect(
 
 
 def _add_detections(
-    results: Results, item: Item, image: Image, detections: Sequence[Detections]
+    results: Results, loaded: _LoadedImage, detections: Sequence[Detections]
 ) -> None:
     """Add an image to the results.
 
     Args:
         results: Compares the detections and shows them on the page.
-        item: Where the image is from.
-        image: The image itself.
+        loaded: The image.
         detections: Those of the first side and those of the second.
     """
-    results.certify(item.origin, image=image)
-    shown_record = Record(item.origin, 0, "", "", image, detections[0]).to_json()
-    page_image = partial(PageImage, image.pixels, item.origin.path)
+    origin = loaded.item.origin
+    image = loaded.image
+    results.certify(origin, image=image)
+    shown_record = Record(origin, 0, "", "", image, detections[0]).to_json()
+    page_image = partial(PageImage, image.pixels, origin.path)
     results.add(shown_record, detections, page_image)
 
 
@@ -535,14 +556,16 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
             report.no_detections = str(error)
     else:
         report.no_detections = "random images cannot compare detections"
-    report.left, report.right = (replace(side, selection=None) for side in plan.reports)
+    left_report, right_report = plan.reports
+    report.left = replace(left_report, selection=None)
+    report.right = replace(right_report, selection=None)
     return []
 
 
 def _load(
     items: Iterable[Item], results: Results, advance: Callable[[], None]
-) -> Iterator[tuple[Item, Image]]:
-    """Load images, and yield each with its item; those that cannot be read are reported.
+) -> Iterator[_LoadedImage]:
+    """Load images one by one; those that cannot be read are reported.
 
     Args:
         items: Where the images are from.
@@ -557,5 +580,5 @@ def _load(
         else:
             for warning in image.warnings:
                 warnings.warn(f"{item.origin.source}: {warning}", DetcliWarning, stacklevel=3)
-            yield item, image
+            yield _LoadedImage(item, image)
         advance()
