@@ -462,12 +462,11 @@ class Settings:
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
-        confs = [conf for _, conf in self.class_conf]  # of single classes
-        if self.conf is not None:
-            confs.insert(0, self.conf)
-        for conf in confs:
-            if not 0 <= conf <= 1:
+        class_confs = [conf for _, conf in self.class_conf]
+        for conf in [self.conf, *class_confs]:
+            if conf is not None and not 0 <= conf <= 1:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")

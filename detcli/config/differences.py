@@ -26,29 +26,29 @@ def differences(
     Returns:
         Texts such as "conf 0.25 instead of 0.4": the value before and the one now.
     """
-    import json  # `--help` does without
-
     defaults = {}
-    options = options_of(Config)
-    for name in options:
-        if options[name].default is not None:
-            defaults[name] = options[name].default
+    for name, option in options_of(Config).items():
+        if option.default is not None:
+            defaults[name] = option.default
+    all_before = {**defaults, **before}
+    all_current = {**defaults, **current}
     sentences = []
     for name in {**current, **before}:
-        was_noted = name in before or name in defaults
-        is_noted = name in current or name in defaults
-        if name in implied or not was_noted or not is_noted:
+        is_comparable = name in all_before and name in all_current
+        if name in implied or not is_comparable:
             continue
-        earlier_value = before.get(name, defaults.get(name))
-        current_value = current.get(name, defaults.get(name))
-        if earlier_value == current_value:
-            continue
-        longest = max(len(str(earlier_value)), len(str(current_value)))
-        if name == "model_sha256":
-            sentences.append("another file of the model")
-        elif longest > MAX_SHOWN:
-            sentences.append(f"another {name}")
-        else:
-            values = f"{json.dumps(earlier_value)} instead of {json.dumps(current_value)}"
-            sentences.append(f"{name} {values}")
+        if all_before[name] != all_current[name]:
+            sentences.append(_describe_difference(name, all_before[name], all_current[name]))
     return sentences
+
+
+def _describe_difference(name: str, earlier_value: object, current_value: object) -> str:
+    """Word the difference of a setting; long values are not shown, and no hashes of models."""
+    import json  # `--help` does without
+
+    if name == "model_sha256":
+        return "another file of the model"
+    longest = max(len(str(earlier_value)), len(str(current_value)))
+    if longest > MAX_SHOWN:
+        return f"another {name}"
+    return f"{name} {json.dumps(earlier_value)} instead of {json.dumps(current_value)}"

@@ -14,7 +14,17 @@ from functools import cache
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
@@ -26,6 +36,13 @@ T = TypeVar("T")
 REQUIRED: Any = ...  # the default of an option that must be given
 
 BOOLEANS = {"true": True, "false": False}
+
+
+class MissingNeed(NamedTuple):
+    """What an option needs and the user has not given."""
+
+    alternatives: list[str]  # names of options; one of them is enough
+    hint: str  # for the error message
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,22 +78,18 @@ class Option:
     default: Any = None
     group: Any = None  # class of its group
 
-    def missing_needs(self, given_names: Iterable[str]) -> list[tuple[list[str], str]]:
+    def missing_needs(self, given_names: Iterable[str]) -> list[MissingNeed]:
         """List what else this option needs and the user has not given.
 
         Args:
             given_names: Names of all options that the user has given.
-
-        Returns:
-            For each need that is not met, the names of the options that would meet it, of which
-            one is enough; and the hint for the error message.
         """
         given_names = set(given_names)
         missing = []
         for names, hint in self.needs.items():
             alternatives = names.split()
             if given_names.isdisjoint(alternatives):
-                missing.append((alternatives, hint))
+                missing.append(MissingNeed(alternatives, hint))
         return missing
 
     def is_overridden(self, typed: Mapping[str, Any]) -> bool:
@@ -250,20 +263,22 @@ class Option:
             return _as_tuples(raw)
         if not self.is_list:
             return self._parse_item(raw)
-        if isinstance(raw, list | tuple):
-            items = list(raw)
-        elif isinstance(raw, str) and self.separator:
-            items = self._split(raw)
-        else:
-            items = [raw]
         values: list[Any] = []
-        for item in items:
+        for item in self._raw_items(raw):
             value = self._parse_item(item)
             if isinstance(value, list):  # a text may stand for several values, as @FILE does
                 values.extend(value)
             else:
                 values.append(value)
         return tuple(values)
+
+    def _raw_items(self, raw: Any) -> list[Any]:
+        """List the raw values of a list's items; a text is split at the separator, if any."""
+        if isinstance(raw, list | tuple):
+            return list(raw)
+        if isinstance(raw, str) and self.separator:
+            return self._split(raw)
+        return [raw]
 
     def _parse_item(self, raw: Any) -> Any:
         """Convert the raw value, or one item of a list, and refuse it if it is out of range.
@@ -280,18 +295,22 @@ class Option:
                 f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
                 "copy the file to a disk, and name it there",
             )
-        wrong_type = False
-        if not isinstance(raw, str):
-            wrong_type = isinstance(raw, bool) != (self.value_type is bool)
-        not_finite = isinstance(value, float) and not isfinite(value)
-        if value is None or wrong_type or not_finite:
+        # Python takes True for 1, but an option takes a bool of JSON only if it is a flag.
+        is_flag = self.value_type is bool
+        has_other_type = not isinstance(raw, str) and isinstance(raw, bool) != is_flag
+        is_not_finite = isinstance(value, float) and not isfinite(value)
+        if value is None or has_other_type or is_not_finite:
             raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}")
-        minimum, maximum = self.range
-        too_small = minimum is not None and value < minimum
-        too_large = maximum is not None and value > maximum
-        if too_small or too_large:
+        if not self._is_in_range(value):
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
+
+    def _is_in_range(self, value: Any) -> bool:
+        """Whether a value is neither below the option's minimum nor above its maximum, if any."""
+        minimum, maximum = self.range
+        if minimum is not None and value < minimum:
+            return False
+        return maximum is None or value <= maximum
 
     def _convert(self, text: str) -> Any:
         """Convert text with the option's parser; None if it is not a value of its type.
@@ -305,7 +324,8 @@ class Option:
         try:
             return parser(text)
         except (KeyError, ValueError) as error:
-            if self.parse and len(error.args) == 2:  # a message and a hint
+            # Parsers of options raise a ValueError with a message and a hint; `int` does not.
+            if self.parse and len(error.args) == 2:
                 message, hint = error.args
                 raise UsageError(f"{self.flag} {message}", hint) from None
             return None
@@ -473,9 +493,9 @@ def check_combination(options: Mapping[str, Option], given_names: Iterable[str])
     for name, option in options.items():
         if name not in given_names:
             continue
-        for alternatives, hint in option.missing_needs(given_names):
-            flags = " or ".join(options[alternative].flag for alternative in alternatives)
-            raise UsageError(f"{option.flag} needs {flags}", hint)
+        for need in option.missing_needs(given_names):
+            flags = " or ".join(options[alternative].flag for alternative in need.alternatives)
+            raise UsageError(f"{option.flag} needs {flags}", need.hint)
         for excluded, (message, hint) in option.excludes.items():
             if excluded in given_names:
                 raise UsageError(message, hint)
@@ -490,13 +510,14 @@ def changed_options(config: Any) -> list[str]:
     """
     config_type: Any = type(config)
     values = values_of(config)
-    changed = []
+    changed_names = []
     for name, option in options_of(config_type).items():
         value = values[name]
         if value == option.default:
             continue
         as_json = option.to_json(value)
-        if option.to_json(option.parse_value(as_json)) != as_json:
+        value_from_json = option.parse_value(as_json)
+        if option.to_json(value_from_json) != as_json:
             raise UsageError(f"{option.flag}: {value!r} is of another type")
-        changed.append(name)
-    return changed
+        changed_names.append(name)
+    return changed_names

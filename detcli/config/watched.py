@@ -26,7 +26,7 @@ LinesOrTexts = str | Line | Iterable[str | Line]
 
 
 def _either_name(name: str, value: object, option_name: str, option_value: object) -> object:
-    """Return the value of an argument that has two names.
+    """Return the value of an argument of `Watched` that has two names.
 
     Args:
         name: Its name in programs, such as "zones".
@@ -37,12 +37,11 @@ def _either_name(name: str, value: object, option_name: str, option_value: objec
     Raises:
         UsageError: It has a value by both names.
     """
-    is_given = not _is_empty_tuple(value)
-    if is_given and not _is_empty_tuple(option_value):
-        raise UsageError(
-            f"{name} and {option_name} are the same, and both are given", f"use {name}"
-        )
-    return value if is_given else option_value
+    if _is_empty_tuple(value):
+        return option_value
+    if _is_empty_tuple(option_value):
+        return value
+    raise UsageError(f"{name} and {option_name} are the same, and both are given", f"use {name}")
 
 
 def _is_empty_tuple(value: object) -> bool:
@@ -119,6 +118,10 @@ class Watched:
         for name, value in values.items():
             object.__setattr__(self, name, value)  # as the class is frozen
         convert_fields(self)
+        self._require_unique_names()
+
+    def _require_unique_names(self) -> None:
+        """Refuse zones and lines that share a name."""
         count_by_name = Counter(shape.name for shape in (*self.zone, *self.line))
         for name, count in count_by_name.items():
             if count > 1:
