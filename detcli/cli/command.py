@@ -66,18 +66,11 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:
     Returns:
         The classes of the model on the line, or of the default model, if its file is on this disk.
     """
-    from detcli.model.file import prepare
-    from detcli.model.zoo import find
-
     if ctx.params.get("names"):  # a file with other names
         return []
     logging.disable()  # log messages would be printed into the line
-    option = options_of(Config)["model"]
     try:
-        raw_values = collect_values({"model": option}, ctx.params, read_defaults())
-        model = raw_values["model"].value if "model" in raw_values else option.default
-        file = find(model, fetch=False)
-        class_names = prepare(file.path).contract.names
+        class_names = _class_names_of_model(ctx.params)
     except DetcliError:
         return []
     finally:
@@ -85,6 +78,24 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:
     earlier_classes = incomplete[: incomplete.rfind(",") + 1]
     candidates = [f"{earlier_classes}{class_name}" for class_name in class_names]
     return [candidate for candidate in candidates if candidate.startswith(incomplete)]
+
+
+def _class_names_of_model(typed: Mapping[str, Any]) -> Sequence[str]:
+    """Read the class names of the model that is typed or set, or of the default model.
+
+    Raises:
+        DetcliError: It is not on this disk, or cannot be used.
+    """
+    from detcli.model.file import prepare
+    from detcli.model.zoo import find
+
+    option = options_of(Config)["model"]
+    raw_values = collect_values({"model": option}, typed, read_defaults())
+    model = option.default
+    if "model" in raw_values:
+        model = raw_values["model"].value
+    file = find(model, fetch=False)
+    return prepare(file.path).contract.names
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
@@ -136,21 +147,8 @@ def command(
             file_names.add(name)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        """Make the function that Typer calls, with a parameter for each option."""
         call = _CommandCall(function, config_options, file_names)
-
-        def run(context: typer.Context, **typed: Any) -> None:
-            call(context, typed)
-
-        run.__name__ = function.__name__
-        run.__doc__ = function.__doc__
-        # Typer makes the options of the command line of the signature that it reads here.
-        typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
-        for option in call.typed_options.values():
-            typer_parameters.append(_typer_parameter(option, has_no_form=whole_file))
-        signature = inspect.Signature(typer_parameters)
-        vars(run).update(__signature__=signature, options=call.typed_options, examples=examples)
-        return run
+        return call.typer_function(examples, has_no_form=whole_file)
 
     return decorate
 
@@ -183,6 +181,27 @@ class _CommandCall:
             if option.declaration:
                 self.typed_options[name] = option
 
+    def typer_function(self, examples: str, *, has_no_form: bool) -> Callable[..., None]:
+        """Make the function that Typer calls, with a parameter for each option.
+
+        Args:
+            examples: Lines at the end of the help.
+            has_no_form: Whether flags have a form --no-..., see `_typer_parameter`.
+        """
+
+        def run(context: typer.Context, **typed: Any) -> None:
+            self(context, typed)
+
+        run.__name__ = self._function.__name__
+        run.__doc__ = self._function.__doc__
+        # Typer makes the options of the command line of the signature that it reads here.
+        typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
+        for option in self.typed_options.values():
+            typer_parameters.append(_typer_parameter(option, has_no_form=has_no_form))
+        signature = inspect.Signature(typer_parameters)
+        vars(run).update(__signature__=signature, options=self.typed_options, examples=examples)
+        return run
+
     def __call__(self, context: typer.Context, typed: Mapping[str, Any]) -> None:
         """Collect and parse the values of all options, and call the function with them.
 
@@ -203,20 +222,29 @@ class _CommandCall:
         values = {name: option.default for name, option in self._all_options.items()}
         hint = f"see: {context.command_path} --help"
         values |= _parse_values(self.typed_options, raw_values, hint)
-        config_values = {name: values[name] for name in values if name not in self._own_options}
-        config = config_from(Config, config_values)
-        # An option counts as given even if its value is the default.
-        given_names = [name for name in raw_values if values[name] is not False]
-        check_combination(self.typed_options, given_names)
 
         arguments = dict(values)
-        arguments["config"] = config
+        arguments["config"] = self._make_config(values, raw_values)
         arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
         arguments["tuned"] = entries.get(TUNED, {})
         for name, group in self._groups.items():
             group_values = {field.name: values[field.name] for field in _option_fields(group)}
-            arguments[name] = group(config=config, **group_values)
+            arguments[name] = group(config=arguments["config"], **group_values)
         self._function(**{name: arguments[name] for name in self._parameters})
+
+    def _make_config(self, values: Mapping[str, Any], raw_values: Mapping[str, RawValue]) -> Config:
+        """Make the Config, and refuse options that do not go together, also of this command alone.
+
+        Args:
+            values: The values of all options, by name.
+            raw_values: Those that are set. An option counts as given even if its value is the
+                default, but not if it is turned off.
+        """
+        config_values = {name: values[name] for name in values if name not in self._own_options}
+        config = config_from(Config, config_values)
+        given_names = [name for name in raw_values if values[name] is not False]
+        check_combination(self.typed_options, given_names)
+        return config
 
     def _collect_values(
         self, context: typer.Context, typed: Mapping[str, Any], entries: Mapping[str, Any]
@@ -359,6 +387,29 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         has_no_form: Whether flags have a form --no-... that turns them off, as detcli.toml may turn
             them on. Flags whose default is to decide later have it in any case.
     """
+    details = _typer_details(option)
+    if not option.names:
+        annotation = cast("Any", list[str] | None if option.is_list else str | None)
+        argument = typer.Argument(metavar=option.declaration, **details)
+        return _parameter(option.name, Annotated[annotation, argument])
+
+    names = option.names
+    if option.value_type is bool:
+        annotation = bool | None
+        if has_no_form or option.default is None:
+            names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
+    elif not option.metavar:  # -v, which is counted
+        annotation = int | None
+        details["count"] = True
+    else:
+        # A list even for one value: `Option.combine_texts` decides whether it may be typed twice.
+        annotation = cast("Any", list[str] | None)
+    typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
+    return _parameter(option.name, Annotated[annotation, typer_option])
+
+
+def _typer_details(option: Option) -> dict[str, Any]:
+    """What Typer learns of an option and of an argument alike: its help, and what completes it."""
     details: dict[str, Any] = {
         "help": option.help_text,
         "show_default": False,
@@ -369,22 +420,7 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         complete = _completion_of_choices(option)
     if complete:
         details["autocompletion"] = complete
-    if not option.names:
-        annotation = cast("Any", list[str] | None if option.is_list else str | None)
-        argument = typer.Argument(metavar=option.declaration, **details)
-        return _parameter(option.name, Annotated[annotation, argument])
-    names = option.names
-    # A list even for one value: `Option.combine_texts` decides whether it may be typed twice.
-    annotation = cast("Any", list[str] | None)
-    if option.value_type is bool:
-        annotation = bool | None
-        if has_no_form or option.default is None:
-            names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
-    elif not option.metavar:  # -v, which is counted
-        annotation = int | None
-        details["count"] = True
-    typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
-    return _parameter(option.name, Annotated[annotation, typer_option])
+    return details
 
 
 def _completion_of_choices(option: Option) -> Callable[[str], list[str]]:
@@ -441,8 +477,10 @@ class Command(Help, TyperCommand):
             return super().invoke(ctx)
         except DetcliError as error:
             raw_values = ctx.meta.get(RAW_VALUES, ())
+            message = str(error)
             for option, _ in raw_values:
-                message = re.sub(f"^{option.name} is ", f"{option.flag} is ", str(error))
+                message = re.sub(f"^{option.name} is ", f"{option.flag} is ", message)
+            if raw_values:
                 error.args = (message,)
             sources = sources_of_mentioned(error, raw_values)
             if sources:

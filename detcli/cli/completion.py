@@ -58,16 +58,23 @@ def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
     """
     folder = incomplete[: incomplete.rfind("/") + 1]
     name_start = incomplete.removeprefix(folder)
+    for name, is_folder in _entries(folder):
+        is_hidden = name.startswith(".") and not name_start.startswith(".")
+        if is_hidden or not name.startswith(name_start) or not name.isprintable():
+            continue
+        if is_folder:
+            yield f"{folder}{name}/"
+        elif name.lower().endswith(suffixes):
+            yield folder + name
+
+
+def _entries(folder: str) -> list[tuple[str, bool]]:
+    """List the names in a folder, and whether each is a folder; empty if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        with os.scandir(os.path.expanduser(folder) or ".") as entries:  # noqa: PTH111 - as it is typed
-            names = sorted((entry.name, entry.is_dir()) for entry in entries)
-        for name, is_folder in names:
-            is_hidden = name.startswith(".") and not name_start.startswith(".")
-            if name.startswith(name_start) and name.isprintable() and not is_hidden:
-                if is_folder:
-                    yield f"{folder}{name}/"
-                elif name.lower().endswith(suffixes):
-                    yield folder + name
+        path = os.path.expanduser(folder) or "."  # noqa: PTH111 - as it is typed
+        with os.scandir(path) as entries:
+            return sorted((entry.name, entry.is_dir()) for entry in entries)
+    return []
 
 
 @contextlib.contextmanager
@@ -98,13 +105,20 @@ def bash_words() -> Iterator[None]:
         try:
             yield
         finally:
-            candidates = output.getvalue().splitlines()
-            if len(candidates) == 1 and candidates[0].endswith("/"):
-                # With one candidate, bash would end the word after the folder.
-                candidates.append(f"{candidates[0]}...")
-            for candidate in candidates:
+            for candidate in _candidates_for_bash(output.getvalue()):
                 quoted = _quote_for_bash(candidate, current_piece[:1])
                 stdout.write(quoted.removeprefix(f"{kept_prefix}:") + "\n")
+
+
+def _candidates_for_bash(output: str) -> list[str]:
+    """List the candidates that Typer has printed; a folder alone gets a second one beside it.
+
+    With one candidate, bash would end the word after the folder.
+    """
+    candidates = output.splitlines()
+    if len(candidates) == 1 and candidates[0].endswith("/"):
+        candidates.append(f"{candidates[0]}...")
+    return candidates
 
 
 def _prefix_before_colon(word: str) -> str:

@@ -254,16 +254,20 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
             tracebacks of -vv.
     """
     _divert_libraries(logged=bool(verbose) and not quiet)
-    level = logging.WARNING - 10 * verbose
+    level = logging.WARNING - 10 * verbose  # levels of the log are 10 apart
     handler = _LogHandler()
     handler.setFormatter(_LogFormatter("detcli: %(message)s"))
     logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
     if quiet:
         logging.disable()
-    if quiet:
         warnings.simplefilter("ignore", DetcliWarning)
     else:
         warnings.simplefilter("always", DetcliWarning)
+    _print_warnings_as_messages()
+
+
+def _print_warnings_as_messages() -> None:
+    """Let Python's `warnings` print those of detcli as lines like its other messages."""
     show_other_warning = warnings.showwarning
 
     def show_warning(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in showwarning
@@ -386,19 +390,19 @@ def download_progress() -> "Iterator[Show | None]":
         is not known. The bar appears with its first call. None instead of a function if stderr is
         not a terminal, or with --quiet.
     """
+
+    def make_columns() -> "list[ProgressColumn]":
+        from rich.progress import DownloadColumn, TransferSpeedColumn
+
+        return [DownloadColumn(), TransferSpeedColumn()]
+
     if not _shows_bars():
         yield None
         return
-    with contextlib.ExitStack() as stack:
-
-        @functools.cache
-        def open_bar() -> Callable[..., None]:
-            from rich.progress import DownloadColumn, TransferSpeedColumn
-
-            return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn()))
+    with _late_bar(make_columns) as update:
 
         def show(completed: int, total: int | None) -> None:
-            open_bar()(completed=completed, total=total)
+            update(completed=completed, total=total)
 
         yield show
 
@@ -412,19 +416,19 @@ def reading_progress() -> "Iterator[ShowReading | None]":
         that they are, from 0 to 1. The bar appears with its first call. None instead of a function
         if stderr is not a terminal, or with --quiet.
     """
+
+    def make_columns() -> "list[ProgressColumn]":
+        from rich.progress import TextColumn
+
+        return [TextColumn("{task.description}")]
+
     if not _shows_bars():
         yield None
         return
-    with contextlib.ExitStack() as stack:
-
-        @functools.cache
-        def open_bar() -> Callable[..., None]:
-            from rich.progress import TextColumn
-
-            return stack.enter_context(_bar(TextColumn("{task.description}")))
+    with _late_bar(make_columns) as update:
 
         def show(record_count: int, part: float) -> None:
-            open_bar()(completed=part, total=1, description=f"reading {record_count:,} records")
+            update(completed=part, total=1, description=f"reading {record_count:,} records")
 
         yield show
 
@@ -432,6 +436,30 @@ def reading_progress() -> "Iterator[ShowReading | None]":
 def _shows_bars() -> bool:
     """Tell whether bars are shown: on a terminal, unless --quiet forbids them."""
     return log.isEnabledFor(logging.WARNING) and is_terminal(sys.stderr)
+
+
+@contextlib.contextmanager
+def _late_bar(
+    make_columns: "Callable[[], list[ProgressColumn]]",
+) -> Iterator[Callable[..., None]]:
+    """Draw a progress bar on stderr as `_bar` does, but only from its first update on.
+
+    Args:
+        make_columns: Makes what is shown beside the bar; rich is loaded only then.
+
+    Yields:
+        The function that updates the bar.
+    """
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def open_bar() -> Callable[..., None]:
+            return stack.enter_context(_bar(*make_columns()))
+
+        def update(**changes: object) -> None:
+            open_bar()(**changes)
+
+        yield update
 
 
 @contextlib.contextmanager

@@ -27,6 +27,11 @@ class RawValue(NamedTuple):
     value: Any
     source: str
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a value: None and empty lists set nothing."""
+        return self.value not in (None, (), [])
+
 
 def collect_values(
     options: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
@@ -46,21 +51,19 @@ def collect_values(
     """
     file = str(defaults_file())
     raw_values: dict[str, RawValue] = {}
-    for name, option in options.items():
-        variable_value = os.environ.get(option.variable) or None
-        candidates = (
-            RawValue(_combine_typed(option, typed.get(name)), COMMAND_LINE),
-            RawValue(variable_value, option.variable),
-            RawValue(entries.get(name), file),
-        )
-        for candidate in candidates:
-            if candidate.value not in (None, (), []):
-                raw_values[name] = candidate
-                break
     typed_values = {}
-    for name, raw in raw_values.items():
-        if raw.source == COMMAND_LINE:
-            typed_values[name] = raw.value
+    for name, option in options.items():
+        typed_value = RawValue(_combine_typed(option, typed.get(name)), COMMAND_LINE)
+        variable_value = RawValue(os.environ.get(option.variable) or None, option.variable)
+        file_value = RawValue(entries.get(name), file)
+        if typed_value.is_set:
+            raw_values[name] = typed_value
+            typed_values[name] = typed_value.value
+        elif variable_value.is_set:
+            raw_values[name] = variable_value
+        elif file_value.is_set:
+            raw_values[name] = file_value
+
     # An option is declared after those that it needs: if one of these is dropped, it is too.
     for name in list(raw_values):
         option = options[name]

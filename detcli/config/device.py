@@ -232,22 +232,27 @@ def cpu_quota(root: Path = Path("/")) -> float:
     Returns:
         2.0 for the time of two cores; infinity if there is no limit.
     """
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    group = Path()
-    for line in lines:
-        if line.startswith("0::/"):  # the line of version 2 of control groups
-            group = Path(line.removeprefix("0::/"))
-            break
-
     folder = root / "sys/fs/cgroup"
-    # Version 2 has a file for each group on the path to this process.
-    quotas = [_read_quota([folder / part / "cpu.max"]) for part in (group, *group.parents)]
+    quotas = []
+    # Version 2 of control groups has a file for each group on the path to this process.
+    group = _control_group(root)
+    for enclosing_group in (group, *group.parents):
+        quotas.append(_read_quota([folder / enclosing_group / "cpu.max"]))
     # Version 1 has two files, which a container sees at this place.
     quotas.append(_read_quota([folder / "cpu/cpu.cfs_quota_us", folder / "cpu/cpu.cfs_period_us"]))
     return min(quotas)
+
+
+def _control_group(root: Path) -> Path:
+    """The path of this process's group, in version 2 of control groups; empty if there is none."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return Path()
+    for line in lines:
+        if line.startswith("0::/"):  # the line of version 2
+            return Path(line.removeprefix("0::/"))
+    return Path()
 
 
 def _read_quota(files: list[Path]) -> float:

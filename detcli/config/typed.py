@@ -196,11 +196,7 @@ def _convert_to_tuple(
     """
     has_any_length = entry_types[-1] is ...
     if not has_any_length:
-        if not isinstance(value, list | tuple) or len(value) != len(entry_types):
-            raise UnfitError
-        entries_and_types = zip(value, entry_types, strict=True)
-        return tuple(convert(entry, entry_type) for entry, entry_type in entries_and_types)
-
+        return _convert_to_fixed_tuple(value, entry_types)
     entry_type = entry_types[0]
     if _is_parsed_type(entry_type):
         return _convert_to_tuple_of_parsed(value, entry_type, parse)
@@ -210,6 +206,14 @@ def _convert_to_tuple(
     if not isinstance(entries, Iterable) or isinstance(entries, SINGLE_VALUE_TYPES):
         raise UnfitError
     return tuple(convert(entry, entry_type) for entry in entries)
+
+
+def _convert_to_fixed_tuple(value: Any, entry_types: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Convert a list or tuple to a tuple that has an entry of each of these types."""
+    if not isinstance(value, list | tuple) or len(value) != len(entry_types):
+        raise UnfitError
+    entries_and_types = zip(value, entry_types, strict=True)
+    return tuple(convert(entry, entry_type) for entry, entry_type in entries_and_types)
 
 
 def _convert_to_tuple_of_parsed(
@@ -249,15 +253,15 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     """
     if plain_type is float and type(value) is int:
         return _int_to_float(value)
-    if isinstance(value, os.PathLike) and plain_type is str:
+    if plain_type is str and isinstance(value, os.PathLike):
         return os.fsdecode(value)
-    if isinstance(value, os.PathLike | str) and plain_type is Path:
+    if plain_type is Path and isinstance(value, os.PathLike | str):
         return Path(os.fsdecode(value))
-    if isinstance(value, bool) and plain_type is not bool:
+    # To Python, True is an int, too.
+    is_bool_for_other = isinstance(value, bool) and plain_type is not bool
+    if is_bool_for_other or not isinstance(value, plain_type):
         raise UnfitError
-    if isinstance(value, plain_type):
-        return value
-    raise UnfitError
+    return value
 
 
 def _int_to_float(number: int) -> float:

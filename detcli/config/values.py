@@ -251,10 +251,7 @@ def _parse_numbers(
         name = name.strip()
         number_text = number_text.strip()
         try:
-            if allow_percent and number_text.endswith("%"):
-                number = float(number_text.removesuffix("%")) / 100
-            else:
-                number = float(number_text)
+            number = _parse_number(number_text, allow_percent=allow_percent)
         except ValueError:
             raise UsageError(f"{option} '{text}': '{number_text}' is not a number", hint) from None
         if name in numbers:
@@ -264,6 +261,13 @@ def _parse_numbers(
     if not numbers:
         raise UsageError(f"{option} '{text}' is an empty list", hint)
     return numbers
+
+
+def _parse_number(text: str, *, allow_percent: bool) -> float:
+    """Parse a number, or a percentage such as "1%" as 0.01; raises ValueError for other texts."""
+    if allow_percent and text.endswith("%"):
+        return float(text.removesuffix("%")) / 100
+    return float(text)
 
 
 def parse_conf(text: str) -> dict[str, Any]:
@@ -391,6 +395,7 @@ class Tiling:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the value of --tile: `640`, `640,overlap=0.2` or `640,crowd=10`."""
+        # At most nine digits, since Python refuses to read numbers of thousands.
         size_pattern = r"\s*([0-9]{1,9})\s*"
         overlap_pattern = r"(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
         crowd_pattern = r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?"
@@ -489,16 +494,26 @@ def read_target(output: str | None) -> "Target | None":
     if output is None or output == "-":
         return None
     from detcli.core.text import is_object
+
+    if is_object(output):
+        return _object_address(output)
+    if looks_like_address(output):
+        raise UsageError(
+            f"--output {public_name(output)} is an address that nothing can be written to",
+            "name a file on a disk, or an object as in s3://bucket/a.jsonl",
+        )
+    return Path(output)
+
+
+def _object_address(output: str) -> "Address":
+    """Parse the address of an object in a store, such as s3://bucket/a.jsonl.
+
+    Raises:
+        UsageError: It is not that of one object, or holds credentials.
+    """
     from detcli.storage.object_errors import ObjectError
     from detcli.storage.objects import Address
 
-    if not is_object(output):
-        if looks_like_address(output):
-            raise UsageError(
-                f"--output {public_name(output)} is an address that nothing can be written to",
-                "name a file on a disk, or an object as in s3://bucket/a.jsonl",
-            )
-        return Path(output)
     try:
         address = Address.parse(output)
     except ObjectError as error:
