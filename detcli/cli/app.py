@@ -114,12 +114,8 @@ class Commands(Group):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            from detcli.config.config import Config  # only errors need them
-            from detcli.config.option import options_of
-
             name = getattr(error, "option_name", None)
-            is_option = any(name in option.names for option in options_of(Config).values())
-            if is_option and not ctx.resilient_parsing:
+            if _is_option(name) and not ctx.resilient_parsing:
                 hint = f"options follow their command: {_predict_line(typed)}"
                 raise UsageError(f"no command before {name}", hint) from error
             raise
@@ -202,24 +198,36 @@ def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of 
     passwords. The hint names a similar option, or what took the place of one that is gone.
     """
     message = error.format_message()
-    option_name = getattr(error, "option_name", None)
     command_path = error.ctx.command_path if error.ctx else "detcli"
     hint = f"see: {command_path} --help"
-    if option_name and hasattr(error, "possibilities"):
+    option_name = getattr(error, "option_name", None)
+    if option_name and hasattr(error, "possibilities"):  # the option is unknown
         message = f"no such option: {option_name}"
-        suggestion = _suggest_option(option_name.lstrip("-"), error)
-        if suggestion:
-            hint = f"did you mean --{suggestion}?"
-        elif option_name in MOVED:
-            hint = MOVED[option_name]
-        elif not option_name.startswith("--"):
-            hint += "; a file whose name begins with - needs ./ in front"
+        hint = _hint_for_unknown_option(option_name, error, hint)
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
     message = public_text(message)
     message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
     message = message[:1].lower() + message[1:].rstrip(".")
     return UsageError(message, hint)
+
+
+def _hint_for_unknown_option(option_name: str, error: Any, help_hint: str) -> str:  # noqa: ANN401
+    """Say what to type in place of an option that is unknown.
+
+    Args:
+        option_name: The option as it was typed, with hyphens.
+        error: Typer's error.
+        help_hint: Where the help is, for an option that resembles no other.
+    """
+    suggestion = _suggest_option(option_name.lstrip("-"), error)
+    if suggestion:
+        return f"did you mean --{suggestion}?"
+    if option_name in MOVED:
+        return MOVED[option_name]
+    if not option_name.startswith("--"):
+        return f"{help_hint}; a file whose name begins with - needs ./ in front"
+    return help_hint
 
 
 def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
@@ -238,6 +246,14 @@ def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
             return str(option.flag[2:])
     flags = error.possibilities or ()
     return closest(typed, [flag[2:] for flag in flags])
+
+
+def _is_option(name: str | None) -> bool:
+    """Whether a word is one of the options of `predict`, which most commands share."""
+    from detcli.config.config import Config  # only errors need them
+    from detcli.config.option import options_of
+
+    return any(name in option.names for option in options_of(Config).values())
 
 
 def _is_input(name: str) -> bool:

@@ -188,23 +188,42 @@ def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
             option = options[key]
             raw_values[option.name] = _as_raw_value(path, option, value)
         else:
-            hint = f"remove the line [{key}]; the file has no sections"
-            if not isinstance(value, dict):
-                hint = "the names are those of predict's options, as in max-det = 100"
-                similar_key = closest(key, options)
-                if similar_key:
-                    hint = f"did you mean {similar_key}? {hint}"
+            hint = _hint_for_unknown_key(key, value, options)
             raise UsageError(f"{path}: predict has no option '{key}'", hint)
     return raw_values
 
 
-TOML_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    Path: ((str,), "a text"),
+def _hint_for_unknown_key(key: str, value: object, keys: Iterable[str]) -> str:
+    """Say what to do about an entry of detcli.toml that sets no option.
+
+    Args:
+        key: The key of the entry.
+        value: Its value; a mapping for a section.
+        keys: The keys of all options.
+    """
+    if isinstance(value, dict):
+        return f"remove the line [{key}]; the file has no sections"
+    hint = "the names are those of predict's options, as in max-det = 100"
+    similar_key = closest(key, keys)
+    if similar_key:
+        return f"did you mean {similar_key}? {hint}"
+    return hint
+
+
+class TomlTypes(NamedTuple):
+    """Which values of TOML an option takes."""
+
+    types: tuple[type, ...]
+    description: str  # for error messages
+
+
+TOML_TYPES: Mapping[Any, TomlTypes] = {
+    bool: TomlTypes((bool,), "true or false"),
+    int: TomlTypes((int,), "a whole number"),
+    float: TomlTypes((int, float), "a number"),
+    Path: TomlTypes((str,), "a text"),
 }
-"""For types of options, the types of values in the file, and what these are called."""
+"""By type of option, which values of TOML it takes."""
 
 
 def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
@@ -219,10 +238,12 @@ def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
         UsageError: It is of another type than the option's.
     """
     key = option.flag[2:]
-    if option.is_list and not option.separator:
+    is_repeated = option.is_list and not option.separator  # on the command line
+    if is_repeated:
         return _as_texts(path, key, value)
     if option.separator and isinstance(value, list):
         return _entries_as_raw_value(path, option, value)
+
     types, description = _toml_types(option)
     is_wrong_bool = isinstance(value, bool) and bool not in types  # a bool is an int to Python
     if not isinstance(value, types) or is_wrong_bool:
@@ -244,12 +265,12 @@ def _as_texts(path: Path, key: str, value: Any) -> list[str]:
     raise UsageError(f"{path}: {key} must be a list of texts, not {value!r}", hint)
 
 
-def _toml_types(option: Option) -> tuple[tuple[type, ...], str]:
-    """Say which types of TOML an option's value may have, and what error messages call these.
+def _toml_types(option: Option) -> TomlTypes:
+    """Say which values of TOML an option takes that is not a list.
 
     An option of a number with a parser of its own may be a text too, as gpu-mem-limit = "2GiB".
     """
-    text_or_number = ((str, int, float), "a text or a number")
+    text_or_number = TomlTypes((str, int, float), "a text or a number")
     value_type = option.value_type
     if option.choices:
         return TOML_TYPES[Path]  # like a path, the name of a choice is a text

@@ -87,20 +87,33 @@ def take_records(
 def _may_have_another_form(name: str) -> bool:
     """Tell whether a file has another form than a record a line: one object of JSON, CSV, Parquet.
 
-    The beginning tells it, and stays unread, also that of standard input. A file that cannot be
-    read is left to its reader, whose error says why; and so is a pipe, which cannot be read twice.
+    A file that cannot be read is left to its reader, whose error says why; and so is a pipe, which
+    cannot be read twice.
     """
-    beginning = b""
     if name == STDIN:
-        if sys.stdin is not None:
-            beginning = cast("io.BufferedReader", sys.stdin.buffer).peek(BEGINNING_BYTES)
-    elif os.path.isfile(name):  # noqa: PTH113 - raises nothing
-        with (
-            contextlib.suppress(OSError, EOFError, zlib.error, ValueError),
-            open_lines(Path(name)) as file,
-        ):
-            beginning = file.read(BEGINNING_BYTES)
+        beginning = _beginning_of_stdin()
+    else:
+        beginning = _beginning_of_file(name)
     return is_single_object(beginning) or is_csv(beginning) or is_parquet(beginning)
+
+
+def _beginning_of_file(name: str) -> bytes:
+    """Read the first bytes of a regular file; none if it cannot be read."""
+    if not os.path.isfile(name):  # noqa: PTH113 - raises nothing
+        return b""
+    with (
+        contextlib.suppress(OSError, EOFError, zlib.error, ValueError),
+        open_lines(Path(name)) as file,
+    ):
+        return file.read(BEGINNING_BYTES)
+    return b""
+
+
+def _beginning_of_stdin() -> bytes:
+    """Look at the first bytes of standard input, which stay unread; empty if it is closed."""
+    if sys.stdin is None:
+        return b""
+    return cast("io.BufferedReader", sys.stdin.buffer).peek(BEGINNING_BYTES)
 
 
 def require_different(names: tuple[str, ...]) -> None:

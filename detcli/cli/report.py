@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, field, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from typing import IO, TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from detcli.config.config import OUTPUT
 from detcli.config.option import option
@@ -99,16 +99,21 @@ def write_report(
     if choose_report_format(requested_format) is ReportFormat.JSON:
         output.write(encode(report) + "\n")
     else:
-        from rich.console import Console
-
-        console = Console(file=output.file)
-        with console.capture() as text:
-            for block in render(report):
-                # rich would cut off a text that must not be wrapped, such as a command to copy;
-                # with `soft_wrap`, the terminal wraps it.
-                console.print(block, soft_wrap=bool(getattr(block, "no_wrap", False)))
-        output.write(text.get())
+        output.write(_rendered(render(report), output.file))
     output.commit()
+
+
+def _rendered(blocks: Iterable["RenderableType"], file: IO[str]) -> str:
+    """Lay out tables and lines as text, with the colours that a file shows, as a terminal does."""
+    from rich.console import Console
+
+    console = Console(file=file)
+    with console.capture() as text:
+        for block in blocks:
+            # rich would cut off a text that must not be wrapped, such as a command to copy; with
+            # `soft_wrap`, the terminal wraps it.
+            console.print(block, soft_wrap=bool(getattr(block, "no_wrap", False)))
+    return text.get()
 
 
 def encode(report: "DataclassInstance") -> str:

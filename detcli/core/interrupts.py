@@ -41,6 +41,17 @@ class Interrupts:
 
     def install(self) -> None:
         """Handle the signals from now on; until `begin`, there is nothing to finish."""
+        self._handle_signals()
+        if hasattr(signal, "SIGALRM"):
+            signal.signal(signal.SIGALRM, self._expire)
+        sys.unraisablehook = self._raise_again
+        self._main_thread = get_ident()
+        for name in ("create_module", "exec_module"):
+            load = getattr(ExtensionFileLoader, name)
+            setattr(ExtensionFileLoader, name, self._delaying_interrupts(load))
+
+    def _handle_signals(self) -> None:
+        """Let `_interrupt` handle the signals that end a process."""
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number is None:
@@ -51,13 +62,6 @@ class Interrupts:
                 continue
             signal.signal(number, self._interrupt)
             self._handled_signals.append(number)
-        if hasattr(signal, "SIGALRM"):
-            signal.signal(signal.SIGALRM, self._expire)
-        sys.unraisablehook = self._raise_again
-        self._main_thread = get_ident()
-        for name in ("create_module", "exec_module"):
-            load = getattr(ExtensionFileLoader, name)
-            setattr(ExtensionFileLoader, name, self._delaying_interrupts(load))
 
     def begin(self) -> None:
         """Note that the command has begun, so that it may have files to complete."""
@@ -106,19 +110,20 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _delaying_interrupts(self, load: Callable[..., object]) -> Callable[..., object]:
-        """Wrap a function of Python's that loads extension modules, so that an interrupt waits.
+        """Wrap a function so that an interrupt waits until it returns, for `EXTENSION_LIMIT_S`.
 
-        While a module is initialised, its C++ code may call Python code, as that of onnx does. An
-        exception there would end the process.
+        The function is one of Python's that load extension modules. While a module is initialised,
+        its C++ code may call Python code, as that of onnx does. An exception there would end the
+        process.
         """
 
-        def load_first(*arguments: object) -> object:
+        def load_undisturbed(*arguments: object) -> object:
             if self.caught or get_ident() != self._main_thread:
-                return load(*arguments)
+                return load(*arguments)  # as no interrupt can come
             with self.held(EXTENSION_LIMIT_S):
                 return load(*arguments)
 
-        return load_first
+        return load_undisturbed
 
     def _interrupt(self, number: int, *_: object) -> None:
         """Handle a signal: raise KeyboardInterrupt, now or when the blocks of `held` have ended.
@@ -137,8 +142,9 @@ class Interrupts:
             raise KeyboardInterrupt
         # It is raised at the end of the outermost block, or when the longest limit is over, unless
         # a block has none.
-        if None not in self._limits_s:
-            self._set_timer(max(limit_s for limit_s in self._limits_s if limit_s))
+        limits_s = [limit_s for limit_s in self._limits_s if limit_s is not None]
+        if len(limits_s) == len(self._limits_s):
+            self._set_timer(max(limits_s))
 
     def _expire(self, *_: object) -> None:
         """Handle the timer: raise the interrupt that had to wait, or end a process that is over."""

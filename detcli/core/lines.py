@@ -7,7 +7,7 @@ Excel UTF-8 with a mark. Text without a mark is UTF-8.
 import codecs
 import io
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 MAX_LINE_BYTES = 1 << 28
 """The length of a line, in which an image may be embedded; a longer one is refused."""
@@ -53,8 +53,8 @@ def mark_of(begin: bytes) -> bytes:
 
 def decoded(data: bytes) -> str:
     """A text, in the encoding that its mark tells; raises UnicodeDecodeError, a ValueError."""
-    encoding, mark = _encoding_of(data)
-    return data[len(mark) :].decode(encoding)
+    encoding = _encoding_of(data)
+    return data[len(encoding.mark) :].decode(encoding.name)
 
 
 def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -78,17 +78,17 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
             break
         if not chunk:
             yield b""
-    encoding, mark = _encoding_of(begin)
-    begin = begin[len(mark) :]
-    if encoding == "utf-8":
+    encoding = _encoding_of(begin)
+    begin = begin[len(encoding.mark) :]
+    if encoding.name == "utf-8":
         yield begin
         yield from remaining
         return
-    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    decoder = codecs.getincrementaldecoder(encoding.name)("surrogatepass")
     yield decoder.decode(begin).encode("utf-8", "surrogatepass")
     for chunk in remaining:
         yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
-    decoder.decode(b"", final=True)
+    decoder.decode(b"", final=True)  # raises an error if half a character is left
 
 
 def _tells_encoding(begin: bytes) -> bool:
@@ -104,20 +104,24 @@ def _tells_encoding(begin: bytes) -> bool:
     return is_utf8 or b"\0" in begin or len(begin) >= ENOUGH
 
 
-def _encoding_of(begin: bytes) -> tuple[str, bytes]:
+class _Encoding(NamedTuple):
+    """The encoding of a text."""
+
+    name: str
+    mark: bytes  # the byte order mark with which the text begins, which may be empty
+
+
+def _encoding_of(begin: bytes) -> _Encoding:
     """Find the encoding of a text from its beginning.
 
     A mark of UTF-16 or UTF-32 counts only if zeros follow: these encodings have zeros in each ASCII
     character, while a list of file names, which may begin with any bytes, has none.
-
-    Returns:
-        The name of the encoding, and the byte order mark, which may be empty.
     """
     mark = mark_of(begin)
-    encoding = ENCODINGS.get(mark, "utf-8")
-    if encoding != "utf-8" and b"\0" not in begin:
-        return "utf-8", b""
-    return encoding, mark
+    name = ENCODINGS.get(mark, "utf-8")
+    if name != "utf-8" and b"\0" not in begin:
+        return _Encoding("utf-8", b"")
+    return _Encoding(name, mark)
 
 
 def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:

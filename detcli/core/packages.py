@@ -8,11 +8,19 @@ import importlib.metadata
 import platform
 import re
 import sys
+from typing import NamedTuple
 
 from detcli.core.errors import DependencyError
 
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 AGAIN = "pip install --force-reinstall --no-deps"
+
+
+class Explanation(NamedTuple):
+    """Why a module does not load, and what to do about it."""
+
+    reason: str
+    remedy: str  # a command, perhaps with advice after a semicolon, or advice alone
 
 
 def own_python(purpose: str, instead: str = "install detcli with pip, and run that") -> str:
@@ -45,17 +53,22 @@ def owners(module: str) -> dict[str, str]:
     for folder in sys.path:
         versions: dict[str, str] = {}
         for package in importlib.metadata.distributions(path=[folder]):
-            declared_modules = (package.read_text("top_level.txt") or "").split()
-            file_list = package.read_text("RECORD") or ""
-            has_files = re.search(rf"^{module}/", file_list, re.MULTILINE) is not None
-            # What an interrupted removal of a package left has no description.
-            description = package.read_text("METADATA") or package.read_text("PKG-INFO")
-            if description and (module in declared_modules or has_files):
+            if _has_installed(package, module):
                 name = re.sub(r"[-_.]+", "-", package.name).lower()
                 versions.setdefault(name, package.version)
         if versions:
             return dict(sorted(versions.items()))
     return {}
+
+
+def _has_installed(package: importlib.metadata.Distribution, module: str) -> bool:
+    """Whether a package declares a module, or has files in its folder."""
+    declared_modules = (package.read_text("top_level.txt") or "").split()
+    file_list = package.read_text("RECORD") or ""
+    has_files = re.search(rf"^{module}/", file_list, re.MULTILINE) is not None
+    # What an interrupted removal of a package left has no description.
+    has_description = bool(package.read_text("METADATA") or package.read_text("PKG-INFO"))
+    return has_description and (module in declared_modules or has_files)
 
 
 def gpu_wheel_exists() -> bool:
@@ -64,56 +77,64 @@ def gpu_wheel_exists() -> bool:
     return platform.machine() in machines.get(sys.platform, ())
 
 
-def find_mixture() -> tuple[str, str] | None:
+def find_mixture() -> Explanation | None:
     """Find out whether several packages of ONNX Runtime are installed over each other.
 
     Returns:
-        What is wrong, and the remedy; None if there is one package or none.
+        None if there is one package or none.
     """
     names = owners("onnxruntime")
     if len(names) < 2:
         return None
     command = f"pip uninstall -y {' '.join(names)} && pip install {_package('onnxruntime')}"
-    reason = f"{' and '.join(names)} are installed over each other"
-    return reason, f"{command}; one of them is enough; both install the same files"
+    return Explanation(
+        reason=f"{' and '.join(names)} are installed over each other",
+        remedy=f"{command}; one of them is enough; both install the same files",
+    )
 
 
-def explain(module: str, error: str) -> tuple[str, str]:
+def explain(module: str, error: str) -> Explanation:
     """Say why a module does not load, and what to do.
 
     Args:
         module: The name of the module.
         error: The message of the ImportError.
-
-    Returns:
-        The reason; and the remedy, which is a command, perhaps with advice after a semicolon, or
-        advice alone.
     """
     if module == "onnxruntime":
         mixture = find_mixture()
         if mixture is not None:
             return mixture
-    package = _package(module)
     installed = owners(module)
-    names = " ".join(installed)
-    reason = f"{package} is not installed"
     if installed:
-        reason = f"{names} does not load: {error}"
+        reason = f"{' '.join(installed)} does not load: {error}"
+    else:
+        reason = f"{_package(module)} is not installed"
+    return Explanation(reason, _remedy(module, error, installed))
+
+
+def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
+    """Say what to do about a module that does not load.
+
+    Args:
+        module: The name of the module.
+        error: The message of the ImportError.
+        installed: The packages that installed it, with their versions.
+    """
     if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
-        return reason, "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
+        return "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
     if module == "cv2":
         if NO_LIBRARY.search(error) is None:
-            return reason, reinstall_opencv(installed)
+            return reinstall_opencv(installed)
         command = reinstall_opencv(installed, headless=True)
         advice = "install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
-        return reason, f"{command}; or {advice}"
-    if len(installed) > 1:
-        return reason, f"pip uninstall -y {names} && pip install {package}"
+        return f"{command}; or {advice}"
     if not installed:
-        return reason, f"pip install {package}"
+        return f"pip install {_package(module)}"
+    names = " ".join(installed)
+    if len(installed) > 1:
+        return f"pip uninstall -y {names} && pip install {_package(module)}"
     # The same version and nothing else: other packages may not work with a newer one.
-    version = installed[names]
-    return reason, f"{AGAIN} {names}=={version}"
+    return f"{AGAIN} {names}=={installed[names]}"
 
 
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:

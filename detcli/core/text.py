@@ -120,7 +120,8 @@ def public_name(name: str) -> str:
         return name
     if re.match(_ONE_SLASH, name):  # mistyped, as in http:/user:password@host, or in a `Path`
         without_user = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
-        path, question_mark, query = without_user.partition("#")[0].partition("?")
+        without_fragment = without_user.partition("#")[0]
+        path, question_mark, query = without_fragment.partition("?")
         return f"{path}{question_mark}{_public_query(query)}"
     return re.sub(_WITHOUT_SCHEME, "***@", name)
 
@@ -144,16 +145,25 @@ def _public_address(address: str) -> str:
     if "@" in behind_host:
         # A password with an unescaped / or ? would end the host too early: nothing is shown.
         return f"{scheme}://***"
-    host_and_path, question_mark, query = rest.partition("#")[0].partition("?")
+    without_fragment = rest.partition("#")[0]
+    host_and_path, question_mark, query = without_fragment.partition("?")
     user_and_host, slash, path = host_and_path.partition("/")
-    host = user_and_host.rpartition("@")[2]
-    host_name, _, port = host.rpartition(":")
-    if host_name and not port.isdecimal() and not port.endswith("]"):
-        # This is no port, but the beginning of a password in "user:password" without a host. The
-        # address of a host in IPv6 ends with a bracket.
-        host = host_name
+    host = _without_password(user_and_host.rpartition("@")[2])
     path = re.sub(_ASSIGNMENT, lambda match: _masked(match[0]), path)
     return f"{scheme}://{host}{slash}{path}{question_mark}{_public_query(query)}"
+
+
+def _without_password(host: str) -> str:
+    """Leave out what is behind the colon of a host if it is not a port.
+
+    It may be a password, in "user:password" without a host. The address of a host in IPv6 has
+    colons, and ends with a bracket.
+    """
+    host_name, _, port = host.rpartition(":")
+    is_port = port.isdecimal() or port.endswith("]")
+    if host_name and not is_port:
+        return host_name
+    return host
 
 
 def _public_object(address: str) -> str:
