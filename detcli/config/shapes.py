@@ -80,11 +80,12 @@ class Shape:
         Raises:
             UsageError: The points are not those of such a shape.
         """
-        looks_like_fractions = _are_fractions(
-            subject, self._hint(), points, is_certain=fractions is not None
-        )
+        coordinates: list[float] = []
+        for x, y in points:
+            coordinates += [x, y]
+        _require_coordinates(subject, self._hint(), coordinates)
         if fractions is None:
-            fractions = looks_like_fractions
+            fractions = _are_fractions(subject, self._hint(), coordinates)
         object.__setattr__(self, "name", name)  # as the class is frozen
         object.__setattr__(self, "points", tuple(points))
         object.__setattr__(self, "fractions", fractions)
@@ -156,7 +157,8 @@ class Shape:
         """
         import numpy as np
 
-        x_scale, y_scale = 1, 1
+        x_scale = 1
+        y_scale = 1
         if self.fractions:
             y_scale, x_scale = size
         return np.array([(x * x_scale, y * y_scale) for x, y in self.points], np.float32)
@@ -288,7 +290,7 @@ FORMS = {
 
 
 def _require_name(subject: str, hint: str, name: object) -> None:
-    """Refuse what is no name of a zone or a line.
+    """Refuse a name that a zone or a line cannot have.
 
     Args:
         subject: What errors call the shape.
@@ -343,30 +345,36 @@ def _parse_points(subject: str, hint: str, text: str) -> list[tuple[float, float
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def _are_fractions(
-    subject: str, hint: str, points: Sequence[tuple[float, float]], *, is_certain: bool
-) -> bool:
-    """Whether points are fractions of the image, rather than pixels.
+def _require_coordinates(subject: str, hint: str, coordinates: list[float]) -> None:
+    """Refuse coordinates that no image has, and a shape without any.
 
     Args:
         subject: What errors call the shape.
         hint: How it is written.
-        points: x and y of each point.
-        is_certain: Whether it was said which of both they are.
+        coordinates: x and y of all points.
+    """
+    # Written so that it refuses NaN too, which compares as False with everything.
+    are_possible = all(abs(number) <= MAX_COORDINATE for number in coordinates)
+    if not coordinates or not are_possible:
+        raise UsageError(f"{subject}: no image has such a point", hint)
+
+
+def _are_fractions(subject: str, hint: str, coordinates: list[float]) -> bool:
+    """Whether coordinates look like fractions of the image, rather than pixels.
+
+    Args:
+        subject: What errors call the shape.
+        hint: How it is written.
+        coordinates: x and y of all points.
 
     Raises:
-        UsageError: They can be neither, or no image has such points.
+        UsageError: They can be neither.
     """
-    numbers: list[float] = []
-    for x, y in points:
-        numbers += [x, y]
-    # Written so that it refuses NaN too, which compares as False with everything.
-    if not numbers or not all(abs(number) <= MAX_COORDINATE for number in numbers):
-        raise UsageError(f"{subject}: no image has such a point", hint)
-    are_fractions = all(0 <= number <= 1 for number in numbers)
-    if not is_certain and not are_fractions and not _may_be_pixels(numbers):
+    if all(0 <= number <= 1 for number in coordinates):
+        return True
+    if not _may_be_pixels(coordinates):
         raise UsageError(f"{subject} is neither all fractions nor all pixels", f"{hint}, not both")
-    return are_fractions
+    return False
 
 
 def _may_be_pixels(numbers: list[float]) -> bool:

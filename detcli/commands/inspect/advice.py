@@ -135,7 +135,7 @@ def advise_on_detector(
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    *_, problems = recommended(metadata, contract.nms, contract.names)
+    _conf, _nms, _tile, problems = recommended(metadata, contract.nms, contract.names)
     for problem in problems:
         yield ModelAdvice(
             "metadata-ignored", problem, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"

@@ -29,6 +29,9 @@ NOT_COUNTED = frozenset(
     "Attention DeformConv Einsum FusedMatMul GRU LSTM MatMulNBits MultiHeadAttention RNN".split()
 )
 
+POSITION_OF_WEIGHT = CONVOLUTIONS | PRODUCTS | {"ConvTranspose": 1}
+"""By operator, which of a node's inputs is the weight, or the second factor of a product."""
+
 KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})  # others do anything
 
 INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
@@ -65,6 +68,11 @@ class Operations:
     input_shape: tuple[int, ...]
     uncounted: dict[str, int]  # nodes by operator; with any, `flops` is a lower bound
 
+    @property
+    def uncounted_count(self) -> int:
+        """The number of nodes that could not be counted."""
+        return sum(self.uncounted.values())
+
 
 def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Operations | None:
     """Count the multiplications and additions that one run of a graph takes.
@@ -79,10 +87,7 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
     Returns:
         The operations by kind of node; None if the size of an axis of the input is unknown.
     """
-    sizes = []
-    for size in input_shape:
-        if size:
-            sizes.append(size)
+    sizes = [size for size in input_shape if size]
     has_unknown_size = len(sizes) < len(input_shape)
     if not sizes or has_unknown_size:
         return None
@@ -97,7 +102,7 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
         return operations
     simplified_model = infer_shapes(onnx.load_model_from_string(simplified_content))
     operations_of_simplified = _count(simplified_model, sizes)
-    if sum(operations_of_simplified.uncounted.values()) < sum(operations.uncounted.values()):
+    if operations_of_simplified.uncounted_count < operations.uncounted_count:
         return operations_of_simplified
     return operations
 
@@ -182,9 +187,6 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
 def _flops(node: NodeProto, index: GraphIndex) -> int | None:
     """Count the operations of a node: two for each multiplication and its addition.
 
-    A convolution computes each entry of its output from as many products as one filter has
-    weights; a matrix product, from as many as the axis has entries that it sums over.
-
     Args:
         node: The node.
         index: The graph, with the shapes of its tensors.
@@ -197,26 +199,31 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
         return None
     if node.op_type not in MULTIPLYING:
         return 0
-    position_of_weight = CONVOLUTIONS | PRODUCTS | {"ConvTranspose": 1}  # among the node's inputs
-    weight = node.input[position_of_weight[node.op_type]]
-    weight_shape = _shape(index, weight)
-    # A convolution multiplies one filter of the weight, [filters, ...], for each entry of its
-    # output; a ConvTranspose, for each entry of its input.
+    weight_shape = _shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
+    # The weight is applied once for each entry of the output; that of a ConvTranspose, for each
+    # entry of the input.
     applied_to = node.output[0]
     if node.op_type == "ConvTranspose":
         applied_to = node.input[0]
     applied_shape = _shape(index, applied_to)
     if not weight_shape or not applied_shape:
         return None
-    entry_count = math.prod(applied_shape)
+    return 2 * math.prod(applied_shape) * _multiplications_per_entry(node, weight_shape)
+
+
+def _multiplications_per_entry(node: NodeProto, weight_shape: list[int]) -> int:
+    """Count the multiplications for one entry of what a node's weight is applied to.
+
+    A convolution multiplies as often as one filter of its weight, [filters, ...], has entries; a
+    matrix product, as often as the axis of its second factor has entries that it sums over.
+    """
     if node.op_type not in PRODUCTS:
-        multiplications_per_entry = math.prod(weight_shape[1:])
-    elif len(weight_shape) == 1 or attribute(node, "transB", 0):
-        multiplications_per_entry = weight_shape[-1]
-    else:
-        # A matrix product sums over the last axis but one of its second factor.
-        multiplications_per_entry = weight_shape[-2]
-    return 2 * entry_count * multiplications_per_entry
+        return math.prod(weight_shape[1:])
+    is_vector = len(weight_shape) == 1
+    is_transposed = bool(attribute(node, "transB", 0))
+    if is_vector or is_transposed:
+        return weight_shape[-1]
+    return weight_shape[-2]
 
 
 def _shape(index: GraphIndex, tensor: str) -> list[int] | None:

@@ -43,6 +43,7 @@ from detcli.storage.files import open_output
 
 if TYPE_CHECKING:
     from detcli.commands.verify.report import Certificate, VerifyReport
+    from detcli.source.guard import InputGuard
 
 
 @command(*CONFIG_OPTIONS)
@@ -136,25 +137,28 @@ def _compare(request: VerifyRequest) -> "Certificate":
     inputs = InputGuard(names, config.inputs, config.outputs.written)
     require_apart(config.outputs.report, [path])
     inputs.refuse([path])
+    if path is None:
+        return _run(request, inputs)
     with ExitStack() as stack:
-        file = None
-        if path is not None:
-            file = open_output(path)  # before all the work, in case it cannot be written
-            stack.callback(file.discard)
-        if request.is_saved:
-            from detcli.commands.verify.saved import verify_saved
-
-            certificate = verify_saved(request, inputs)
-        else:
-            from detcli.commands.verify.running import verify_running
-
-            certificate = verify_running(request, inputs)
-        if file is not None:
-            file.write((encode(certificate) + "\n").encode("utf-8", "backslashreplace"))
-            file.commit()
-            if not config.verbosity.quiet:
-                print_line(f"wrote a certificate: {path}")
+        file = open_output(path)  # before all the work, in case it cannot be written
+        stack.callback(file.discard)
+        certificate = _run(request, inputs)
+        file.write((encode(certificate) + "\n").encode("utf-8", "backslashreplace"))
+        file.commit()
+    if not config.verbosity.quiet:
+        print_line(f"wrote a certificate: {path}")
     return certificate
+
+
+def _run(request: VerifyRequest, inputs: "InputGuard") -> "Certificate":
+    """Compare saved runs, or models that run now; `inputs` are files not to be overwritten."""
+    if request.is_saved:
+        from detcli.commands.verify.saved import verify_saved
+
+        return verify_saved(request, inputs)
+    from detcli.commands.verify.running import verify_running
+
+    return verify_running(request, inputs)
 
 
 def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:

@@ -357,8 +357,8 @@ def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
     """Find out which class of the second model is which of the first, and warn of differences.
 
     Returns:
-        None if classes are compared by their ids: the models are the same, or one of them is no
-        detector or does not name its classes.
+        None if classes are compared by their ids: the models are the same, or one of them is not
+        a detector or does not name its classes.
     """
     if first is second or first.contract is None or second.contract is None:
         return None
