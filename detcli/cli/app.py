@@ -152,12 +152,6 @@ class Commands(Group):
         interrupts.begin()
         try:
             return super().invoke(ctx)
-        except DetcliError as error:
-            log.debug("%s", error, exc_info=True)
-            # An interrupt may stop a library from loading: not worth a message. A full disk is.
-            if not interrupts.caught or isinstance(error, OutputError):
-                print_error(error)
-            raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(interrupts.exit_code) from None
         except BrokenPipeError:  # the reader has seen enough, as `head` has
@@ -165,11 +159,25 @@ class Commands(Group):
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # an exit or a usage error, which Typer handles
-            failure = as_error(error)
-            if interrupts.caught:
-                raise typer.Exit(interrupts.exit_code) from error
-            print_error(failure)
-            raise typer.Exit(failure.exit_code) from error
+            raise typer.Exit(_report_failure(error)) from error
+
+
+def _report_failure(error: Exception) -> int:
+    """Print the error that ended a command, and return the exit code.
+
+    After an interrupt, the error is not worth a message, as the interrupt may have stopped a
+    library from loading. But it is if an output is incomplete, say because the disk is full.
+    """
+    if isinstance(error, DetcliError):
+        log.debug("%s", error, exc_info=error)
+        if not interrupts.caught or isinstance(error, OutputError):
+            print_error(error)
+        return error.exit_code
+    failure = as_error(error)
+    if interrupts.caught:
+        return interrupts.exit_code
+    print_error(failure)
+    return failure.exit_code
 
 
 @functools.cache

@@ -295,15 +295,22 @@ class Option:
                 f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
                 "copy the file to a disk, and name it there",
             )
-        # Python takes True for 1, but an option takes a bool of JSON only if it is a flag.
-        is_flag = self.value_type is bool
-        has_other_type = not isinstance(raw, str) and isinstance(raw, bool) != is_flag
         is_not_finite = isinstance(value, float) and not isfinite(value)
-        if value is None or has_other_type or is_not_finite:
+        if value is None or is_not_finite or self._is_bool_of_other_type(raw):
             raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}")
         if not self._is_in_range(value):
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
+
+    def _is_bool_of_other_type(self, raw: Any) -> bool:
+        """Whether a value of JSON is a bool for another option, or no bool for a flag.
+
+        Python takes True for 1, and 1 for True. Texts, which are typed, are told apart when parsed.
+        """
+        if isinstance(raw, str):
+            return False
+        is_flag = self.value_type is bool
+        return isinstance(raw, bool) != is_flag
 
     def _is_in_range(self, value: Any) -> bool:
         """Whether a value is neither below the option's minimum nor above its maximum, if any."""

@@ -35,6 +35,7 @@ from detcli.commands.eval.report import (
 from detcli.config.config import DEFAULT_CONF, Config
 from detcli.core.errors import loading
 from detcli.core.timing import Stage, StageTimes
+from detcli.data.detections import Detections
 from detcli.data.record import Origin, Record
 from detcli.model.file import ModelFile
 from detcli.page.folder import require_apart
@@ -205,15 +206,18 @@ class Evaluation(CocoIds):
         if self._dataset.form == "yolo":  # whose boxes are in fractions of the image
             objects["box"] *= (width, height, width, height)
 
-        rows = np.zeros(len(record.detections), DETECTION)
-        rows["box"] = record.detections.xyxy
-        rows["box"][:, 2:] -= rows["box"][:, :2]  # from the right bottom corner to width and height
-        rows["category"] = self._category_by_class()[record.detections.class_id]
-        rows["score"] = record.detections.score
-        rows = rows[rows["category"] >= 0]
-        image = EvaluatedImage(sample.image_id, objects, rows)
+        image = EvaluatedImage(sample.image_id, objects, self._detection_rows(record.detections))
         self.images.append(image)
         self._report_oddities(sample, image, (height, width))
+
+    def _detection_rows(self, detections: Detections) -> StructuredRows:
+        """Convert detections to rows of DETECTION, without classes that have no category."""
+        rows = np.zeros(len(detections), DETECTION)
+        rows["box"] = detections.xyxy
+        rows["box"][:, 2:] -= rows["box"][:, :2]  # from the right bottom corner to width and height
+        rows["category"] = self._category_by_class()[detections.class_id]
+        rows["score"] = detections.score
+        return rows[rows["category"] >= 0]
 
     def _category_by_class(self) -> npt.NDArray[np.int64]:
         """`(C,)` the index of each class's category, by class id; -1 for classes without one."""

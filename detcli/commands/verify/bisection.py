@@ -160,18 +160,28 @@ class _Search:
         is made an output, but it would on a GPU.
         """
         for probe in (self._left, self._right):
-            if not probe.half:
-                continue
-            names = list(probe.index.producers)
-            for start in range(0, len(names), TENSORS_PER_SCAN):
-                if time.monotonic() >= self._deadline:
-                    searched = f"{start} of {len(names)} tensors of {probe.name} do not overflow"
-                    finding = f"the outputs agree, and {searched}; {GIVEN_UP}"
-                    return self._report_finding(finding)
-                report = self._scan(probe, names[start : start + TENSORS_PER_SCAN])
+            if probe.half:
+                report = self._scan_all(probe)
                 if report is not None:
                     return report
         return self._report_finding("the outputs agree")
+
+    def _scan_all(self, probe: Probe) -> BisectReport | None:
+        """Report the first tensor of a network that overflows there only, or that time is up.
+
+        Returns:
+            None if no tensor of the network overflows there only.
+        """
+        names = list(probe.index.producers)
+        for start in range(0, len(names), TENSORS_PER_SCAN):
+            if time.monotonic() >= self._deadline:
+                searched = f"{start} of {len(names)} tensors of {probe.name} do not overflow"
+                finding = f"the outputs agree, and {searched}; {GIVEN_UP}"
+                return self._report_finding(finding)
+            report = self._scan(probe, names[start : start + TENSORS_PER_SCAN])
+            if report is not None:
+                return report
+        return None
 
     def _scan(self, probe: Probe, names: Sequence[str]) -> BisectReport | None:
         """Report the first of some tensors that overflows in one network only.
@@ -229,12 +239,11 @@ class _Search:
         if not left_nodes:
             return self._report_finding(f"{differing} is a constant", output)
 
-        causes = self._graphs().explain(left_nodes, right_nodes, output)
-        node, finding = next(causes)  # the likeliest
+        likeliest_cause = next(self._graphs().explain(left_nodes, right_nodes, output))
         return BisectReport(
             source=self._source,
-            node=node,
-            finding=finding,
+            node=likeliest_cause.node,
+            finding=likeliest_cause.finding,
             output=output,
             inputs=tuple(self._reports[name] for name in inputs if name in self._reports),
             left_nodes=tuple(node_report(node) for node in left_nodes),
@@ -315,9 +324,8 @@ class _Search:
 
     def _before(self, name: str) -> list[str]:
         """The common tensors that a tensor is computed from, in the order of the left graph."""
-        nodes, _ = nodes_between(self._left.index, name)
         computed = set()
-        for node in nodes:
+        for node in nodes_between(self._left.index, name).nodes:
             if name not in node.output:  # the other outputs of its node are not computed before it
                 computed.update(node.output)
         return [common_name for common_name in self._common if common_name in computed]
@@ -336,13 +344,11 @@ class _Search:
         Between two common tensors each graph may have other nodes, such as a Cast in one of them.
         """
         sources = {*self._common} - {self._output, self._right_output}
-        left_nodes, left_inputs = nodes_between(self._left.index, name, sources)
-        right_nodes, right_inputs = nodes_between(
-            self._right.index, self._right_name(name), sources
-        )
-        all_inputs = left_inputs | right_inputs
+        left = nodes_between(self._left.index, name, sources)
+        right = nodes_between(self._right.index, self._right_name(name), sources)
+        all_inputs = left.sources | right.sources
         inputs = [common_name for common_name in self._common if common_name in all_inputs]
-        return _Surroundings(left_nodes, right_nodes, inputs)
+        return _Surroundings(left.nodes, right.nodes, inputs)
 
 
 def _vouches_for_inputs(report: TensorReport) -> bool:
@@ -374,9 +380,14 @@ def node_report(node: NodeProto) -> NodeReport:
     return NodeReport(node.name or node.output[0], node.op_type)
 
 
-def nodes_between(
-    index: GraphIndex, tensor: str, sources: Collection[str] = ()
-) -> tuple[Nodes, set[str]]:
+class NodesBetween(NamedTuple):
+    """The nodes that compute a tensor from some other tensors of a graph."""
+
+    nodes: Nodes  # in the order of the graph
+    sources: set[str]  # the names of those other tensors that the nodes read
+
+
+def nodes_between(index: GraphIndex, tensor: str, sources: Collection[str] = ()) -> NodesBetween:
     """Find the nodes that compute a tensor from some other tensors of a graph.
 
     The walk goes from the tensor back through the nodes, and stops at the sources, at the inputs of
@@ -386,11 +397,8 @@ def nodes_between(
         index: The graph.
         tensor: The name of the tensor that is computed.
         sources: Names of tensors to stop at; without any, all nodes before the tensor are found.
-
-    Returns:
-        The nodes, in the order of the graph, and the names of the sources that they read.
     """
-    computing = set[str]()  # the first output of each node
+    computing = set[str]()  # nodes, by their first output
     reached_sources = set[str]()
     waiting = [tensor]
     while waiting:
@@ -404,7 +412,14 @@ def nodes_between(
             else:
                 waiting.append(name)
     nodes = [node for node in index.graph.node if node.output and node.output[0] in computing]
-    return nodes, reached_sources
+    return NodesBetween(nodes, reached_sources)
+
+
+class Cause(NamedTuple):
+    """A node that may make a tensor differ, and what is different about it."""
+
+    node: NodeReport
+    finding: str
 
 
 class Graphs(NamedTuple):
@@ -417,12 +432,13 @@ class Graphs(NamedTuple):
 
     def explain(
         self, left_nodes: Nodes, right_nodes: Nodes, output: TensorReport
-    ) -> Iterator[tuple[NodeReport, str]]:
-        """Yield nodes that may cause a difference and what is different about them.
+    ) -> Iterator[Cause]:
+        """Yield nodes that may make a tensor differ, the likeliest first.
 
-        The likeliest cause comes first. In the order of the left graph these are the nodes that
-        differ or that the right graph lacks; then come those that the left graph lacks, and last
-        the node that computes the tensor, with what its values show.
+        In the order of the left graph these are the nodes that differ or that the right graph
+        lacks; then come those that the left graph lacks, and last the node that computes the
+        tensor, with what its values show. Nodes of one graph that only convert their input, such as
+        a Cast, are not a cause.
 
         Args:
             left_nodes: What computes the tensor in the left graph, from inputs that agree.
@@ -434,13 +450,13 @@ class Graphs(NamedTuple):
         for name, node in left_by_output.items():
             if name in right_by_output:
                 for finding in self._differences(node, right_by_output[name]):
-                    yield node_report(node), finding
+                    yield Cause(node_report(node), finding)
             elif node.op_type not in PASSED_THROUGH:
-                yield node_report(node), f"the node is missing in {self.right_title}"
+                yield Cause(node_report(node), f"the node is missing in {self.right_title}")
         for name, node in right_by_output.items():
             if name not in left_by_output and node.op_type not in PASSED_THROUGH:
-                yield node_report(node), f"the node is missing in {self.left_title}"
-        yield node_report(left_nodes[-1]), self._describe_values(output)
+                yield Cause(node_report(node), f"the node is missing in {self.left_title}")
+        yield Cause(node_report(left_nodes[-1]), self._describe_values(output))
 
     def _differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between two nodes that compute the same tensor in two graphs.

@@ -273,13 +273,8 @@ def open_results(
     """
     left, right = sides
     page = None
-    path = request.config.outputs.report
-    if path is not None:
-        names = side_names(left, right)
-        about = RunInfo(
-            "verify", _facts(rules, sides), _kinds(*names), names, min_score=rules.lowered_conf
-        )
-        page = Page(path, about, inputs, linked=request.config.outputs.report_link)
+    if request.config.outputs.report is not None:
+        page = _open_page(request.config.outputs.report, request, inputs, rules, sides)
     certificate = Certificate(
         date=iso_time(datetime.now(UTC)),
         request=request.to_json(),
@@ -294,6 +289,27 @@ def open_results(
     finally:
         if page is not None:
             page.close(results.conclusion)
+
+
+def _open_page(
+    path: Path,
+    request: VerifyRequest,
+    inputs: Container[Path],
+    rules: Rules,
+    sides: Sequence[SideReport],
+) -> Page:
+    """Begin the page of a comparison in the folder `path`; for the others see `open_results`."""
+    left, right = sides
+    names = side_names(left, right)
+    left_name, right_name = names
+    about = RunInfo(
+        "verify",
+        _facts(rules, sides),
+        _kinds(left_name, right_name),
+        names,
+        min_score=rules.lowered_conf,
+    )
+    return Page(path, about, inputs, linked=request.config.outputs.report_link)
 
 
 def _facts(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:

@@ -264,16 +264,17 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         runs = _read_runs(request, left_path, right_path, finder)
         rules = _rules((runs.left, runs.right), request)
         sides = (runs.left.report(), runs.right.report())
-        with open_results(request, inputs, rules, sides) as results:
+        shows_bar = not request.config.verbosity.quiet
+        with (
+            open_results(request, inputs, rules, sides) as results,
+            progress(lambda: runs.left.count, enabled=shows_bar) as advance,
+        ):
             results.report.unlike += runs.differences
-            with progress(
-                lambda: runs.left.count, enabled=not request.config.verbosity.quiet
-            ) as advance:
-                _compare_all_records(runs, results, finder, advance)
-                certificate = results.finish(_describe_failures(results))
-                if results.certifies:
-                    certificate.left = runs.left.certified()
-                    certificate.right = runs.right.certified()
+            _compare_all_records(runs, results, finder, advance)
+            certificate = results.finish(_describe_failures(results))
+            if results.certifies:
+                certificate.left = runs.left.certified()
+                certificate.right = runs.right.certified()
     return certificate
 
 

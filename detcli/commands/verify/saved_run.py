@@ -252,28 +252,33 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
     These are settings, models, precisions, class names and inputs; and also what the records of a
     run do not say, or say in several ways.
     """
-    for side, run in (("left", left), ("right", right)):
-        if not run.settings:
-            yield (
-                f"the {side} run does not say its settings, as runs with --provenance or "
-                "--resume do"
-            )
-        elif len(run.settings) > 1:
-            yield f"the {side} run has records of {len(run.settings)} settings"
-        if run.renamed is not None:
-            yield f"the {side} run has several names for class {run.renamed}"
+    yield from _ambiguities("left", left)
+    yield from _ambiguities("right", right)
     yield from _model_differences(left.report(), right.report())
     yield from _setting_differences(left, right)
     yield from _class_name_differences(left, right)
-    if left.folder or right.folder:
-        unpaired_count = len(left.names ^ right.names)
-        if unpaired_count:
-            left_folder = shortened(left.folder.rstrip("/") or ".")
-            right_folder = shortened(right.folder.rstrip("/") or ".")
-            yield (
-                f"inputs are paired by their names below {left_folder} and {right_folder}, and "
-                f"{unpaired_count} of them have no counterpart"
-            )
+    if not left.folder and not right.folder:
+        return
+    unpaired_count = len(left.names ^ right.names)
+    if unpaired_count:
+        left_folder = shortened(left.folder.rstrip("/") or ".")
+        right_folder = shortened(right.folder.rstrip("/") or ".")
+        yield (
+            f"inputs are paired by their names below {left_folder} and {right_folder}, and "
+            f"{unpaired_count} of them have no counterpart"
+        )
+
+
+def _ambiguities(side: str, run: SavedRun) -> Iterator[str]:
+    """Say what the records of a run, on the left or right side, do not say, or say in two ways."""
+    if not run.settings:
+        yield (
+            f"the {side} run does not say its settings, as runs with --provenance or --resume do"
+        )
+    elif len(run.settings) > 1:
+        yield f"the {side} run has records of {len(run.settings)} settings"
+    if run.renamed is not None:
+        yield f"the {side} run has several names for class {run.renamed}"
 
 
 def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
