@@ -22,26 +22,38 @@ def complete_device(incomplete: str) -> list[str]:
     Returns:
         All devices, whether they work or not, each behind the devices that the word has already.
     """
-    from detcli.backend.nvidia import count_gpus
-    from detcli.config.device import Device, DeviceKind, has_openvino
+    from detcli.config.device import DeviceKind, has_openvino
 
-    try:
-        gpus = range(count_gpus())
-    except DeviceError:
-        gpus = range(0)
-    gpu_kinds = []
-    if gpus:
-        gpu_kinds.append(DeviceKind.CUDA)
-        if importlib.util.find_spec("tensorrt_libs") is not None:
-            gpu_kinds.append(DeviceKind.TENSORRT)
     names = [str(DeviceKind.AUTO), str(DeviceKind.CPU)]
-    for kind in gpu_kinds:
-        names.append(str(kind))
-        names += [str(Device(kind, gpu)) for gpu in gpus]
+    names += _gpu_names()
     if has_openvino():
         names.append(str(DeviceKind.OPENVINO))
     earlier_devices, comma, _ = incomplete.rpartition(",")
     return [f"{earlier_devices}{comma}{name}" for name in names]
+
+
+def _gpu_names() -> list[str]:
+    """List the names of this machine's GPUs: with and without a number, with and without TensorRT.
+
+    A kind without a number means its first GPU.
+    """
+    from detcli.backend.nvidia import count_gpus
+    from detcli.config.device import Device, DeviceKind
+
+    try:
+        gpu_count = count_gpus()
+    except DeviceError:
+        return []
+    if gpu_count == 0:
+        return []
+    kinds = [DeviceKind.CUDA]
+    if importlib.util.find_spec("tensorrt_libs") is not None:
+        kinds.append(DeviceKind.TENSORRT)
+    names = []
+    for kind in kinds:
+        names.append(str(kind))
+        names += [str(Device(kind, gpu)) for gpu in range(gpu_count)]
+    return names
 
 
 def complete_model(incomplete: str) -> list[str]:

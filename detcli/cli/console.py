@@ -168,13 +168,16 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
         last_line = stderr.strip().rpartition("\n")[2]
         message = last_line or f"exited with status {exit_code}"
         hint = ""
-    error_type: type[DetcliError] = DetcliError
+    return _error_type(exit_code)(message, hint)
+
+
+def _error_type(exit_code: int) -> type[DetcliError]:
+    """The class of errors that ends a command with this exit code."""
     if exit_code != DetcliError.exit_code:
         for subclass in DetcliError.__subclasses__():
             if subclass.exit_code == exit_code:
-                error_type = subclass
-                break
-    return error_type(message, hint)
+                return subclass
+    return DetcliError
 
 
 def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
@@ -372,10 +375,10 @@ class _BarText:
         name = Text(escape_unprintable(file_name))
         max_name_width = options.max_width - len(numbers) - len("  ")
         # The end of a name tells more than its beginning. Characters can be two columns wide, so
-        # the name loses its first character until it fits.
+        # the name loses its first character until it fits; an ellipsis is in the place of them.
         while name and name.cell_len > max_name_width:
             if len(name) > 2:
-                name = Text("…") + name[2:]  # in place of the last ellipsis and a character
+                name = Text("…") + name[2:]  # without the earlier ellipsis, or two characters
             else:
                 name = Text()
         yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name

@@ -69,8 +69,9 @@ def require_output(other_results: Sequence[object]) -> None:
     """
     from detcli.storage.files import StandardOutput
 
-    if not any(other_results):
-        StandardOutput()
+    if any(other_results):
+        return
+    StandardOutput()  # raises the error if there is no standard output
 
 
 def write_report(

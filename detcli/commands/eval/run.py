@@ -172,14 +172,18 @@ class Evaluation(CocoIds):
                 sink = CocoSink(open_output(outputs.save_coco), self)
                 stack.callback(sink.close)
             for record in pipeline.run(self._items()):
-                if sink is not None:
-                    with self.times.stage(Stage.WRITE):
-                        sink.write(record)
-                if self.page is not None:
-                    with self.times.stage(Stage.WRITE):
-                        self.page.keep(self.image_id(record), record)
+                self._write(record, sink)
                 self.add(record)
                 yield record
+
+    def _write(self, record: Record, sink: CocoSink | None) -> None:
+        """Write a record to COCO results and to the page, where there are any."""
+        if sink is not None:
+            with self.times.stage(Stage.WRITE):
+                sink.write(record)
+        if self.page is not None:
+            with self.times.stage(Stage.WRITE):
+                self.page.keep(self.image_id(record), record)
 
     def _items(self) -> Iterator[Item]:
         """Yield the images as the pipeline takes them, to be loaded when it is their turn."""

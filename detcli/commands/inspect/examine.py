@@ -542,15 +542,22 @@ def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
             return detection_count
     limits = []
     for node in dropped:
-        if node.op_type != "TopK":
-            continue
-        k = None
-        if len(node.input) > 1:
-            k = index.constant(node.input[1])  # a list of one number
-        if not k:
-            return None  # it is computed when the graph runs
-        limits.append(k[0])
+        if node.op_type == "TopK":
+            limit = _limit_of_top_k(index, node)
+            if limit is None:
+                return None
+            limits.append(limit)
     return min(limits, default=None)
+
+
+def _limit_of_top_k(index: GraphIndex, node: NodeProto) -> int | None:
+    """How many values a TopK node keeps; None if that is computed when the graph runs."""
+    if len(node.input) < 2:
+        return None
+    k = index.constant(node.input[1])  # a list of one number
+    if not k:
+        return None
+    return k[0]
 
 
 def shortened(text: str, length: int) -> str:

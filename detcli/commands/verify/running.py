@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record
-from detcli.model.contract import METADATA
+from detcli.model.contract import METADATA, Contract
 from detcli.model.external_data import ChangedError
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
@@ -174,16 +174,26 @@ class RunningPlan:
         These are the settings that its detections depend on, and the versions and hardware that
         computed them.
         """
+        run = describe_run([side.device], report.precision)
+        return CertifiedSide(
+            settings=self._certified_settings(side.file.contract),
+            provenance=cast("dict[str, str | None]", run),
+        )
+
+    def _certified_settings(self, contract: Contract | None) -> dict[str, Any]:
+        """The settings that the detections of a side depend on, by name.
+
+        `contract` is what is known of the side's detector; None if the model is not a detector.
+        """
         settings = self.settings
-        contract = side.file.contract
         nms = settings.suppression(None)
         counts_best_class = None
         preprocessing = None
-        if contract is not None:  # the model is a detector
+        if contract is not None:
             nms = settings.suppression(contract.nms)
             counts_best_class = contract.counts_best_class(nms)
             preprocessing = written(contract.preprocessing)
-        certified_settings = {
+        return {
             "conf": settings.conf,
             "max_det": settings.max_det,
             "nms": nms,
@@ -193,10 +203,6 @@ class RunningPlan:
             "preprocess": preprocessing,
             "half": self.request.config.runtime.half,
         }
-        run = describe_run([side.device], report.precision)
-        return CertifiedSide(
-            settings=certified_settings, provenance=cast("dict[str, str | None]", run)
-        )
 
 
 def plan_running(request: VerifyRequest) -> RunningPlan:

@@ -48,6 +48,13 @@ ClassNames = tuple[str, ...]
 """Names of classes, by id."""
 
 
+class _NamesOfRuns(NamedTuple):
+    """The class names of both runs."""
+
+    left: ClassNames
+    right: ClassNames
+
+
 def is_results(path: str) -> bool:
     """Whether a file begins as COCO results do: a list of objects that have an image_id.
 
@@ -289,10 +296,10 @@ def _compare_all_records(
         finder: Finds the files of inputs, to show and to hash them.
         advance: Moves the progress bar on by one input.
     """
-    names = (_names_by_id(runs.left.classes), _names_by_id(runs.right.classes))
+    names = _NamesOfRuns(_names_by_id(runs.left.classes), _names_by_id(runs.right.classes))
     for left_record, right_record in runs.right.pairs(runs.left):
         if left_record is not None and right_record is not None:
-            _compare_records(results, finder, (left_record, right_record), names)
+            _compare_records(results, finder, left_record, right_record, names)
         elif left_record is not None:
             results.report.left_only.append(_title(left_record))
         elif right_record is not None:
@@ -484,19 +491,19 @@ def _higher_class_confs(runs: Sequence[SavedRun]) -> dict[int, float]:
 def _compare_records(
     results: Results,
     finder: Finder,
-    records: tuple[RecordJson, RecordJson],
-    names: tuple[ClassNames, ClassNames],
+    left: RecordJson,
+    right: RecordJson,
+    names: _NamesOfRuns,
 ) -> None:
     """Compare the records that two runs have of one input, and add the outcome to the results.
 
     Args:
         results: Adds up the comparisons of all inputs.
         finder: Finds the files of inputs, to show and to hash them.
-        records: The record of the left run and that of the right run.
-        names: Class names of the left run and of the right run, by class id.
+        left: The record of the left run.
+        right: The record of the right run.
+        names: The class names of both runs.
     """
-    left, right = records
-    left_names, right_names = names
     source = name_of(left)
     frame = left.get("frame")
     _note_differences(results, left, right)
@@ -510,7 +517,7 @@ def _compare_records(
         results.certify(Origin(source, finder.path_of(source), frame), digest)
     # The page says once, and not beside each image, which models and devices are compared.
     shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
-    sides = [_detections(left, left_names), _detections(right, right_names)]
+    sides = [_detections(left, names.left), _detections(right, names.right)]
     results.add(shown_record, sides, lambda: finder.shown(left))
 
 
