@@ -1,0 +1,220 @@
+"""COCO results as one side of a comparison with a saved run."""
+
+import warnings
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from detcli.commands.verify.saved_run import RecordPair, SavedRun
+from detcli.core.errors import UsageError
+from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS
+from detcli.data.record import BOX, Origin, Record, RecordJson, name_of
+from detcli.data.saved_record import MAX_CLASS, coco_box, finite, read_fields
+from detcli.page.find_images import Finder
+from detcli.sink.labels import CocoIds
+from detcli.storage.files import open_lines, read_json
+
+PEEK = 4096  # bytes in which the first element of COCO results shows what it is
+
+ClassNames = tuple[str, ...]
+"""Names of classes, by id."""
+
+
+def is_results(path: str) -> bool:
+    """Whether a file begins as COCO results do: a list of objects that have an image_id.
+
+    A file that cannot be read counts as something else, and reading it later reports the error.
+    """
+    try:
+        with open_lines(Path(path)) as file:
+            beginning = file.read(PEEK)
+    except (OSError, EOFError, zlib.error, ValueError):  # ValueError: no file can have this name
+        return False
+    first_element = beginning.partition(b"}")[0]
+    return beginning.lstrip()[:1] == b"[" and b'"image_id"' in first_element
+
+
+class _DetectedClass(NamedTuple):
+    """A class that a run detects."""
+
+    id: int
+    name: str
+
+
+class CocoResults(SavedRun):
+    """The right side of a comparison, if it is a file of COCO results in place of records.
+
+    All boxes are held in memory, since COCO results are in any order. They say nothing of how they
+    were made, such as the model and its settings.
+    """
+
+    def __init__(
+        self, name: str, path: str, finder: Finder, ids: CocoIds, classes: Mapping[int, str]
+    ) -> None:
+        """Read COCO results, and give each box the class id and name that the left side uses.
+
+        Args:
+            name: The file as the user named it.
+            path: The file to read, which is a copy if the user named a pipe.
+            finder: Finds images; COCO results need none.
+            ids: The ids that COCO results have for images and classes.
+            classes: Names of the classes that the left side detected, by class id.
+
+        Raises:
+            SourceError: The file cannot be read.
+            UsageError: It holds something else, or no category stands for a detected class.
+        """
+        super().__init__(name, path, finder)
+        self._ids = ids
+        self._boxes = _read_boxes(Path(path))
+
+        all_boxes: list[dict[str, Any]] = []
+        for boxes_of_image in self._boxes.values():
+            all_boxes += boxes_of_image
+        categories = {box["class_id"] for box in all_boxes}  # not class ids yet
+        class_of_category = _classes_by_category(ids, classes, categories)
+        for box in all_boxes:
+            category = box["class_id"]
+            detected_class = class_of_category.get(category) or _class_of_unknown(category)
+            box["class_id"] = detected_class.id
+            box["class_name"] = detected_class.name
+            self.classes[detected_class.id] = detected_class.name
+
+    def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
+        """Pair each record of a run with a record made of the COCO results for the same image.
+
+        COCO results do not list images without detections, so a record whose image they lack is
+        paired with one that has no detections. A record of an error is paired with itself.
+        Results for images that the run does not have come last, without a record on the left.
+        """
+        image_ids = set()
+        for fields in left.records():
+            if "error" in fields:
+                yield fields, fields
+                continue
+            index = fields.get("index")
+            if not isinstance(index, int):
+                raise UsageError("a record has no index", "name records that detcli wrote")
+            origin = Origin(name_of(fields), frame=fields.get("frame"))
+            image_id = self._ids.image_id(Record(origin, index, "", ""))
+            image_ids.add(image_id)
+            boxes = self._boxes.get(image_id, [])
+            yield fields, cast("RecordJson", {**fields, "detections": boxes})
+        for image_id in sorted(self._boxes.keys() - image_ids):
+            yield None, cast("RecordJson", {"source": f"image_id {image_id}"})
+
+
+def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
+    """Read a file of COCO results.
+
+    Returns:
+        By image id, the boxes of the image with the highest score first. A box has the fields of a
+        detection in a record, but COCO's category id is in the place of `class_id`.
+
+    Raises:
+        SourceError: The file cannot be read.
+        UsageError: It is not a list of COCO results.
+    """
+    elements = read_json(path, _unusable)
+    if not isinstance(elements, list):
+        raise _unusable(path, "it is not a list")
+    boxes_of_images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for index, element in enumerate(elements):
+        try:
+            image_id, category, box, score = read_fields(
+                f"[{index}]", element, image_id=int, category_id=int, bbox=coco_box, score=finite
+            )
+        except ValueError as error:
+            raise _unusable(path, str(error)) from error
+        x, y, width, height = box
+        corners = dict(zip(BOX, (x, y, x + width, y + height), strict=True))
+        boxes_of_images[image_id].append({"class_id": category, "score": score, **corners})
+    for boxes in boxes_of_images.values():
+        boxes.sort(key=itemgetter("score"), reverse=True)
+    return boxes_of_images
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"cannot compare with {path}: {reason}",
+        "give COCO results: a list of image_id, category_id, bbox and score",
+    )
+
+
+def names_by_id(names: Mapping[int, str]) -> ClassNames:
+    """The names as a tuple by class id, with an empty name for each id that has none."""
+    count = max(names, default=-1) + 1
+    return tuple(names.get(class_id, "") for class_id in range(count))
+
+
+def _class_of_unknown(category: int) -> _DetectedClass:
+    """Make a class for a category of COCO results that the run has not detected.
+
+    Class ids of models are below MAX_CLASS, so an id from there on is not that of another class.
+    """
+    return _DetectedClass(MAX_CLASS + category % MAX_CLASS, f"category {category}")
+
+
+def _classes_by_category(
+    ids: CocoIds, detected_classes: Mapping[int, str], categories: set[int]
+) -> Mapping[int, _DetectedClass]:
+    """Find out which class of a run each category id of COCO results stands for.
+
+    The categories are numbered as `detcli predict --save-coco` would have numbered the classes of
+    the run. Where two classes have one category, it stands for the first.
+
+    Args:
+        ids: The ids that COCO results have for classes.
+        detected_classes: Names of the classes that the run detected, by class id.
+        categories: The category ids that the COCO results have.
+    """
+    names = _names_of_model(detected_classes, categories)
+    class_of_category: dict[int, _DetectedClass] = {}
+    with warnings.catch_warnings():
+        # CocoIds warns of classes without a category, which does no harm unless they are detected.
+        warnings.simplefilter("ignore")
+        for class_id, name in enumerate(names):
+            if not name:
+                continue
+            category = ids.category_id(class_id, names)
+            if category is not None and category not in class_of_category:
+                class_of_category[category] = _DetectedClass(class_id, name)
+    return class_of_category
+
+
+def _names_of_model(detected_classes: Mapping[int, str], categories: set[int]) -> ClassNames:
+    """Guess the names of all classes of a model from the classes that it detected.
+
+    Saved records only name classes that were detected. If COCO results have no other categories
+    than COCO's, the model may have COCO's classes: they are taken if they agree with the names and
+    ids of all detected classes. Otherwise only the names of the detected classes are known.
+
+    Args:
+        detected_classes: Names of the detected classes, by class id.
+        categories: The category ids that the COCO results have.
+
+    Returns:
+        The names by class id, empty where the name is not known.
+    """
+    if categories <= set(COCO_IDS):
+        for names in _possible_coco_names():
+            names_agree = detected_classes.items() <= dict(enumerate(names)).items()
+            if names_agree:
+                return names
+    return names_by_id(detected_classes)
+
+
+def _possible_coco_names() -> Iterator[ClassNames]:
+    """Yield the class names, by class id, that models with COCO's classes have.
+
+    Most number the 80 classes without gaps. COCO's category ids go from 1 to 90 with gaps; some
+    models keep them as class ids, or subtract 1 from them, and have nameless classes in the gaps.
+    """
+    yield COCO
+    name_of_category = {category: name for name, category in COCO_ID_OF.items()}
+    for first_category in (0, 1):
+        categories = range(first_category, max(COCO_IDS) + 1)
+        yield tuple(name_of_category.get(category, "") for category in categories)
