@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from detcli.core.errors import DeviceError
 
@@ -89,6 +90,27 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
     return []
 
 
+class _BashLine(NamedTuple):
+    """The line of the shell that is to be completed, as bash has cut it into pieces."""
+
+    earlier_pieces: list[str]
+    current_piece: str  # where the cursor is; empty for a new word
+    is_cut_at_colons: bool  # as lines with colons are, unless COMP_WORDBREAKS says otherwise
+
+
+def _line_of_bash() -> _BashLine | None:
+    """Read the line from the variables that bash sets; None if bash completes nothing now."""
+    pieces = os.environ.get("COMP_WORDS", "").split("\n")
+    position_text = os.environ.get("COMP_CWORD", "")
+    if os.environ.get(VARIABLE) != "complete_bash" or not position_text.isdecimal():
+        return None
+    position = int(position_text)
+    current_piece = ""
+    if position < len(pieces):
+        current_piece = pieces[position]
+    return _BashLine(pieces[:position], current_piece, ":" in pieces)
+
+
 @contextlib.contextmanager
 def bash_words() -> Iterator[None]:
     """Let completion by Typer work in bash for words with a colon or an equals sign.
@@ -98,19 +120,14 @@ def bash_words() -> Iterator[None]:
     words each, and replaces only the last piece by a candidate. So the pieces are joined before the
     block, and what Typer prints in the block loses the pieces that bash does not replace.
     """
-    pieces = os.environ.get("COMP_WORDS", "").split("\n")
-    position_text = os.environ.get("COMP_CWORD", "")
-    if os.environ.get(VARIABLE) != "complete_bash" or not position_text.isdecimal():
+    line = _line_of_bash()
+    if line is None:
         yield
         return
-    position = int(position_text)
-    current_piece = ""
-    if position < len(pieces):
-        current_piece = pieces[position]
-    words = _join_pieces(pieces[:position] + [current_piece])
+    words = _join_pieces([*line.earlier_pieces, line.current_piece])
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
     kept_prefix = ""
-    if ":" in pieces:  # bash cuts at colons, unless COMP_WORDBREAKS says otherwise
+    if line.is_cut_at_colons:
         kept_prefix = _prefix_before_colon(words[-1])
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -118,7 +135,7 @@ def bash_words() -> Iterator[None]:
             yield
         finally:
             for candidate in _candidates_for_bash(output.getvalue()):
-                quoted = _quote_for_bash(candidate, current_piece[:1])
+                quoted = _quote_for_bash(candidate, line.current_piece[:1])
                 stdout.write(quoted.removeprefix(f"{kept_prefix}:") + "\n")
 
 

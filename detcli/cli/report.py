@@ -214,7 +214,7 @@ def report_rows(
     """
     any_type: Any = report_type or type(report)
     for declared in fields(any_type):
-        if not declared.metadata:
+        if not declared.metadata:  # not declared by `report_field`
             continue
         label = f"{prefix} {declared.metadata['label']}".strip()
         value = None
@@ -223,12 +223,11 @@ def report_rows(
         inner_type = _report_type(declared.type)
         if inner_type is not None:
             yield from report_rows(value, inner_type, label)
+        elif label and value is not None:
+            format_value = declared.metadata["text"]
+            yield label, format_value(value)
         elif label:
-            text = EMPTY
-            if value is not None:
-                format_value = declared.metadata["text"]
-                text = format_value(value)
-            yield label, text
+            yield label, EMPTY
 
 
 def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation

@@ -156,19 +156,21 @@ def _convert_to_union(value: Any, member_types: tuple[Any, ...], parse: ParseTex
 
     A value that is of one of the types already stays as it is: 1 stays an int in `float | int`.
     """
-    value_is_bool = isinstance(value, bool)
-    for member_type in member_types:
-        if not isinstance(member_type, type) or not isinstance(value, member_type):
-            continue
-        # Python counts True as an int, which no option means.
-        if value_is_bool == (member_type is bool):
-            return value
+    if any(_is_of_type(value, member_type) for member_type in member_types):
+        return value
     for member_type in member_types:
         try:
             return convert(value, member_type, parse)
         except UnfitError:
             continue
     raise UnfitError
+
+
+def _is_of_type(value: Any, member_type: Any) -> bool:
+    """Whether a value is of a class in a union; True and False are not of the class int."""
+    if not isinstance(member_type, type) or not isinstance(value, member_type):
+        return False
+    return isinstance(value, bool) == (member_type is bool)
 
 
 def _require_literal(value: Any, literals: tuple[Any, ...]) -> Any:

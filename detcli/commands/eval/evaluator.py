@@ -158,6 +158,13 @@ class _Matching(NamedTuple):
         return np.setdiff1d(self.objects, self.matched_objects)
 
 
+class _GatheredRows(NamedTuple):
+    """The boxes of all images."""
+
+    rows: StructuredRows
+    image_numbers: Indices  # of each row, that of its image
+
+
 class _Accumulated(NamedTuple):
     """What the evaluator accumulated over all images, see `Metrics.of`."""
 
@@ -187,31 +194,29 @@ class Evaluator:
         self._image_numbers = list(range(1, len(images) + 1))
         ordered = sorted(images, key=lambda image: image.image_id)
         self._image_ids = [image.image_id for image in ordered]
-        self._object_images, self._objects = self._gather(
-            OBJECT, [image.objects for image in ordered]
-        )
-        self._detection_images, self._detections = self._gather(
-            DETECTION, [image.detections for image in ordered]
-        )
+        # The rows of the boxes, and for each row the number of its image.
+        objects = self._gather(OBJECT, [image.objects for image in ordered])
+        self._objects = objects.rows
+        self._object_images = objects.image_numbers
+        detections = self._gather(DETECTION, [image.detections for image in ordered])
+        self._detections = detections.rows
+        self._detection_images = detections.image_numbers
 
     def _gather(
         self, dtype: np.dtype[np.void], rows_of_images: list[StructuredRows]
-    ) -> tuple[Indices, StructuredRows]:
+    ) -> _GatheredRows:
         """Join the rows of all images to one array, without those of other categories.
 
         Args:
             dtype: The type of a row, OBJECT or DETECTION.
             rows_of_images: The rows of each image.
-
-        Returns:
-            The number of the image that each row belongs to, and the rows.
         """
         row_counts = [len(rows) for rows in rows_of_images]
         image_numbers = np.repeat(self._image_numbers, row_counts)
         no_rows = np.zeros(0, dtype)  # so that there is something to join without images
         all_rows = np.concatenate([no_rows, *rows_of_images])
         takes_part = np.isin(all_rows["category"], self._categories)
-        return image_numbers[takes_part], all_rows[takes_part]
+        return _GatheredRows(all_rows[takes_part], image_numbers[takes_part])
 
     def score(self) -> tuple[Score, dict[int, Score]]:
         """Compute the result for all categories together, and for each one by its index."""

@@ -120,21 +120,7 @@ def advise_on_detector(
         cut: Where detcli cuts the graph, if it selects boxes itself.
     """
     yield from _advise_on_names(contract, metadata)
-    if contract.unknown_preprocessing:
-        steps = ", ".join(contract.unknown_preprocessing)
-        yield ModelAdvice(
-            "preprocessing-unknown",
-            f"nothing says how images are prepared for it: {steps}",
-            "--preprocess, and detcli convert to write it into a copy",
-        )
-    files_beside = _files_beside(contract)
-    if files_beside:
-        yield ModelAdvice(
-            "beside-the-model",
-            f"what it promises is partly in {' and '.join(files_beside)} beside it",
-            "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
-            "contract -o COPY",
-        )
+    yield from _advise_on_preprocessing(contract)
     _conf, _nms, _tile, problems = recommended(metadata, contract.nms, contract.names)
     for problem in problems:
         yield ModelAdvice(
@@ -153,6 +139,25 @@ def advise_on_detector(
             "it takes images of any size but does not name its stride, which both sides must be "
             f"multiples of: {contract.stride} is assumed",
             f"detcli convert --metadata stride={contract.stride}, with the right number",
+        )
+
+
+def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
+    """Yield advice if the model file does not say itself how images are prepared for it."""
+    if contract.unknown_preprocessing:
+        steps = ", ".join(contract.unknown_preprocessing)
+        yield ModelAdvice(
+            "preprocessing-unknown",
+            f"nothing says how images are prepared for it: {steps}",
+            "--preprocess, and detcli convert to write it into a copy",
+        )
+    files_beside = _files_beside(contract)
+    if files_beside:
+        yield ModelAdvice(
+            "beside-the-model",
+            f"what it promises is partly in {' and '.join(files_beside)} beside it",
+            "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
+            "contract -o COPY",
         )
 
 

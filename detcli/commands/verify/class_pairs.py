@@ -152,14 +152,15 @@ def _describe_differences(
         )
     if pairs.added:
         yield f"{_listed(pairs.added)} only in the second model"
+    unpaired_names = _unpaired_names(pairs, first)
+    if unpaired_names:
+        yield f"{_listed(unpaired_names)} only in the first model"
 
-    paired_first_ids = set(pairs.ids.tolist())
-    names_without_partner = []
-    for first_id, name in enumerate(first):
-        if first_id not in paired_first_ids:
-            names_without_partner.append(name)
-    if names_without_partner:
-        yield f"{_listed(names_without_partner)} only in the first model"
+
+def _unpaired_names(pairs: ClassPairs, first: Sequence[str]) -> list[str]:
+    """List the names of the first model's classes that no class of the second is paired with."""
+    paired_ids = set(pairs.ids.tolist())
+    return [name for class_id, name in enumerate(first) if class_id not in paired_ids]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -103,9 +103,11 @@ class TensorReport:
         left = self.left
         right = self.right
         if self.agrees:
-            if left.not_finite and self.max_absolute is None:
+            has_finite_values = self.max_absolute is not None
+            if left.not_finite and not has_finite_values:
                 yield f"{self.name}: no value is finite on either side"
-        elif left.shape != right.shape:
+            return
+        if left.shape != right.shape:
             yield f"{self.name}: {list(left.shape)} and {list(right.shape)}"
         elif self.max_scaled is not None and self.max_scaled > limit:
             yield (

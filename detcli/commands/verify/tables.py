@@ -188,16 +188,19 @@ def _worst_images(detections: DetectionsReport, tolerance: Tolerance) -> Iterato
     yield Text()
     table = _table("worst images", COLUMNS)
     for image in heapq.nlargest(MAX_WORST, different, key=lambda image: image.severity(tolerance)):
-        row = image_row(image)
-        name_style = "" if image.agrees else "red"
-        cells = [Text(str(row[0]), name_style)]
-        for value in row[1:]:
-            text = str(value)
-            if isinstance(value, float):
-                text = f"{value:.2g}"
-            cells.append(Text(text))
-        table.add_row(*cells)
+        table.add_row(*_image_cells(image))
     yield table
+
+
+def _image_cells(image: ImageReport) -> Iterator[Text]:
+    """Yield the cells of an image; its name is red if it is beyond the tolerance."""
+    name, *figures = image_row(image)
+    yield Text(str(name), "" if image.agrees else "red")
+    for figure in figures:
+        if isinstance(figure, float):
+            yield Text(f"{figure:.2g}")
+        else:
+            yield Text(str(figure))
 
 
 def image_row(image: ImageReport) -> tuple[str | int | float, ...]:
