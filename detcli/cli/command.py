@@ -223,13 +223,14 @@ class _CommandCall:
         hint = f"see: {context.command_path} --help"
         values |= _parse_values(self.typed_options, raw_values, hint)
 
-        arguments = dict(values)
-        arguments["config"] = self._make_config(values, raw_values)
+        config = self._make_config(values, raw_values)
+        arguments = dict(values)  # what the function may have as parameters, by name
+        arguments["config"] = config
         arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
         arguments["tuned"] = entries.get(TUNED, {})
         for name, group in self._groups.items():
             group_values = {field.name: values[field.name] for field in _option_fields(group)}
-            arguments[name] = group(config=arguments["config"], **group_values)
+            arguments[name] = group(config=config, **group_values)
         self._function(**{name: arguments[name] for name in self._parameters})
 
     def _make_config(self, values: Mapping[str, Any], raw_values: Mapping[str, RawValue]) -> Config:
@@ -530,16 +531,18 @@ class Command(Help, TyperCommand):
         formatter.write_paragraph()
         formatter.write_text(self.get_short_help_str())
         self.format_epilog(ctx, formatter)
-        sections = self._sections(ctx, hidden_names)
-        arguments = sections.pop("Arguments")
+        arguments: list[HelpEntry] = []
         options: list[HelpEntry] = []
-        for entries in sections.values():
-            options.extend(entries)
-        for title, entries in (("Arguments", arguments), ("Options", options)):
-            with formatter.section(title):
-                formatter.write_dl(
-                    [(declaration, _first_sentence(text)) for declaration, text in entries]
-                )
+        for title, entries in self._sections(ctx, hidden_names).items():
+            brief_entries = [(declaration, _first_sentence(text)) for declaration, text in entries]
+            if title == "Arguments":
+                arguments = brief_entries
+            else:
+                options += brief_entries
+        with formatter.section("Arguments"):
+            formatter.write_dl(arguments)
+        with formatter.section("Options"):
+            formatter.write_dl(options)
         formatter.write_paragraph()
         formatter.write_text(f"{ctx.command_path} --help shows {len(hidden_names)} more options.")
 
@@ -564,7 +567,7 @@ class Command(Help, TyperCommand):
         sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
             option = self.options.get(param.name or "")
-            if option is None:
+            if option is None:  # one of Typer's, such as --help
                 sections["Options"].append(param.get_help_record(ctx) or ("", ""))
                 continue
             if option.name in hidden_names:

@@ -154,21 +154,20 @@ class ShardEngine:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `local:4`, `ray` or `ray://HOST:PORT`."""
-        kind, _, rest = text.partition(":")
-        digits = rest.lstrip("0")
-        if kind == "local" and re.fullmatch("[1-9][0-9]*", digits):
-            # Python refuses to read numbers of thousands of digits.
-            count = int(digits[:6])
+        local_count = re.fullmatch("local:0*([1-9][0-9]*)", text)
+        if local_count is not None:
+            # Python refuses to read numbers of thousands of digits; six are too many already.
+            count = int(local_count[1][:6])
             if count > MAX_PROCESSES:
                 raise UsageError(
                     f"--on {text} asks for more than {MAX_PROCESSES} processes",
                     f"give local:N with N up to {MAX_PROCESSES}; more than cores only wait",
                 )
-            return cls(kind, count)
+            return cls("local", count)
         if text == "ray":
-            return cls(kind)
+            return cls("ray")
         if re.fullmatch(r"ray://[^/]+:[0-9]{1,5}", text):
-            return cls(kind, address=text)
+            return cls("ray", address=text)
         raise UsageError(
             f"--on {text} names nothing to run on",
             "use local:N for N processes here, ray, or ray://HOST:10001",

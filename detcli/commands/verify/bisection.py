@@ -130,25 +130,18 @@ class _Search:
         differing = self._output
         while time.monotonic() < self._deadline:
             likely = [name for name in self._before(differing) if name not in self._unlikely]
-            earlier = self._differing(likely)
-            if earlier:
-                differing = earlier[0]
-                continue
-            uncompared = self._uncompared(likely)
-            if uncompared:
-                self._measure(_evenly_spread(uncompared, TENSORS_PER_ROUND))
-                continue
-
-            # Nothing before the tensor is likely to differ: look at the inputs of its node.
             inputs = self._surroundings(differing).inputs
-            uncompared = self._uncompared(inputs)
-            if uncompared:
-                self._measure(uncompared)
-                continue
-            differing_inputs = self._differing(inputs)
-            if not differing_inputs:
+            if self._differing(likely):
+                differing = self._differing(likely)[0]
+            elif self._uncompared(likely):
+                self._measure(_evenly_spread(self._uncompared(likely), TENSORS_PER_ROUND))
+            # Nothing before the tensor is likely to differ: look at the inputs of its node.
+            elif self._uncompared(inputs):
+                self._measure(self._uncompared(inputs))
+            elif self._differing(inputs):
+                differing = self._differing(inputs)[0]
+            else:
                 return self._conclude(differing)
-            differing = differing_inputs[0]
         finding = f"{differing} differs; {GIVEN_UP}"
         return self._report_finding(finding, self._reports.get(differing))
 

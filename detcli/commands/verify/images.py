@@ -179,7 +179,7 @@ class Results:
             return
         if origin.frame is not None:
             self._videos.add(origin.source)
-        current_hash = self._hashes.of(origin, image)
+        current_hash = self._hashes.of(origin, image)  # None if the file is gone
         both_known = current_hash is not None and recorded_hash is not None
         if both_known and current_hash != recorded_hash:
             self.report.other_files.append(origin.source)
