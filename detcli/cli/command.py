@@ -389,12 +389,12 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
             them on. Flags whose default is to decide later have it in any case.
     """
     details = _typer_details(option)
-    if not option.names:
+    names = option.names
+    if not names:
         annotation = cast("Any", list[str] | None if option.is_list else str | None)
         argument = typer.Argument(metavar=option.declaration, **details)
         return _parameter(option.name, Annotated[annotation, argument])
 
-    names = option.names
     if option.value_type is bool:
         annotation = bool | None
         if has_no_form or option.default is None:

@@ -13,9 +13,10 @@ boxes, an unmatched one that scores no more than the lowest, within the toleranc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from detcli.config.values import Tolerance
 from detcli.core import Fields, frozen
@@ -24,6 +25,8 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import overlap
 from detcli.data.record import Origin
 from detcli.model.precision import Precision
+
+Doubles = npt.NDArray[np.float64]
 
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
@@ -94,32 +97,47 @@ def match(left: Detections, right: Detections, min_iou: float = 0.5) -> list[Mat
     return sorted(match_of_left.values())
 
 
+class _Pairwise(NamedTuple):
+    """How each of L left detections compares with each of R right ones, `(L, R)` float64 each."""
+
+    ious: Doubles
+    score_differences: Doubles
+    corner_differences: Doubles  # as in `Match`
+
+    @classmethod
+    def of(cls, left: Detections, right: Detections) -> Self:
+        """Compare all left detections with all right ones."""
+        left_boxes = left.xyxy[:, np.newaxis].astype(np.float64)  # (L, 1, 4)
+        right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
+        are_equal = (left_boxes == right_boxes).all(axis=2)  # boxes without an area, too
+        left_scores = left.score[:, np.newaxis].astype(np.float64)  # (L, 1)
+        return cls(
+            ious=np.where(are_equal, 1.0, overlap(left_boxes, right_boxes)),
+            score_differences=np.abs(left_scores - right.score),
+            corner_differences=np.abs(left_boxes - right_boxes).max(axis=2, initial=0),
+        )
+
+
 def _possible_matches(left: Detections, right: Detections, min_iou: float) -> Iterator[Match]:
     """Yield all pairs of detections that may match, see `match`; the closest pair comes first.
 
     The distance of two detections is what their boxes lack to an IoU of 1, plus the difference of
     their scores.
     """
-    left_boxes = left.xyxy[:, np.newaxis].astype(np.float64)  # (L, 1, 4)
-    right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
-    # Of each left detection with each right one, (L, R):
-    corner_differences = np.abs(left_boxes - right_boxes).max(axis=2, initial=0)
-    score_differences = np.abs(left.score[:, np.newaxis].astype(np.float64) - right.score)
-    are_equal = (left_boxes == right_boxes).all(axis=2)  # boxes without an area, too
-    ious = np.where(are_equal, 1.0, overlap(left_boxes, right_boxes))
-    are_near = (ious >= min_iou) | (corner_differences <= NEAR)
+    pairwise = _Pairwise.of(left, right)
+    are_near = (pairwise.ious >= min_iou) | (pairwise.corner_differences <= NEAR)
     are_of_one_class = left.class_id[:, np.newaxis] == right.class_id
-    distances = 1 - ious + score_differences
+    distances = 1 - pairwise.ious + pairwise.score_differences
 
-    pairs = np.nonzero(are_of_one_class & are_near)  # indices of the left and right ones, (P,) each
-    closest_first = np.argsort(distances[pairs], kind="stable")
-    left_indices = pairs[0][closest_first]
-    right_indices = pairs[1][closest_first]
+    left_indices, right_indices = np.nonzero(are_of_one_class & are_near)  # (P,) each
+    closest_first = np.argsort(distances[left_indices, right_indices], kind="stable")
+    left_indices = left_indices[closest_first]
+    right_indices = right_indices[closest_first]
     for left_index, right_index, score_difference, corner_difference in zip(
         left_indices.tolist(),
         right_indices.tolist(),
-        score_differences[left_indices, right_indices].tolist(),
-        corner_differences[left_indices, right_indices].tolist(),
+        pairwise.score_differences[left_indices, right_indices].tolist(),
+        pairwise.corner_differences[left_indices, right_indices].tolist(),
         strict=True,
     ):
         yield Match(left_index, right_index, score_difference, corner_difference)

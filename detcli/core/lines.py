@@ -71,7 +71,7 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         ValueError: The text ends within a character; raised at its end.
     """
     remaining = iter(chunks)
-    begin = b""
+    begin = b""  # as many chunks as tell the encoding
     for chunk in remaining:
         begin += chunk
         if _tells_encoding(begin):
@@ -85,10 +85,15 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield from remaining
         return
     decoder = codecs.getincrementaldecoder(encoding.name)("surrogatepass")
-    yield decoder.decode(begin).encode("utf-8", "surrogatepass")
+    yield _recoded(begin, decoder)
     for chunk in remaining:
-        yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+        yield _recoded(chunk, decoder)
     decoder.decode(b"", final=True)  # raises an error if half a character is left
+
+
+def _recoded(chunk: bytes, decoder: codecs.IncrementalDecoder) -> bytes:
+    """Convert a chunk to UTF-8; half a character at its end waits in the decoder for the rest."""
+    return decoder.decode(chunk).encode("utf-8", "surrogatepass")
 
 
 def _tells_encoding(begin: bytes) -> bool:

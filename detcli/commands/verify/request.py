@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from detcli.cli.command import OptionOverride, override_option, selected_options
 from detcli.cli.completion import complete_device, complete_files
@@ -379,17 +379,19 @@ def _raw_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return raw_values
 
 
-def read_certificate(
-    path: Path, check_request: VerifyRequest
-) -> tuple[VerifyRequest, dict[str, Any]]:
+class EarlierComparison(NamedTuple):
+    """A comparison that a certificate is about."""
+
+    request: VerifyRequest  # to do it again
+    certificate: dict[str, Any]  # all that the file has
+
+
+def read_certificate(path: Path, check_request: VerifyRequest) -> EarlierComparison:
     """Read a certificate, which may come from a stranger and so may hold anything.
 
     Args:
         path: The file.
         check_request: What the user asked for beside --check, such as where to write a page.
-
-    Returns:
-        A request to do the same comparison again, and all that is in the certificate.
 
     Raises:
         UsageError: It is something else, or cannot be read.
@@ -410,7 +412,7 @@ def read_certificate(
         outputs=check_request.config.outputs,
         verbosity=check_request.config.verbosity,
     )
-    return replace(request, config=config, check=path), content
+    return EarlierComparison(replace(request, config=config, check=path), content)
 
 
 def _require_complete(path: Path, values: Mapping[str, Any]) -> None:
