@@ -440,22 +440,27 @@ def _samples(images: Iterable[str], reader: LabelReader, findings: Findings) -> 
         image_path = None
         if os.path.isfile(path):
             image_path = Path(name)
-        objects: list[Object] = []
         labels = _label_file(path)
-        if labels is not None:
-            objects.extend(reader.read(labels))
-        elif image_path is not None:
+        if labels is None and image_path is not None:
             findings.add(Kind.UNLABELLED, name)
         sample = Sample(
             name=name,
             path=image_path,
             image_id=image_id,
             size=None,
-            objects=np.array(objects, OBJECT),
+            objects=_read_objects(labels, reader),
             labels=labels,
         )
         samples.append(sample)
     return samples
+
+
+def _read_objects(labels: Path | None, reader: LabelReader) -> StructuredRows:
+    """Read the objects in a label file as rows of OBJECT; none without a file."""
+    objects: list[Object] = []
+    if labels is not None:
+        objects.extend(reader.read(labels))
+    return np.array(objects, OBJECT)
 
 
 def _image_ids(paths: Sequence[str]) -> list[int]:

@@ -12,7 +12,12 @@ from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts_table, report_field, styled_line, table
 from detcli.commands.eval.classes import MappedBy
-from detcli.commands.eval.confidence import MIN_BOXES_FOR_ADVICE, ConfidenceAdvice, Quality
+from detcli.commands.eval.confidence import (
+    MIN_BOXES_FOR_ADVICE,
+    ClassAdvice,
+    ConfidenceAdvice,
+    Quality,
+)
 from detcli.commands.eval.evaluator import IOU, Metrics, figure_text
 from detcli.commands.eval.findings import Finding, Level
 from detcli.commands.eval.labels import Form
@@ -213,6 +218,18 @@ def _figures(metrics: Metrics) -> Table:
     return figures
 
 
+def _advice_cells(advice: ClassAdvice) -> list[Text | str]:
+    """The cells of a class in the table of the best confidences; few boxes are marked by *."""
+    boxes = str(advice.boxes)
+    if advice.boxes < MIN_BOXES_FOR_ADVICE:
+        boxes = f"*{boxes}"
+    conf = EMPTY
+    if advice.conf is not None:
+        conf = f"{advice.conf:g}"
+    name = Text(escape_unprintable(advice.name))
+    return [name, boxes, conf, *_quality(advice.best), _number(advice.at_overall.f1)]
+
+
 def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
     """Lay out the best confidences, for all classes together and for each, and how to use them.
 
@@ -223,15 +240,7 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
     overall = _quality(advice.overall)
     by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall, style="bold")
     for class_advice in advice.classes:
-        boxes = str(class_advice.boxes)
-        if class_advice.boxes < MIN_BOXES_FOR_ADVICE:
-            boxes = f"*{boxes}"
-        conf = EMPTY
-        if class_advice.conf is not None:
-            conf = f"{class_advice.conf:g}"
-        best = _quality(class_advice.best)
-        name = Text(escape_unprintable(class_advice.name))
-        by_class.add_row(name, boxes, conf, *best, _number(class_advice.at_overall.f1))
+        by_class.add_row(*_advice_cells(class_advice))
     yield by_class
     if any(class_advice.boxes < MIN_BOXES_FOR_ADVICE for class_advice in advice.classes):
         yield styled_line(
