@@ -1,8 +1,8 @@
 """Sinks: the outputs of a run, one file per format.
 
 records     formats.py chooses the format; text.py, parquet.py and megadetector.py write it;
-            bursts.py collects records; journal.py for --resume, with recorded_inputs.py: which
-            inputs it has records of
+            bursts.py collects records; journal.py for --resume, with journal_lines.py, which
+            tells damaged lines, and recorded_inputs.py: which inputs it has records of
 images    image.py saves and window.py shows them; draw.py draws boxes and labels
 videos      video.py; h264.py encodes them with their sound
 labels      labels.py: labels for other programs; dataset.py: images with labels to train on

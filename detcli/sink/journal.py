@@ -18,22 +18,20 @@ import stat
 import sys
 import time
 import warnings
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from detcli.config.differences import differences
 from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
 from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
-from detcli.data.json_text import encode
 from detcli.data.record import Origin, Record, SettingsJson, name_of
-from detcli.data.saved_record import RECORD_START, parse_outline
+from detcli.sink.journal_lines import encode_line, parse_line
 from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
@@ -54,6 +52,18 @@ FIELDS_OF_FIRST_RECORD = ("settings", "provenance")
 """Fields of the first record of a run, which the next record gets if that one is removed."""
 
 EXAMPLES = 3  # changed inputs that a message names
+
+
+class _Contents(NamedTuple):
+    """What a reading of all records has shown."""
+
+    can_stay: bool
+    """Whether the file can be continued as it is. If not, records have to be removed from it, or
+    written in another form."""
+
+    settings: Fields | None
+    """Those of the run that made the last record; None if none is left."""
+
 
 ShowReading = Callable[[int, float], None]
 """Shows how many records were read, and which part of the file they are, from 0 to 1."""
@@ -98,7 +108,6 @@ class Journal:
         self._video_folder = videos
         self._show = show
         self._recorded_inputs = RecordedInputs()  # that need no work, and were not skipped yet
-        self._has_these_settings = False  # whether the last record was made with `settings`
         self._sources_to_repeat: set[str] = set()  # all their records are made again
         self._last_sync_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
@@ -121,11 +130,7 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Read the records of the open resume file, and remove those that have to be made again.
-
-        Records of failed images have to, for instance, and lines that a kill has damaged. They are
-        removed by writing the file anew. That may show more records that have to go, so it is
-        repeated until all records can stay.
+        """Prepare the open file for the records of this run.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -133,17 +138,43 @@ class Journal:
         has_tracks = self._settings is not None and self._settings.get("track") is not None
         if has_tracks:
             self._find_incomplete_videos()
-        while not self._read_records(force=force):
-            self._remove_records_to_repeat()
-            self._file.close()
-            self._file = self._open()  # the new file, which is not locked yet
-        if has_tracks and self._has_these_settings:
+        has_these_settings = self._remove_records_to_repeat(force=force)
+        if has_tracks and has_these_settings:
             # The first record of this run would get the settings. They would tell the next run that
             # the run before this one was killed in a video, which then is tracked again; but the
             # videos that are left are complete. So the settings are not written again.
             self._settings = None
         with contextlib.closing(Folder(self._target.parent)) as folder:
             folder.sync()  # so that the name of a new file survives a power cut
+
+    def _remove_records_to_repeat(self, *, force: bool) -> bool:
+        """Read the records, and remove those whose inputs have to be detected again.
+
+        Inputs that failed have to, for instance, and those of lines that a kill has damaged. The
+        lines are removed by writing the file anew. As each reading may show further records that
+        have to go, it is repeated until all records can stay.
+
+        Args:
+            force: Whether records that were made with other settings may stay.
+
+        Returns:
+            Whether the records were made with the settings of this run.
+
+        Raises:
+            UsageError: The records were made with other settings.
+        """
+        has_these_settings = False
+        while True:
+            contents = self._read_records()
+            if self._settings is not None and contents.settings is not None:
+                has_these_settings = self._compare_settings(
+                    self._settings, contents.settings, force=force
+                )
+            if contents.can_stay:
+                return has_these_settings
+            self._keep_only(self._is_done_and_current)
+            self._file.close()
+            self._file = self._open()  # the new file, which is not locked yet
 
     def skip(self, origin: Origin) -> bool:
         """Tell whether an input needs no work, as the journal has its record already.
@@ -163,18 +194,19 @@ class Journal:
     def _has_changed(self, origin: Origin) -> bool:
         """Tell whether the file of an input has changed since its record was made.
 
-        Size and time of the file are compared, its stamp. Without a recorded stamp nobody knows;
-        then the file counts as unchanged, and is noted for a warning.
+        Its stamp, which is a text with the size and the time of the file, is compared with the one
+        in the record. If the record has none, the file counts as unchanged, and a warning at the
+        end counts such inputs.
         """
         source = origin.source
-        present_file_stamp = present_stamp(origin)
-        if present_file_stamp is None:
+        stamp_now = present_stamp(origin)
+        if stamp_now is None:
             return False
         recorded_stamp = self._recorded_inputs.file_stamp(source)
         if recorded_stamp is None:
             self._not_compared.add(source)
             return False
-        if present_file_stamp == recorded_stamp:
+        if stamp_now == recorded_stamp:
             return False
         self._changed[source] = recorded_stamp
         return True
@@ -185,8 +217,23 @@ class Journal:
         Raises:
             OutputError: It could not be written.
         """
+        fields = {**record.to_json(), **self._journal_fields(record)}
+        try:
+            write_all(self._file, encode_line(fields))
+            self._settings = None  # they are in the file now
+            if time.monotonic() - self._last_sync_s >= SYNC_INTERVAL_S:
+                self._sync()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _journal_fields(self, record: Record) -> Fields:
+        """Return the fields that a record has in a journal only, in the order of the file.
+
+        They are the stamp of the input's file; the stamp in the older record that this one
+        replaces, as the file has changed; and in the first record of a run, the settings.
+        """
         source = record.origin.source
-        fields = record.to_json()
+        fields: Fields = {}
         if record.file_stamp is not None:
             fields["file_stamp"] = record.file_stamp
         if source in self._changed:
@@ -194,13 +241,7 @@ class Journal:
             fields["replaces"] = self._changed[source]
         if self._settings is not None:
             fields["settings"] = self._settings
-        try:
-            write_all(self._file, _line(fields))
-            self._settings = None
-            if time.monotonic() - self._last_sync_s >= SYNC_INTERVAL_S:
-                self._sync()
-        except OSError as error:
-            raise self._failure(error) from error
+        return fields
 
     def close(self) -> None:
         """Finish the journal: without the records that newer ones replace, and all on the disk.
@@ -259,13 +300,21 @@ class Journal:
             file = FileIO(os.open(self._target, flags, 0o666), "r+")
             try:
                 self._lock(file)
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(file.fileno()), self._target.stat()):
-                        return file
+                was_replaced = not self._is_target(file)
             except BaseException:
                 file.close()
                 raise
+            if not was_replaced:
+                return file
             file.close()
+
+    def _is_target(self, file: FileIO) -> bool:
+        """Tell whether an open file is the one that has the journal's name now."""
+        try:
+            status = self._target.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(file.fileno()), status)
 
     def _lock(self, file: FileIO) -> None:
         """Lock a file against other runs until it is closed.
@@ -290,22 +339,27 @@ class Journal:
         has_record = False
         line_number = 1
         line = b""
-        file_bytes = os.fstat(self._file.fileno()).st_size
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
             try:
                 for line in bounded_lines(reader):
-                    record = _parse(line, after_record=has_record)
+                    record = parse_line(line, after_record=has_record)
                     has_record = has_record or bool(record)
                     yield line, record
-                    if self._show is not None and line_number % RECORDS_A_STEP == 0:
-                        self._show(line_number, reader.tell() / file_bytes)
+                    if line_number % RECORDS_A_STEP == 0:
+                        self._show_progress(line_number, reader)
                     line_number += 1
             except (ValueError, RecursionError) as error:
                 raise UsageError(
                     f"--resume {self._path}: line {line_number} is not a record of detcli: {error}",
                     self._other_format_hint(line),
                 ) from error
+
+    def _show_progress(self, line_count: int, reader: BinaryIO) -> None:
+        """Show how many lines were read, and which share of the file's bytes they are."""
+        if self._show is not None:
+            file_bytes = os.fstat(reader.fileno()).st_size
+            self._show(line_count, reader.tell() / file_bytes)
 
     def _other_format_hint(self, line: bytes) -> str:
         """Return advice for a file that is not a journal, as this line of it shows."""
@@ -325,15 +379,16 @@ class Journal:
         the last input of a run, which may have been killed before its end, or if one of its frames
         has to be detected again.
         """
-        last_video = None
+        last_video: str | None = None  # None if the last record is not of a video file
         for _, record in self._lines():
-            if last_video is not None and "settings" in record:  # the next run begins
+            is_start_of_run = "settings" in record
+            if is_start_of_run and last_video is not None:
                 self._sources_to_repeat.add(last_video)
-            if record:
-                is_frame_of_file = "frame" in record and "time" not in record
-                last_video = name_of(record) if is_frame_of_file else None
-                if last_video is not None and not self._is_done(record):
-                    self._sources_to_repeat.add(last_video)
+            if not record:  # a damaged line
+                continue
+            last_video = _video_file_of(record)
+            if last_video is not None and not self._is_done(record):
+                self._sources_to_repeat.add(last_video)
         if last_video is not None:
             self._sources_to_repeat.add(last_video)
 
@@ -348,86 +403,78 @@ class Journal:
             record: The fields of the record; empty for a damaged line, which is not done.
         """
         source = name_of(record) if record else ""
-        if source in self._sources_to_repeat and ("://" in source or self._exists(source)):
+        if source in self._sources_to_repeat:
+            can_be_repeated = "://" in source or self._exists(source)
+            if can_be_repeated:
+                return False
+        has_failed = "detections" not in record
+        if has_failed:
             return False
-        if "detections" not in record:
-            return False
-        if "frame" not in record:
+        is_image = "frame" not in record
+        if is_image or self._has_annotated_videos(record):
             return True
+        return not self._exists(source)
+
+    def _has_annotated_videos(self, record: Fields) -> bool:
+        """Tell whether the annotated videos that a frame was saved in are in their folder."""
         video_folder = escape_surrogates(str(self._video_folder))
         annotated_videos = []
         for saved_name in record.get("saved", ()):
             if str(Path(saved_name).parent) == video_folder:
                 annotated_videos.append(saved_name)
-        if self._present_videos.issuperset(annotated_videos):
-            return True
-        return not self._exists(source)
+        return self._present_videos.issuperset(annotated_videos)
 
     def _is_done_and_current(self, record: Fields) -> bool:
         """Tell whether a record can stay when the run begins."""
         return self._is_done(record) and self._is_current(record)
 
     def _is_current(self, record: Fields) -> bool:
-        """Tell whether a record of the resume file still describes its image.
+        """Tell whether no newer record replaces this one.
 
-        Where an image has changed between two runs, the resume file has a record of the image
-        before the change and, further down, a new one that replaces it. Only the new one counts.
+        Where an image has changed between two runs, the journal has the record from before the
+        change and, further down, a new one that replaces it. The older one is told by its stamp,
+        the size and time that the image's file had then.
 
         Args:
             record: The fields of the record; empty for a damaged line, which does not count.
         """
         if not record:
             return False
-        is_new_record = "replaces" in record
-        can_be_replaced = "file_stamp" in record  # the size and time of the image's file
-        if is_new_record or not can_be_replaced:
+        is_newer_record = "replaces" in record
+        has_stamp = "file_stamp" in record
+        if is_newer_record or not has_stamp:
             return True
         replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
         file_stamp: str = record["file_stamp"]
         return file_stamp != replaced_stamp
 
-    def _read_records(self, *, force: bool) -> bool:
-        """Read which inputs are done, and with which settings.
-
-        Args:
-            force: Whether the records may have been made with other settings.
-
-        Returns:
-            Whether the journal can be continued as it is. If not, records have to be removed from
-            it, or written in another form.
-
-        Raises:
-            UsageError: The records were made with other settings.
-        """
+    def _read_records(self) -> "_Contents":
+        """Read all records, and note which inputs are done and which have to be repeated."""
         self._recorded_inputs.clear()
         self._replaced.clear()
-        can_stay_unchanged = True
+        can_stay = True
         run_settings: Fields | None = None  # of the run that made the record
-        last_settings: Fields | None = None  # of the run that made the last record that stays
+        last_settings: Fields | None = None  # of the run that made the last record that is done
         for line, record in self._lines():
             run_settings = record.get("settings", run_settings)
-            if line.startswith(VERSION_1_START):
-                can_stay_unchanged = False
-            if "replaces" in record:  # a run was killed before it removed the replaced records
-                self._replaced[name_of(record)] = record["replaces"]
-                can_stay_unchanged = False
-            if self._is_done(record):
+            is_done = self._is_done(record)
+            if is_done:
                 self._recorded_inputs.add(
                     name_of(record), record.get("frame"), record.get("file_stamp")
                 )
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
-            else:
-                can_stay_unchanged = False
+            elif "***" in record.get("source", ""):
                 # Passwords in addresses are shown as ***, so several may look the same, and which
                 # of them failed is unknown: all are repeated.
-                if "***" in record.get("source", ""):
-                    self._sources_to_repeat.add(name_of(record))
-        if self._settings is not None and last_settings is not None:
-            self._has_these_settings = self._compare_settings(
-                self._settings, last_settings, force=force
-            )
-        return can_stay_unchanged
+                self._sources_to_repeat.add(name_of(record))
+
+            is_replacement = "replaces" in record
+            if is_replacement:  # a run was killed before it removed the replaced records
+                self._replaced[name_of(record)] = record["replaces"]
+            if not is_done or is_replacement or line.startswith(VERSION_1_START):
+                can_stay = False
+        return _Contents(can_stay, last_settings)
 
     def _compare_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
         """Compare the settings of this run with those that the records were made with.
@@ -455,35 +502,17 @@ class Journal:
             )
         return are_all_recorded and not different
 
-    def _remove_records_to_repeat(self) -> None:
-        """Write the file anew without damaged lines, failed inputs and replaced records."""
-        self._keep_only(self._is_done_and_current)
-
     def _keep_only(self, can_stay: Callable[[Fields], bool]) -> None:
         """Write the file anew with only some of its records.
-
-        If the first record of a run is removed, the next one that stays gets the settings that it
-        carried.
 
         Args:
             can_stay: Tells of a record's fields whether it stays; they are empty for a damaged
                 line.
         """
         new_file = AtomicFile(self._target)
-        fields_to_add: Fields = {}  # of the first record of the run
         try:
-            for line, record in self._lines():
-                for name in FIELDS_OF_FIRST_RECORD:
-                    if name in record:
-                        fields_to_add[name] = record[name]
-                if not can_stay(record):
-                    continue
-                is_replacement = record.pop("replaces", None) is not None
-                if fields_to_add or is_replacement or line.startswith(VERSION_1_START):
-                    new_file.write(_line(record | fields_to_add))
-                    fields_to_add = {}
-                else:
-                    new_file.write(line)
+            for line in self._remaining_lines(can_stay):
+                new_file.write(line)
         except BaseException:
             new_file.discard()
             raise
@@ -491,48 +520,43 @@ class Journal:
             self._file.close()
         new_file.commit()
 
+    def _remaining_lines(self, can_stay: Callable[[Fields], bool]) -> Iterator[bytes]:
+        """Yield the lines of the records that stay, as the new file has them.
+
+        If the first record of a run is removed, the next one that stays gets the settings that it
+        carried. A record that replaces another one does not say so any more.
+
+        Args:
+            can_stay: Tells of a record's fields whether it stays.
+        """
+        fields_to_add: Fields = {}  # of the first record of the run
+        for line, record in self._lines():
+            for name in FIELDS_OF_FIRST_RECORD:
+                if name in record:
+                    fields_to_add[name] = record[name]
+            if not can_stay(record):
+                continue
+            is_replacement = record.pop("replaces", None) is not None
+            is_changed = bool(fields_to_add) or is_replacement
+            if is_changed or line.startswith(VERSION_1_START):
+                yield encode_line(record | fields_to_add)
+                fields_to_add = {}
+            else:
+                yield line
+
     def _failure(self, error: OSError) -> OutputError:
         """Return the error to raise for one of the system, which says how the run continues."""
         consequence = "; nothing is lost: the same command continues where this run stopped"
         return unwritable(self._path, error, consequence)
 
 
-def _line(fields: Mapping[str, Any]) -> bytes:
-    """Encode a record as a line of the file."""
-    return f"{encode(fields)}\n".encode()
+def _video_file_of(record: Fields) -> str | None:
+    """Return the name of the video file that a record is a frame of; None if it is another input.
 
-
-def _parse(line: bytes, *, after_record: bool) -> Fields:
-    """Parse a line of the journal.
-
-    A killed run leaves the beginning of a line. A power cut leaves zeros in place of disk pages
-    that were not written, and perhaps the rest of a line after them.
-
-    Args:
-        line: The line, with its line feed if it has one.
-        after_record: Whether an undamaged record comes before it, so that the file is a journal
-            even if this line does not look like part of a record.
-
-    Returns:
-        The fields of the record; empty for a line that a kill or a power cut has damaged.
-
-    Raises:
-        ValueError: It is anything else, as in `parse_record`.
+    A frame of a camera or stream has the time of day, and is of no file.
     """
-    if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
-    is_complete = b"\0" not in line and line.endswith(b"\n")
-    if is_complete:
-        return cast("Fields", parse_outline(line))
-
-    text_before_zeros = line.partition(b"\0")[0]
-    if text_before_zeros:
-        is_longer_beginning = text_before_zeros.startswith(RECORD_START)
-        is_shorter_beginning = RECORD_START.startswith(text_before_zeros)
-        is_part_of_record = is_longer_beginning or is_shorter_beginning
-    else:
-        has_only_zeros = not line.strip(b"\0\n")
-        is_part_of_record = after_record or has_only_zeros
-    if not is_part_of_record:
-        raise ValueError("it has zeros in it, or no end")
-    return {}
+    is_frame = "frame" in record
+    is_live = "time" in record
+    if is_frame and not is_live:
+        return name_of(record)
+    return None

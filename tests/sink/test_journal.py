@@ -231,14 +231,14 @@ def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(path, mon
 def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatch):
     """The lock of the old file says nothing about the new one."""
     write(path, failure("a"), image("b"))
-    rewrite = Journal._remove_records_to_repeat  # noqa: SLF001 - what comes after it is the point
+    rewrite = Journal._keep_only  # noqa: SLF001 - what comes after it is the point
 
-    def then_another(journal):
-        rewrite(journal)
-        monkeypatch.setattr(Journal, "_remove_records_to_repeat", rewrite)
+    def then_another(journal, can_stay):
+        rewrite(journal, can_stay)
+        monkeypatch.setattr(Journal, "_keep_only", rewrite)
         run(path, ["a", "b"])
 
-    monkeypatch.setattr(Journal, "_remove_records_to_repeat", then_another)
+    monkeypatch.setattr(Journal, "_keep_only", then_another)
     run(path, ["a", "b"])
     assert sources(path) == ["b", "a"]
 
