@@ -373,29 +373,6 @@ def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added
 
 
 @pytest.mark.parametrize(
-    ("readings", "accepted"), [((b"1", b"1"), b"1"), ((b"1", b"2"), None), ((b"1",), None)]
-)
-def test_bars_below_the_confidence_are_read_twice(readings, accepted, monkeypatch):
-    remaining = list(readings)
-
-    def read_next(*_):
-        if not remaining:
-            return []
-        corners = np.full((4, 2), 50.0)
-        return [codes.Barcode("", "ITF", remaining.pop(0), corners, "barcode")]
-
-    monkeypatch.setattr(codes, "read", read_next)
-    grey = np.zeros((100, 100), np.uint8)
-    box = np.array([0, 0, 100, 100], np.float32)
-    budget = codes.PixelBudget(codes.PIXEL_BUDGET)
-    barcode = codes.read_in(grey, box, budget, confident=False, linear=True)
-    if accepted is None:
-        assert barcode is None
-    else:
-        assert barcode.content == accepted
-
-
-@pytest.mark.parametrize(
     ("way", "content", "doubt"),
     [
         ("Code39", "AB12", True),
