@@ -22,6 +22,9 @@ from detcli.storage.folder import LEFTOVER
 
 log = logging.getLogger(__name__)
 
+NUMBER_AT_END = re.compile(r"_[0-9]+$")
+"""The number in a file's name that tells it from others of the same prefix."""
+
 
 def stem(source: str) -> str:
     """Derive the name of an output file, without a suffix, from the name of its input.
@@ -38,9 +41,19 @@ def stem(source: str) -> str:
         return source.replace("-", "stdin").replace(":", "-")
     if re.fullmatch(r"camera:[0-9]+", source):
         return source.replace(":", "-")
-    if "://" not in source:
-        return PurePath(source).stem
-    address_without_scheme = source.split("://", 1)[1]
+    if "://" in source:
+        return _stem_of_address(source)
+    return PurePath(source).stem
+
+
+def _stem_of_address(address: str) -> str:
+    """Derive a file name from the host and the path of an address, without its query.
+
+    Examples:
+        >>> _stem_of_address("https://host/pics/a.jpg?size=2")
+        'host-pics-a'
+    """
+    address_without_scheme = address.split("://", 1)[1]
     address_without_query = re.split(r"[?#]", address_without_scheme)[0]
     host, _, path = address_without_query.partition("/")
     path_without_suffix = ""
@@ -82,23 +95,24 @@ class UniqueNames:
         """Choose a unique name for one file, and remember it as taken.
 
         Args:
-            name: The wanted name without its suffix, which is chosen if it is free.
+            name: The name that the file should have, without its suffix.
             suffix: The suffix of the file.
-            usable: Whether a name, given with its suffix, may be taken; for example, as no such
-                file exists. By default, any name may.
+            usable: Tells of a name with its suffix whether the file may have it; for example, as
+                no such file exists. By default, any name may be used.
             mark: A hash of the input that the file is for; empty if its names are told apart by
                 numbers only.
 
         Returns:
-            The name with its suffix.
+            The name with its suffix: the name itself if possible, or with the mark, a number, or
+            both.
         """
-        candidates = self._candidates(name, suffix, mark)
-        candidate = next(candidates)
-        while not (self._is_free(candidate, suffix) and usable(candidate + suffix)):
-            candidate = next(candidates)
+        for candidate in self._candidates(name, suffix, mark):
+            file_name = candidate + suffix
+            if self._is_free(candidate, suffix) and usable(file_name):
+                break
         self._taken.add(_fold(candidate) + suffix.lower())
         self._barred.update(_prefixes_of(candidate))
-        return candidate + suffix
+        return file_name
 
     def _is_free(self, name: str, suffix: str) -> bool:
         """Tell whether no file has this name, and no file of a taken prefix may get it later."""
@@ -115,19 +129,14 @@ class UniqueNames:
         return self.file(name, "_", usable, mark).removesuffix("_")
 
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
-        """Yield the names to try for a file, without the suffix, the best first.
+        """Yield the names to try for a file, without the suffix, the best first; they never end.
 
         They are `a`, `a-2`, `a-3` and so on; and `a-mark`, `a-mark-2` and so on if the input with
         another mark has `a`. A name that was yielded in an earlier call does not come again.
         """
         first_name = name
-        if mark:
-            owner_mark = self._reserved.get(_fold(name))
-            if not owner_mark:
-                name_and_suffix = (_fold(name), suffix.lower())
-                owner_mark = self._owners.setdefault(name_and_suffix, mark)
-            if owner_mark != mark:
-                first_name = f"{name}-{mark}"
+        if mark and self._owner_of(name, suffix, mark) != mark:
+            first_name = f"{name}-{mark}"
         key = (_fold(first_name), suffix.lower())
         while True:
             self._uses[key] += 1
@@ -136,6 +145,17 @@ class UniqueNames:
                 yield first_name
             else:
                 yield f"{first_name}-{number}"
+
+    def _owner_of(self, name: str, suffix: str, mark: str) -> str:
+        """Return the mark of the input that a name belongs to.
+
+        It is the input that the name is reserved for; else the one that asked for it first with
+        this suffix, which is the input with the mark here if nobody did before.
+        """
+        reserved_for = self._reserved.get(_fold(name))
+        if reserved_for:
+            return reserved_for
+        return self._owners.setdefault((_fold(name), suffix.lower()), mark)
 
 
 def _fold(name: str) -> str:
@@ -146,14 +166,17 @@ def _fold(name: str) -> str:
 def _prefixes_of(name: str) -> list[str]:
     """List the prefixes of numbered files that this name could belong to, each with its `_`.
 
-    For `a_1_2`, they are `a_1_` and `a_`: it could be file 2 of the prefix `a_1`, and `a_1` file 1
-    of the prefix `a`.
+    Examples:
+        >>> _prefixes_of("a_1_2")  # file 2 of the prefix a_1, or a_1 as file 1 of the prefix a
+        ['a_1_', 'a_']
     """
-    beginning = _fold(name)
     prefixes = []
-    while number := re.search(r"_[0-9]+$", beginning):
+    beginning = _fold(name)
+    number = NUMBER_AT_END.search(beginning)
+    while number is not None:
         beginning = beginning[: number.start()]
         prefixes.append(f"{beginning}_")
+        number = NUMBER_AT_END.search(beginning)
     return prefixes
 
 
@@ -218,13 +241,7 @@ class OutputFolder:
         self._real_path = make_folder(path)  # without links
         self.path = path
         self._inputs = inputs
-        root_beginnings = set()
-        for root in roots:
-            beginning = _beginning_of_inputs(root)
-            if beginning is not None:
-                root_beginnings.add(beginning)
-        # The longest first: of nested folders, the inner one decides.
-        self._root_beginnings = sorted(root_beginnings, key=len, reverse=True)
+        self._root_beginnings = _beginnings_of_inputs(roots)
         self._resumed = resumed
         self._marked = marked
         self._names = UniqueNames()
@@ -247,7 +264,7 @@ class OutputFolder:
         return self._file(record.origin, suffix)
 
     def video_of(self, record: Record, suffix: str) -> Path:
-        """Return the path for an annotated video whose first frame is that of a record.
+        """Choose the path for an annotated video whose first frame is that of a record.
 
         A resumed run does not overwrite the video that the interrupted run wrote: the rest of the
         frames goes to a second video, and a warning says so.
@@ -257,17 +274,18 @@ class OutputFolder:
             suffix: The suffix of the video's file, such as ".mp4".
 
         Returns:
-            The path. The subfolder for it exists, as this method makes it.
+            The path, whose folder exists.
         """
-        path = self._file(record.origin, suffix, keep=self._resumed)
-        earlier_path = self.path / f"{self._relative_name(record.origin)}{suffix}"
-        is_second_video = path != earlier_path and os.path.lexists(self.real(earlier_path))
+        origin = record.origin
+        path = self._file(origin, suffix, keep=self._resumed)
+        usual_path = self.path / f"{self._relative_name(origin)}{suffix}"
+        is_second_video = path != usual_path and os.path.lexists(self.real(usual_path))
         if self._resumed and is_second_video:
             log.warning(
                 "%s: %s is kept; frames from %s on are in %s",
-                record.origin.source,
-                earlier_path,
-                record.origin.frame,
+                origin.source,
+                usual_path,
+                origin.frame,
                 path,
             )
         self.subfolder(path.parent)
@@ -360,10 +378,24 @@ class OutputFolder:
             suffix: The suffix of the file.
             keep: Whether no existing file may be replaced; that of a new input never replaces one.
         """
-        may_replace = not keep and not origin.is_new
         name = self._relative_name(origin)
-        # A name that somebody else has is reserved for them, so that this input gets the name with
-        # its own mark, which is the same in every run: `bus-1f3c9b20.jpg`.
+        self._reserve_for_others(name, suffix, origin)
+        may_replace = not keep and not origin.is_new
+        # A file that replaces none gets a number, and not the mark, where its name is taken.
+        mark = _input_mark(origin) if may_replace else ""
+
+        def usable(file_name: str) -> bool:
+            may_write = self._may_write(self.path / file_name, keep=not may_replace)
+            return may_write and self._take(file_name, suffix, origin)
+
+        return self.path / self._names.file(name, suffix, usable, mark)
+
+    def _reserve_for_others(self, name: str, suffix: str, origin: Origin) -> None:
+        """Reserve the name that an input's file should have, if somebody else has it.
+
+        The input then gets the name with its own mark, which is the same in every run:
+        `bus-1f3c9b20.jpg`.
+        """
         if not self._is_made_by_detcli:
             has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
             if self._marked or has_file_of_name:
@@ -371,31 +403,26 @@ class OutputFolder:
         if not self._take(f"{name}{suffix}", suffix, origin):
             self._names.reserve(name, "another run")
 
-        def usable(file_name: str) -> bool:
-            may_write = self._may_write(self.path / file_name, keep=not may_replace)
-            return may_write and self._take(file_name, suffix, origin)
-
-        # A file that replaces none gets a number, and not the mark, where its name is taken.
-        mark = _input_mark(origin) if may_replace else ""
-        return self.path / self._names.file(name, suffix, usable, mark)
-
     def _prefix(self, record: Record) -> str:
         """Choose the prefix for the numbered files of an input, such as the frames of a video.
 
-        An earlier run may have given the prefix of an input that is the same in every run; its
-        files are replaced. A new input, such as a camera, gets a prefix that no file here has.
+        A video gets the same prefix in every run, and replaces the files of an earlier one. A new
+        input, such as a camera, gets a prefix that no file here has.
         """
         origin = record.origin
         name = self._relative_name(origin)
         if not self._take(f"{name}_", "_", origin):
             # Then this input gets the name with its own mark: `film-1f3c9b20_17.jpg`.
             self._names.reserve(name, "another run")
-        present_prefixes = self._present_prefixes() if origin.is_new else set()
+        excluded_prefixes: set[str] = set()
+        mark = _input_mark(origin)
+        if origin.is_new:
+            excluded_prefixes = self._present_prefixes()
+            mark = ""  # it gets a number
 
         def usable(prefix: str) -> bool:
-            return _fold(prefix) not in present_prefixes and self._take(prefix, "_", origin)
+            return _fold(prefix) not in excluded_prefixes and self._take(prefix, "_", origin)
 
-        mark = "" if origin.is_new else _input_mark(origin)
         return self._names.prefix(name, usable, mark)
 
     def _present_prefixes(self) -> set[str]:
@@ -456,23 +483,40 @@ class OutputFolder:
         return self._is_made_by_detcli and not keep and is_replaceable
 
 
+def _beginnings_of_inputs(roots: Iterable[str]) -> list[str]:
+    """Return how the names of inputs begin that were found in folders or by patterns.
+
+    The longest comes first: of nested folders, the inner one decides.
+    """
+    beginnings = set()
+    for root in roots:
+        beginning = _beginning_of_inputs(root)
+        if beginning is not None:
+            beginnings.add(beginning)
+    return sorted(beginnings, key=len, reverse=True)
+
+
 def _beginning_of_inputs(root: str) -> str | None:
     """Return how the names of all inputs begin that a folder or a pattern stands for.
 
-    It is `pics/` for the folder `pics`, and `pics/` for the pattern `pics/*/a.jpg`. None for a
-    pattern without a folder, `*.jpg`. For a single file it is the name with a slash, which no input
-    begins with.
+    None for a pattern without a folder, `*.jpg`. For a single file it is the name with a slash,
+    which no input begins with.
+
+    Examples:
+        >>> _beginning_of_inputs("pics/*/a.jpg")
+        'pics/'
     """
-    if not glob.has_magic(root) or os.path.lexists(root):
+    is_pattern = glob.has_magic(root) and not os.path.lexists(root)
+    if not is_pattern:
         return os.path.join(root, "")  # noqa: PTH118 - as the search joins names
     if "/" not in root:
         return None
-    folder_without_wildcards = ""
+    beginning = ""
     for folder_name in root.split("/")[:-1]:
         if glob.has_magic(folder_name):
             break
-        folder_without_wildcards += f"{folder_name}/"
-    return folder_without_wildcards
+        beginning += f"{folder_name}/"
+    return beginning
 
 
 def _input_mark(origin: Origin) -> str:
