@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from detcli.core.text import escape_surrogates
 from detcli.data.columns import OPTIONAL_COLUMNS
@@ -65,12 +66,11 @@ def encode_detections(detections: Detections) -> str:
     if not has_orjson or has_optional_fields:
         return encode(detections.to_dict())
     numbers = rounded(detections)
-    magnitudes = np.abs(numbers)
-    is_plain = (magnitudes >= MIN_PLAIN) & (magnitudes < MAX_PLAIN)
-    if not (is_plain | (numbers == 0)).all():  # or one is infinite, or not a number
+    if not _are_written_alike(numbers):
         return encode(detections.to_dict())
 
-    texts = iter(orjson.dumps(numbers.ravel().tolist()).decode("ascii")[1:-1].split(","))
+    number_list = orjson.dumps(numbers.ravel().tolist()).decode("ascii")
+    texts = iter(number_list[1:-1].split(","))  # without the brackets
     beginnings = _beginnings(detections.names)
     objects = [
         f'{beginnings[class_id]}"score": {score}, "x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}}}'
@@ -80,6 +80,17 @@ def encode_detections(detections: Detections) -> str:
         )
     ]
     return f"[{', '.join(objects)}]"
+
+
+def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
+    """Tell whether Python and orjson write all of some numbers alike.
+
+    Those that need an exponent are written differently; infinite ones and NaN are refused by `json`
+    and become null in orjson.
+    """
+    magnitudes = np.abs(numbers)
+    needs_no_exponent = (magnitudes >= MIN_PLAIN) & (magnitudes < MAX_PLAIN)
+    return bool((needs_no_exponent | (numbers == 0)).all())
 
 
 @functools.lru_cache(maxsize=16)  # one for each model of the process

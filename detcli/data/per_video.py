@@ -33,19 +33,24 @@ class PerVideo(Generic[State]):
         earlier file is finished.
         """
         origin = record.origin
-        video_key = origin.source, origin.video
+        video_key = (origin.source, origin.video)
         is_live = origin.video is not None and origin.video.live
         if not is_live:
-            frame_number = origin.frame or 0
-            # Frames that start over are those of the same video, named twice.
-            is_new_video = video_key != self._file_key or frame_number <= self._last_frame
-            if is_new_video and self._file_key in self._states:
-                self._end(self._states.pop(self._file_key))
-            self._file_key = video_key
-            self._last_frame = frame_number
+            self._end_earlier_file(video_key, origin.frame or 0)
         if video_key not in self._states:
             self._states[video_key] = self._begin(record)
         return self._states[video_key]
+
+    def _end_earlier_file(self, video_key: object, frame_number: int) -> None:
+        """Finish the state of the earlier file, if a frame is the first of another one.
+
+        Frames whose numbers start over are of another file, too: it is the same, named twice.
+        """
+        is_new_video = video_key != self._file_key or frame_number <= self._last_frame
+        if is_new_video and self._file_key in self._states:
+            self._end(self._states.pop(self._file_key))
+        self._file_key = video_key
+        self._last_frame = frame_number
 
     def close(self) -> None:
         """Finish all states, even if finishing one of them fails."""

@@ -71,15 +71,26 @@ class StratifiedSample:
     def records(self) -> list[RecordJson]:
         """Return the records of the sample, in the order in which they were added."""
         sampled: list[SampledRecord] = []
-        rest = self._size
-        # What small strata leave, large ones get. Those of equal size come in a fixed order.
-        sizes = sorted((len(stratum), number) for number, stratum in self._strata.items())
-        for index, (size, number) in enumerate(sizes):
-            share = min(size, rest // (len(sizes) - index))
-            sampled += sorted(self._strata[number], reverse=True)[:share]
-            rest -= share
+        for stratum, share in self._shares().items():
+            by_draw = sorted(self._strata[stratum], reverse=True)  # the lowest draw first
+            sampled += by_draw[:share]
         sampled.sort(key=lambda candidate: candidate.position)
         return [candidate.record for candidate in sampled]
+
+    def _shares(self) -> dict[int, int]:
+        """Compute how many records of each stratum are in the sample.
+
+        Each stratum gets an equal part of what is left; a smaller one gets all that it has. The
+        smallest come first, so that what they leave goes to the larger ones.
+        """
+        sizes = sorted((len(stratum), number) for number, stratum in self._strata.items())
+        shares = {}
+        remaining = self._size
+        for index, (size, number) in enumerate(sizes):
+            strata_left = len(sizes) - index
+            shares[number] = min(size, remaining // strata_left)
+            remaining -= shares[number]
+        return shares
 
 
 def stratum_of(record: RecordJson, best_score: float | None) -> int:

@@ -29,6 +29,12 @@ MAX_SHOWN = 40  # characters of a value that an error shows
 UNREAD = {"meta", "part"}  # fields that are checked where they are read
 ANY_OBJECT = {"settings", "provenance"}  # objects whose fields differ by version
 
+FIELDS_OF_FAILED_INPUT: tuple[str, ...] = ("schema_version", "source", "error")
+"""The fields that the record of an input must have that could not be read or detected."""
+
+FIELDS_OF_IMAGE: tuple[str, ...] = ("schema_version", "source", "width", "height", "detections")
+"""The fields that the record of any other input must have."""
+
 BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 CHECKS: dict[str, Callable[[Any], object]] = {
@@ -73,7 +79,7 @@ def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a
     return get_origin(expected) or expected, get_args(expected)
 
 
-def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
+def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str | None:  # noqa: ANN401
     """Check that a value of JSON has a type, and say what is wrong with it.
 
     Args:
@@ -83,38 +89,43 @@ def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str:  #
         required: The fields that an object must have; all that its TypedDict requires if empty.
 
     Returns:
-        The first fault with the path to it, as in "[3].score is null"; empty if there is none.
+        The first fault with the path to it, as in "[3].score is null"; None if the value is right.
     """
     if not _is_instance(value, expected):
-        return _is(value)
+        return _is_wrongly(value)
     origin, arguments = _origin_and_arguments(expected)
+    if is_typeddict(expected):
+        return _fault_of_fields(value, expected, required or expected.__required_keys__)
     if origin is list:
         for index, element in enumerate(value):
             fault = _fault(element, arguments[0])
-            if fault:
+            if fault is not None:
                 return f"[{index}]{fault}"
-    elif is_typeddict(expected):
-        return _fault_of_fields(value, expected, required or expected.__required_keys__)
-    return ""
+    return None
 
 
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
     """Tell whether a value of JSON is of a type, without a look at its elements or fields.
 
-    An `int` has to be 0 or more, a `float` within the range that is read. In a union, the value has
-    to be entirely as one of its members says.
+    An `int` has to be 0 or more, a `float` within the range that is read. Only of a union, such as
+    `list[int] | None`, the elements are checked as well, to find the member that the value is of.
     """
     if expected is float:
         return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
     if expected is int:
         return type(value) is int and 0 <= value <= MAX_WHOLE_NUMBER
     origin, arguments = _origin_and_arguments(expected)
-    if arguments and origin is not list:  # a union
-        return any(not _fault(value, argument) for argument in arguments)
+    is_union = bool(arguments) and origin is not list
+    if is_union:
+        return any(_fault(value, member) is None for member in arguments)
     return isinstance(value, origin)
 
 
-def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str]) -> str:  # noqa: ANN401
+def _fault_of_fields(
+    fields: Fields,
+    typed_dict: Any,  # noqa: ANN401
+    required: Collection[str],
+) -> str | None:
     """Check the fields of an object of JSON, and say what is wrong with the first that is faulty.
 
     Args:
@@ -123,23 +134,24 @@ def _fault_of_fields(fields: Fields, typed_dict: Any, required: Collection[str])
         required: The names of fields that must not be missing.
 
     Returns:
-        The fault, as in ".score is null" or ".width is missing"; empty if there is none.
+        The fault, as in ".score is null" or ".width is missing"; None if all fields are right.
     """
     for name, field_type in _field_types(typed_dict).items():
         if name not in fields:
             if name in required:
                 return f".{name} is missing"
             continue
-        fault = _fault(fields[name], field_type)
-        if not fault and name in CHECKS and not CHECKS[name](fields[name]):
-            fault = _is(fields[name])
-        if fault:
+        value = fields[name]
+        fault = _fault(value, field_type)
+        if fault is None and name in CHECKS and not CHECKS[name](value):
+            fault = _is_wrongly(value)
+        if fault is not None:
             return f".{name}{fault}"
-    return ""
+    return None
 
 
-def _is(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
-    """Says what a value is that should be something else, as in ` is null`."""
+def _is_wrongly(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
+    """Say what a faulty value is, for the end of a message, as in ` is null`."""
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 
 
@@ -152,20 +164,22 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
         readers: By the name of each field, the function that converts its value.
 
     Returns:
-        What the functions return, in their order.
+        The converted values, in the order of `readers`.
 
     Raises:
         ValueError: A field is missing or cannot be read, as in "images[3].id is null".
     """
     if not isinstance(fields, dict):
-        raise ValueError(f"{where}{_is(fields)}")  # noqa: TRY004 - as all that is wrong with it
+        message = f"{where}{_is_wrongly(fields)}"
+        raise ValueError(message)  # noqa: TRY004 - as all that is wrong with it
     values = []
     for name, read in readers.items():
+        if name not in fields:
+            raise ValueError(f"{where}.{name} is missing")
         try:
             values.append(read(fields[name]))
         except (LookupError, TypeError, ValueError, OverflowError):
-            fault = _is(fields[name]) if name in fields else " is missing"
-            raise ValueError(f"{where}.{name}{fault}") from None
+            raise ValueError(f"{where}.{name}{_is_wrongly(fields[name])}") from None
     return values
 
 
@@ -199,18 +213,18 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
     if _has_usual_outline(fields) and _are_usual_detections(fields["detections"]):
         return cast("RecordJson", fields)  # the other checks would pass, ten times as slowly
+
     if fields.get("schema_version") == 1:
         fields = _lifted(fields)
     match fields:
         case {"error": {"hint": None}}:  # the same as no hint
             fields["error"]["hint"] = ""
-    required = ["schema_version", "source"]
     if "error" in fields:
-        required.append("error")
+        required = FIELDS_OF_FAILED_INPUT
     else:
-        required += ["width", "height", "detections"]
+        required = FIELDS_OF_IMAGE
     fault = _fault(fields, RecordJson, required)
-    if fault:
+    if fault is not None:
         raise ValueError(fault.removeprefix("."))
     return cast("RecordJson", fields)
 
@@ -259,11 +273,11 @@ _OUTLINE_TYPES: dict[str, type] = {
 
 
 def parse_outline(line: bytes) -> RecordJson:
-    """Parse a line of JSON Lines as a record, without a look at its single detections.
+    """Parse a line of JSON Lines as a record, without a check of its single detections.
 
     This is for those who read a million records to know which inputs they are of. It takes a
-    quarter of the time of `parse_record`, most of which checks detections. What is not as in most
-    records is left to that function, which says what is wrong.
+    quarter of the time of `parse_record`, most of which goes into detections. A record that fails
+    this quick check, such as that of a failed input, goes through the full one.
 
     Raises:
         ValueError: It is not a record; the message says what is wrong.
@@ -276,7 +290,11 @@ def parse_outline(line: bytes) -> RecordJson:
 
 
 def _has_usual_outline(fields: Fields) -> bool:
-    """Tell whether an object has all fields of a detected image, and no field that few have."""
+    """Tell whether an object is the record of a detected image, by a quick check.
+
+    It has all fields of such a record, and none but those that most records have; they have values
+    of the right types. The detections are not looked at. An object that fails may be a record, too.
+    """
     for name, value in fields.items():
         if type(value) is not _OUTLINE_TYPES.get(name):
             return False
@@ -295,7 +313,11 @@ _USUAL_DETECTION = {"class_id", "class_name", "score", *BOX}
 
 
 def _are_usual_detections(detections: list[Any]) -> bool:
-    """Tell whether a list of JSON has detections without a fault and without optional fields."""
+    """Tell whether a list of JSON has detections, by a quick check.
+
+    They have all fields of a detection and none that only options add. A list that fails may be one
+    of detections, too.
+    """
     for detection in detections:
         if type(detection) is not dict or detection.keys() != _USUAL_DETECTION:
             return False
@@ -312,11 +334,10 @@ def _are_usual_detections(detections: list[Any]) -> bool:
 
 
 def parse_scored(line: bytes) -> RecordJson:
-    """Parse a line of JSON Lines as a record, and check the class and score of its detections.
+    """Parse a line of JSON Lines as a record, and check only class and score of its detections.
 
-    This is for those who count a million records by class and score, and look at no box. What is
-    not as in most records, such as a detection with zones, is left to `parse_record`, which checks
-    everything.
+    This is for those who count a million records by class and score, and look at no box. A record
+    that fails this quick check, such as one whose detections have zones, goes through the full one.
 
     Raises:
         ValueError: It is not a record; the message says what is wrong.
@@ -329,18 +350,18 @@ def parse_scored(line: bytes) -> RecordJson:
     return record
 
 
-def _has_usual_score(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Tell whether a value is a detection with a class and a score of the right type, and no zones.
+def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
+    """Tell whether a detection has a class and a score, and no zones, by a quick check.
 
-    Others may be detections, too: of those, all fields have to be checked.
+    A value of JSON that fails may be a detection, too.
     """
-    if type(fields) is not dict or "zones" in fields:
+    if type(detection) is not dict or "zones" in detection:
         return False
-    class_id = fields.get("class_id")
-    score = fields.get("score")
+    class_id = detection.get("class_id")
+    score = detection.get("score")
     if type(class_id) is not int or type(score) is not float:
         return False
-    has_name = type(fields.get("class_name")) is str
+    has_name = type(detection.get("class_name")) is str
     return has_name and 0 <= class_id < MAX_CLASS and abs(score) < MAX_NUMBER
 
 
@@ -351,7 +372,7 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
         ValueError: It is not; the message says what is wrong.
     """
     fault = _fault(value, list[MarkJson])
-    if fault:
+    if fault is not None:
         raise ValueError(f"marks{fault}")
     return cast("list[MarkJson]", value)
 
@@ -366,10 +387,13 @@ def _lifted(fields: Fields) -> Fields:
     source = fields.get("source")
     if isinstance(source, str):
         set_source(cast("RecordJson", lifted), source)
-    # Version 1 has both in one field, as in "openvino:CPU (bf16)".
+
+    # Version 1 has device and precision in one field, as in "openvino:CPU (bf16)".
     device_and_precision = re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device")))
     if device_and_precision is not None:
-        lifted["device"], lifted["precision"] = device_and_precision.groups()
+        lifted["device"] = device_and_precision[1]
+        lifted["precision"] = device_and_precision[2]
+
     detections = lifted.get("detections")
     if isinstance(detections, list):
         lifted["detections"] = [_lifted_detection(detection) for detection in detections]
@@ -385,9 +409,12 @@ def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(fields, dict):
         return fields
     box: Any = fields.get("box")
-    if _fault(box, list[float]) or len(box) != len(BOX):
+    is_box = _fault(box, list[float]) is None and len(box) == len(BOX)
+    if not is_box:
         return fields
-    lifted = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
+    lifted = {}
+    for name in ("class_id", "class_name", "score"):
+        lifted[name] = fields.pop(name, None)
     lifted.update(zip(BOX, fields.pop("box"), strict=True))
     lifted.update(fields)  # the remaining fields
     return lifted

@@ -159,9 +159,10 @@ def _kth_and_above(keys: Array, k: int) -> Indices:
 
 
 def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -> Indices:
-    """Leave exactly k positions of each row, where more reach the k-th largest value.
+    """Leave exactly k positions of each row, where more entries reach the k-th largest value.
 
-    Of the entries that equal that value, those with the lowest positions stay.
+    The entries that equal that value are ties. Those with the lowest positions stay, as many as
+    there is room for beside the larger entries.
 
     Args:
         positions: `(P,)`, ascending, the positions in the flattened `keys` of all entries that are
@@ -170,16 +171,21 @@ def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -
         kth: `(..., 1)`, the k-th largest value of each row.
         k: The number of positions to leave of each row.
     """
-    # Example: k = 2 of the rows [5, 7, 5, 5] and [9, 1, 1, 9]; the k-th largest are 5 and 9.
-    # positions 0 1 2 3 | 4 7, is_tie T F T T | T T, room for ties 1 | 2,
-    # tie_number 0 1 1 2 | 0 1: positions 0 and 1 stay, and 4 and 7.
-    row = positions // keys.shape[-1]  # ascending
-    is_tie = keys.ravel()[positions] == kth.ravel()[row]
-    room = k - np.bincount(row[~is_tie], minlength=kth.size)  # for ties, in each row
-    ties_before = np.cumsum(is_tie) - is_tie  # in all rows
-    row_start = np.searchsorted(row, np.arange(kth.size))
-    tie_number = ties_before - ties_before[row_start][row]  # counted from 0 in each row
-    remaining: Indices = positions[~is_tie | (tie_number < room[row])]
+    # The comments show the values for k = 2 and the rows [5, 7, 5, 5] and [9, 1, 1, 9], of which
+    # the positions are [0, 1, 2, 3, 4, 7], and 5 and 9 the k-th largest values.
+    row = positions // keys.shape[-1]  # [0, 0, 0, 0, 1, 1]
+    is_tie = keys.ravel()[positions] == kth.ravel()[row]  # [T, F, T, T, T, T]
+
+    larger_count = np.bincount(row[~is_tie], minlength=kth.size)  # [1, 0], of each row
+    room_for_ties = k - larger_count  # [1, 2]
+
+    ties_before = np.cumsum(is_tie) - is_tie  # [0, 1, 1, 2, 3, 4], in all rows
+    row_start = np.searchsorted(row, np.arange(kth.size))  # [0, 4], in `positions`
+    ties_before_row = ties_before[row_start]  # [0, 3]
+    ties_before_in_row = ties_before - ties_before_row[row]  # [0, 1, 1, 2, 0, 1]
+
+    stays = ~is_tie | (ties_before_in_row < room_for_ties[row])  # [T, T, F, F, T, T]
+    remaining: Indices = positions[stays]
     return remaining
 
 
