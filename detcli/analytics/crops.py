@@ -158,11 +158,11 @@ def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
         return
     for enhance in ENHANCEMENTS.values():
         pixels = enhance(crop.pixels)
-        times_y, times_x = np.divide(pixels.shape, crop.pixels.shape)  # by which it was enlarged
-        times = np.array([[times_x], [times_y]])
-        matrix = times * crop.matrix
-        matrix[:, 2:] += (times - 1) / 2  # as in `Crop.enlarged`
-        yield Crop(pixels, matrix)
+        scale_y, scale_x = np.divide(pixels.shape, crop.pixels.shape)  # some enhancements enlarge
+        scale = np.array([[scale_x], [scale_y]])
+        image_to_enhanced = scale * crop.matrix
+        image_to_enhanced[:, 2:] += (scale - 1) / 2  # as in `Crop.enlarged`
+        yield Crop(pixels, image_to_enhanced)
 
 
 def _enlarged(grey: Grey, times_x: int, times_y: int) -> Grey:

@@ -45,12 +45,23 @@ class TrackTexts:
             if is_read and track_number > 0:
                 barcode_of_track[track_number] = barcode
             elif earlier_barcode is not None:
-                corners = UNKNOWN_CORNERS if barcode is None else barcode.corners
-                barcodes[index] = replace(
-                    earlier_barcode, corners=corners, confirmed=False, earlier=True
-                )
                 barcode_of_track[track_number] = earlier_barcode
+                barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
         while len(barcode_of_track) > REMEMBERED:
             oldest_number = next(iter(barcode_of_track))
             del barcode_of_track[oldest_number]
         return replace(record, detections=replace(detections, symbols=barcodes))
+
+
+def _as_read_earlier(earlier_barcode: "Barcode", unread_barcode: "Barcode | None") -> "Barcode":
+    """Return the barcode of a track for a frame in which it could not be read.
+
+    Args:
+        earlier_barcode: The barcode as it was read in an earlier frame.
+        unread_barcode: Where it was located in this frame; None if it was not.
+    """
+    if unread_barcode is None:
+        corners = UNKNOWN_CORNERS
+    else:
+        corners = unread_barcode.corners
+    return replace(earlier_barcode, corners=corners, confirmed=False, earlier=True)

@@ -1,6 +1,5 @@
 """Tracks: an object keeps its number from frame to frame; the trackers are Roboflow's."""
 
-import itertools
 import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
@@ -142,18 +141,9 @@ class VideoTracks:
             self._size = image.size
             self._first_number = self._highest_number + 1
             self._tracker = self._make_tracker()
-        trackable = self._trackable(detections, image.size)
-        frame = image.pixels if self._options.tracker == "botsort" else None
-        try:
-            with np.errstate(all="ignore"):
-                tracked = self._tracker.update(
-                    trackable, frame=frame, timestamp=self._advance_clock(time_s)
-                )
-        except Exception as error:
-            raise InferenceError(
-                f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
-            ) from error
+        tracked = self._update_tracker(image, detections, time_s)
         older_ids = self._merge_duplicates()
+
         numbers = np.full(len(detections), -1, np.int64)
         indices = tracked.class_id.tolist()  # in place of classes, see `_trackable`
         for index, tracker_id in zip(indices, tracked.tracker_id.tolist(), strict=True):
@@ -162,6 +152,28 @@ class VideoTracks:
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
         self._begin_traces(image.size)
         return numbers
+
+    def _update_tracker(self, image: Image, detections: Detections, time_s: float | None) -> Any:  # noqa: ANN401
+        """Give the next frame to the tracker.
+
+        Returns:
+            `supervision.Detections` of those that can be tracked, with the tracker's ids, and in
+            place of their classes their indices in `detections`.
+
+        Raises:
+            InferenceError: The tracker failed.
+        """
+        trackable = self._trackable(detections, image.size)
+        needs_pixels = self._options.tracker == "botsort"
+        frame = image.pixels if needs_pixels else None
+        try:
+            timestamp_s = self._advance_clock(time_s)
+            with np.errstate(all="ignore"):
+                return self._tracker.update(trackable, frame=frame, timestamp=timestamp_s)
+        except Exception as error:
+            raise InferenceError(
+                f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
+            ) from error
 
     def _number_of(self, tracker_id: int) -> int:
         """Return our number of a track for the id that the library gave it, which begins at 0."""
@@ -204,22 +216,19 @@ class VideoTracks:
         tracks = self._tracker.tracks
         numbered_tracks = [track for track in tracks if track.tracker_id >= 0]
         numbered_tracks.sort(key=lambda track: track.tracker_id)
-        lost_tracks = []
-        young_tracks = []
-        for track in numbered_tracks:
-            if track.time_since_update:
-                lost_tracks.append(track)
-            elif track.age <= YOUNG:
-                young_tracks.append(track)
+        lost_tracks = [track for track in numbered_tracks if track.time_since_update]
         older_ids = {}
-        for young_track, lost_track in itertools.product(young_tracks, lost_tracks):
-            similarity = overlap(young_track.get_state_bbox(), lost_track.get_state_bbox())
-            is_left = lost_track in tracks  # not merged with another track already
-            is_older = lost_track.tracker_id < young_track.tracker_id
-            if similarity > DUPLICATE_OVERLAP and is_left and is_older:
+        for track in numbered_tracks:
+            is_young = not track.time_since_update and track.age <= YOUNG
+            if not is_young:
+                continue
+            for lost_track in lost_tracks:
+                was_merged = lost_track not in tracks  # with another track
+                if was_merged or not _are_of_same_object(track, lost_track):
+                    continue
                 tracks.remove(lost_track)
-                older_ids[young_track.tracker_id] = lost_track.tracker_id
-                young_track.tracker_id = lost_track.tracker_id
+                older_ids[track.tracker_id] = lost_track.tracker_id
+                track.tracker_id = lost_track.tracker_id
         return older_ids
 
     def _begin_traces(self, size: Size) -> None:
@@ -227,26 +236,25 @@ class VideoTracks:
 
         A trace is the list of points where an object was. A tracker gives an object an id only when
         it sees it for the second time; until then its track is tentative and has the id -1. So the
-        first point of each tentative track is kept until the next frame. If the track has an id
-        then, its trace begins with that point, and a line that the object crossed between the two
-        frames is counted.
+        first point of each tentative track is remembered until the next frame. If the track has an
+        id then, its trace begins with that point, and a line that the object crossed between the
+        two frames is counted.
 
         Args:
             size: Height and width of the frame.
         """
         self._remove_lost_tentative_tracks()
-        tentative_states = {}
+        states_before = self._tentative_states
+        self._tentative_states = {}
         for track in self._tracker.tracks:
             is_tentative = track.tracker_id < 0
-            was_tentative = track in self._tentative_states
             if is_tentative:
                 box = np.array([track.get_state_bbox()], np.float32)
                 first_points = deque(bottom_centres(box, size), TRACE_FRAMES)
-                tentative_states[track] = TrackState(first_points)
-            elif was_tentative:
+                self._tentative_states[track] = TrackState(first_points)
+            elif track in states_before:
                 number = self._number_of(track.tracker_id)
-                self._states.setdefault(number, self._tentative_states[track])
-        self._tentative_states = tentative_states
+                self._states.setdefault(number, states_before[track])
 
     def _remove_lost_tentative_tracks(self) -> None:
         """Remove tentative tracks without a detection in this frame, which OC-SORT would keep."""
@@ -272,6 +280,25 @@ class VideoTracks:
             The name of the class that the track of each detection had in most frames, `(N,)`, None
             without a track; and the trace `(K, 2)` of each track in this frame, by its number.
         """
+        states_in_frame = self._add_to_states(numbers, detections, size)
+        self._forget_oldest_states(len(states_in_frame))
+
+        track_classes = np.full(len(detections), None, np.object_)
+        for index, number in enumerate(numbers.tolist()):
+            if number > 0:
+                [(most_frequent, _)] = states_in_frame[number].classes.most_common(1)
+                track_classes[index] = most_frequent
+        traces = {number: np.stack(state.points) for number, state in states_in_frame.items()}
+        return track_classes, traces
+
+    def _add_to_states(
+        self, numbers: npt.NDArray[np.int64], detections: Detections, size: Size
+    ) -> dict[int, TrackState]:
+        """Add where each detection is, and its class, to the state of its track.
+
+        Returns:
+            The states of the tracks in this frame, by number; they are the last ones in `_states`.
+        """
         states_in_frame: dict[int, TrackState] = {}
         points = bottom_centres(detections.xyxy, size)
         for number, point, (_, _, _, class_name) in zip(
@@ -283,26 +310,26 @@ class VideoTracks:
                 state.classes[class_name] += 1
                 states_in_frame[number] = state
         self._states |= states_in_frame
-        # A stream may never end: forget the tracks that were not seen for longest, which come
-        # first.
-        max_states = TRACE_FRAMES * max(1, len(states_in_frame))
+        return states_in_frame
+
+    def _forget_oldest_states(self, count_in_frame: int) -> None:
+        """Forget the tracks that were not seen for longest, as a stream may never end.
+
+        Args:
+            count_in_frame: The number of tracks in this frame; TRACE_FRAMES times as many stay.
+        """
+        max_states = TRACE_FRAMES * max(1, count_in_frame)
         while len(self._states) > max_states:
             oldest_number = next(iter(self._states))
             del self._states[oldest_number]
-        track_classes = np.full(len(detections), None, np.object_)
-        for index, number in enumerate(numbers.tolist()):
-            if number > 0:
-                [(track_classes[index], _)] = states_in_frame[number].classes.most_common(1)
-        traces = {number: np.stack(state.points) for number, state in states_in_frame.items()}
-        return track_classes, traces
 
     def _advance_clock(self, time_s: float | None) -> float | None:
         """Compute the time that the tracker is given for a frame.
 
-        Trackers suit frames at RATE, and the rate of a source may be any, or change: streams share
-        a detector, so each gets fewer frames with every stream that joins. So the usual interval
-        between frames is measured, and passes as one frame at RATE; and the tracker is told for how
-        long on this clock an object may be out of sight.
+        The motion models of trackers suit frames at RATE, and the rate of a source may be any, or
+        change: streams share a detector, so each gets fewer frames with every stream that joins. So
+        the tracker has a clock of its own, on which the usual interval between frames is one frame
+        at RATE. It is also told for how long on this clock an object may be out of sight.
 
         Args:
             time_s: The time of the frame in the source, in seconds; None if it is unknown.
@@ -316,14 +343,19 @@ class VideoTracks:
         self._last_time_s = time_s
         if interval_s > 0:
             self._intervals_s.append(interval_s)
-        usual_interval_s = MIN_GAP_S
-        if self._intervals_s:
-            usual_interval_s = max(statistics.median_low(self._intervals_s), MIN_GAP_S)
+        usual_interval_s = self._usual_interval_s()
+
         elapsed_frames = max(interval_s / usual_interval_s, MIN_FRAMES_OF_GAP)
         self._clock_s += elapsed_frames / RATE
         max_lost_frames = max(LOST_S / usual_interval_s, LOST_FRAMES)
         self._tracker.maximum_time_without_update = max_lost_frames / RATE
         return self._clock_s
+
+    def _usual_interval_s(self) -> float:
+        """Return the median of the last intervals between frames, in seconds of the source."""
+        if not self._intervals_s:
+            return MIN_GAP_S
+        return max(statistics.median_low(self._intervals_s), MIN_GAP_S)
 
     def _make_tracker(self) -> Any:  # noqa: ANN401 - they have no common base that is public
         """Make the tracker that the options name, with their threshold if they have one."""
@@ -338,3 +370,10 @@ class VideoTracks:
                 settings["track_activation_threshold"] = options.conf
         tracker_class = getattr(load_trackers(), CLASSES[options.tracker])
         return tracker_class(**settings)
+
+
+def _are_of_same_object(young_track: Any, lost_track: Any) -> bool:  # noqa: ANN401 - the library's
+    """Tell whether a lost track is older than a young one and has nearly the same box."""
+    similarity = overlap(young_track.get_state_bbox(), lost_track.get_state_bbox())
+    is_older = lost_track.tracker_id < young_track.tracker_id
+    return bool(similarity > DUPLICATE_OVERLAP) and is_older

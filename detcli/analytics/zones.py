@@ -29,6 +29,10 @@ REMEMBERED = 10_000
 """Tracks whose last point is known, those that were seen last; a stream may never end."""
 
 
+Point = npt.NDArray[np.float64]
+"""`(2,)`, x and y in pixels of the image."""
+
+
 class CrossedLines:
     """Tells for each detection which lines its track has crossed since it was last seen."""
 
@@ -45,17 +49,18 @@ class CrossedLines:
         if record.origin.frame is None or detections.track_id is None:
             return record
         traces = record.overlay.traces
+        track_numbers = detections.track_id.tolist()
         # Of each detection, the name of each line that it crossed, and to which side.
-        crossed: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
+        crossed: list[list[tuple[str, str]]] = [[] for _ in track_numbers]
         drawn_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
             ends = line.pixels(image.size)
-            for index, track_number in enumerate(detections.track_id.tolist()):
+            for track_number, crossed_by_detection in zip(track_numbers, crossed, strict=True):
                 if track_number <= 0:
                     continue
                 side = crossings.side(ends, track_number, traces[track_number])
                 if side is not None:
-                    crossed[index].append((line.name, side))
+                    crossed_by_detection.append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
             drawn_lines.append((caption, ends))
         return replace(
@@ -108,25 +113,35 @@ class Crossings:
             oldest_number = next(iter(self._last_points))
             del self._last_points[oldest_number]
 
-        # Two segments cross if the ends of each lie on different sides of the other: the way of
-        # the track since it was last seen, and the line.
-        previous_offset = _offset_from_line(start, end, previous_point)
-        changes_side = previous_offset * offset < 0
-        if not changes_side:
-            return None
-        offset_of_start = _offset_from_line(previous_point, last_point, start)
-        offset_of_end = _offset_from_line(previous_point, last_point, end)
-        passes_beside_line = offset_of_start * offset_of_end > 0
-        if passes_beside_line:
+        if not _cross_each_other((previous_point, last_point), (start, end)):
             return None
         side = RIGHT if offset > 0 else LEFT
         self.count[side] += 1
         return side
 
 
-def _offset_from_line(
-    start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
-) -> float:
+def _cross_each_other(way: tuple[Point, Point], line: tuple[Point, Point]) -> bool:
+    """Tell whether a track has crossed a line on its way from a point to another.
+
+    Two segments cross if the ends of each lie on different sides of the other. An end of the line
+    may lie on the way; an end of the way on the line is not beyond it.
+
+    Args:
+        way: Where the track was before, and where it is.
+        line: The start and the end of the line.
+    """
+    before, now = way
+    start, end = line
+    changes_side = _offset_from_line(start, end, before) * _offset_from_line(start, end, now) < 0
+    if not changes_side:
+        return False
+    offset_of_start = _offset_from_line(before, now, start)
+    offset_of_end = _offset_from_line(before, now, end)
+    passes_beside_line = offset_of_start * offset_of_end > 0
+    return not passes_beside_line
+
+
+def _offset_from_line(start: Point, end: Point, point: Point) -> float:
     """Compute on which side of the line through two points a third one lies, x and y each.
 
     It is the cross product of the vectors from the start to the end and from the start to the
