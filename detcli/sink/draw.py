@@ -215,14 +215,13 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
     line_starts = np.clip(np.rint(box) - line_width // 2, 0, last_start).astype(int)
     left, top, right, bottom = line_starts.tolist()
     for stroke_colour, extra_width in _strokes(colour, line_width):
-        rows = slice(max(0, top - extra_width), bottom + line_width + extra_width)
-        columns = slice(max(0, left - extra_width), right + line_width + extra_width)
-        for x in (left, right):
-            line_columns = slice(max(0, x - extra_width), x + line_width + extra_width)
-            canvas[rows, line_columns] = stroke_colour
-        for y in (top, bottom):
-            line_rows = slice(max(0, y - extra_width), y + line_width + extra_width)
-            canvas[line_rows, columns] = stroke_colour
+        end_distance = line_width + extra_width  # from the start of a line
+        rows = slice(max(0, top - extra_width), bottom + end_distance)
+        columns = slice(max(0, left - extra_width), right + end_distance)
+        canvas[rows, columns.start : left + end_distance] = stroke_colour
+        canvas[rows, max(0, right - extra_width) : columns.stop] = stroke_colour
+        canvas[rows.start : top + end_distance, columns] = stroke_colour
+        canvas[max(0, bottom - extra_width) : rows.stop, columns] = stroke_colour
 
 
 def draw_path(
@@ -285,14 +284,49 @@ def draw_labels(
         text_size: Height of the text in pixels, unless it is smaller for want of room.
         line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
-    height, width = canvas.shape[:2]
     outer_edges = np.array([0, 0, line_width, line_width], np.float32) - line_width // 2
     outlines = [np.rint(label.box) + outer_edges for label in labels]
+    height, width = canvas.shape[:2]
+    placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
+    for label, outline, extent, corner in zip(
+        labels, outlines, placed.extents, placed.corners, strict=True
+    ):
+        final_corner = corner
+        if corner is None:
+            final_corner = placed.layout.place(outline, extent, COVER_MORE)
+        if final_corner is not None:
+            draw_label(canvas, label.text, final_corner, label.colour, placed.text_size)
+
+
+class _PlacedLabels(NamedTuple):
+    """Where the labels of an image are, in a text size that leaves enough of them room."""
+
+    text_size: int
+    layout: "LabelLayout"
+    extents: list[tuple[int, int]]  # width and height of each label
+    corners: list[Corner | None]  # the left top corner of each label; None if it has no room
+
+
+def _place_at_largest_size(
+    image: tuple[int, int],
+    labels: Sequence[Label],
+    outlines: Sequence[Boxes],
+    visible: Boxes,
+    text_size: int,
+) -> _PlacedLabels:
+    """Place labels at the largest of the TEXT_SCALES at which not too many of them have no room.
+
+    Args:
+        image: Width and height of the image.
+        labels: The most important first.
+        outlines: `(4,)` each, the boxes of the labels with their lines.
+        visible: `(N, 4)`, the boxes that labels may cover only in part.
+        text_size: The usual height of the text in pixels.
+    """
     min_size = min(MIN_TEXT, text_size)
     sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
-
     for size in sizes:
-        layout = LabelLayout((width, height), visible, gap=max(1, size // 8))
+        layout = LabelLayout(image, visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
         max_unplaced: float = len(labels)
         if size > sizes[-1]:  # there is a smaller size to try
@@ -300,11 +334,7 @@ def draw_labels(
         corners = _place_labels(layout, outlines, extents, max_unplaced)
         if corners.count(None) <= max_unplaced:
             break
-
-    for label, outline, extent, corner in zip(labels, outlines, extents, corners, strict=True):
-        final_corner = corner or layout.place(outline, extent, COVER_MORE)
-        if final_corner is not None:
-            draw_label(canvas, label.text, final_corner, label.colour, size)
+    return _PlacedLabels(size, layout, extents, corners)
 
 
 def _place_labels(
@@ -448,27 +478,32 @@ class LabelLayout:
             return None
         candidates = self._candidates(box, extent)  # (P, 4), the label at each of POSITIONS
         enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
-
-        # Only boxes and labels near the box can be covered.
-        near = _touching(self._visible, enclosing_box)  # (M,), indices
+        near = _touching(self._visible, enclosing_box)  # (M,), indices of the visible boxes
         newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
         covered_areas = self._covered_areas[near] + newly_covered  # (P, M)
         boxes_stay_visible = (covered_areas <= cover * self._visible_areas[near]).all(axis=1)
-        near_labels = self.taken[_touching(self.taken, enclosing_box)]
-        covered_of_labels = area(common(candidates[:, np.newaxis], near_labels))
-        covers_a_label = (covered_of_labels > 0).any(axis=1)
-        is_free = boxes_stay_visible & ~covers_a_label  # (P,)
+        is_free = boxes_stay_visible & ~self._cover_labels(candidates, enclosing_box)  # (P,)
         if not is_free.any():
             return None
 
-        best = is_free.argmax()  # the first that is free
-        self._covered_areas[near] = covered_areas[best]
-        self.taken = np.vstack([self.taken, candidates[best] + self._gap])
-        left, top, _, _ = candidates[best]
+        first_free = is_free.argmax()
+        self._covered_areas[near] = covered_areas[first_free]
+        rectangle = candidates[first_free]
+        self.taken = np.vstack([self.taken, rectangle + self._gap])
+        left, top, _, _ = rectangle
         return int(left), int(top)
+
+    def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
+        """Tell which rectangles `(P, 4)` in a box `(4,)` cover a part of a label placed before."""
+        near_labels = self.taken[_touching(self.taken, enclosing_box)]
+        covered_areas = area(common(candidates[:, np.newaxis], near_labels))  # (P, L)
+        return np.asarray((covered_areas > 0).any(axis=1))
 
     def _candidates(self, box: Boxes, extent: Boxes) -> Boxes:
         """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
+
+        A position names an edge of the box along each axis, and by how many widths or heights of
+        itself the label is moved from there.
 
         Args:
             box: `(4,)`.
@@ -482,9 +517,11 @@ class LabelLayout:
         left, top, right, bottom = box
         edge_x = np.array([left, right])[edges[:, 0]]
         edge_y = np.array([top, bottom])[edges[:, 1]]
-        corners = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * extent)
-        corners = np.clip(corners, 0, self._image_size - extent)
-        return np.hstack([corners, corners + extent])
+        edge_points = np.stack([edge_x, edge_y], axis=1)
+        label_corners = np.rint(edge_points + shifts * extent)
+        last_corner = self._image_size - extent  # at which the label is still in the image
+        label_corners = np.clip(label_corners, 0, last_corner)
+        return np.hstack([label_corners, label_corners + extent])
 
 
 def _touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
