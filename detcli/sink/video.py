@@ -95,17 +95,17 @@ class AnnotatedVideo:
         self._folder = folder
         self._style = style
         video = first.origin.video or Video(0.0)
-        rate = video.frames_per_second
-        self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
+        self._rate = LIVE_RATE
+        if MIN_RATE <= video.frames_per_second <= MAX_RATE:
+            self._rate = video.frames_per_second
         self._is_live = video.live
         self._pixel_aspect = video.pixel_aspect
         self._has_h264 = _has_h264()
         # Whether frames are shown at a constant rate, whatever their times in the source are.
         self._is_constant_rate = not self._is_live and (condensed or not self._has_h264)
-        self._sound_address = video.address if self._has_h264 else None
-        if self._sound_address is not None and (silent or condensed):
-            _warn_if_heard(self._sound_address)
-            self._sound_address = None
+        self._sound_address: str | None = None
+        if self._has_h264:
+            self._sound_address = _audible_address(video, is_silent=silent or condensed)
         self._last_shown_s = 0.0  # of the last frame, see FrameTime
         self._last_source_s: float | None = None  # of the last frame, see FrameTime
         self._first_time: FrameTime | None = None  # of the first frame of the file
@@ -119,7 +119,7 @@ class AnnotatedVideo:
         from now on, another file begins.
         """
         time = self._advance(record.origin)
-        if time is None:
+        if time is None:  # the frame is not shown
             return
         if self._first_time is None:
             self._first_time = time
@@ -135,8 +135,9 @@ class AnnotatedVideo:
         file = self._file
         if file is None:
             file = self._open(record, image.shape, self._first_time.source_s)
-            if time > self._first_time:  # the first frames could not be read: black until now
-                file.repeat(0.0)
+            has_unreadable_start = time > self._first_time
+            if has_unreadable_start:
+                file.repeat(0.0)  # black until now
         file.append(image, time.shown_s - self._first_time.shown_s)
         record.saved.append(self._path)
 
@@ -179,30 +180,50 @@ class AnnotatedVideo:
             shape: `(height, width, 3)` of the frames.
             start_s: The time in the source at which the sound begins, in seconds.
         """
-        if self._has_h264:
-            from detcli.sink.h264 import H264Encoder
-
-            sound_addresses = [self._sound_address]
-            if self._sound_address is not None:
-                sound_addresses.append(None)
-            for sound_address in sound_addresses:
-                file.file.seek(0)
-                file.file.truncate()  # what an encoder wrote that failed
-                try:
-                    return H264Encoder(
-                        file.file,
-                        shape,
-                        self._rate,
-                        sound=sound_address,
-                        start_s=start_s,
-                        pixel_aspect=self._pixel_aspect,
-                    )
-                except OSError as error:
-                    format_name = "H.264" if sound_address is None else "H.264 with this sound"
-                    log.warning("%s: cannot be %s: %s", self._path, format_name, error)
+        encoder = None
+        if self._sound_address is not None:
+            encoder = self._open_h264(file, shape, self._sound_address, start_s)
+        if encoder is None and self._has_h264:
+            encoder = self._open_h264(file, shape, None, start_s)
+        if encoder is not None:
+            return encoder
         if self._pixel_aspect != (1, 1):
             warn_once(SQUARE_PIXELS)
         return Mpeg4Encoder(file.written, shape, self._rate)
+
+    def _open_h264(
+        self, file: AtomicFile, shape: tuple[int, ...], sound_address: str | None, start_s: float
+    ) -> "H264Encoder | None":
+        """Open an encoder of H.264.
+
+        Args:
+            file: Where the encoder writes, which is emptied first.
+            shape: `(height, width, 3)` of the frames.
+            sound_address: The path or address of the video whose sound is heard; None for none.
+            start_s: The time in that video at which the sound begins, in seconds.
+
+        Returns:
+            The encoder; None if it does not take the frames or the sound, which a warning says.
+        """
+        from detcli.sink.h264 import H264Encoder
+
+        file.file.seek(0)
+        file.file.truncate()  # what an encoder wrote that failed
+        try:
+            return H264Encoder(
+                file.file,
+                shape,
+                self._rate,
+                sound=sound_address,
+                start_s=start_s,
+                pixel_aspect=self._pixel_aspect,
+            )
+        except OSError as error:
+            format_name = "H.264 with this sound"
+            if sound_address is None:
+                format_name = "H.264"
+            log.warning("%s: cannot be %s: %s", self._path, format_name, error)
+            return None
 
     def _advance(self, origin: Origin) -> FrameTime | None:
         """Compute when the next frame is shown.
@@ -391,6 +412,17 @@ def _warn_if_heard(address: str) -> None:
     if sound is not None:
         sound.close()
         warn_once("annotated videos have no sound with --blur or --only-detections")
+
+
+def _audible_address(video: Video, *, is_silent: bool) -> str | None:
+    """Return the address of a video whose sound is heard; None if it has none, or is silent.
+
+    If sound is left out that could be heard, a warning says so.
+    """
+    if video.address is None or not is_silent:
+        return video.address
+    _warn_if_heard(video.address)
+    return None
 
 
 def _has_h264() -> bool:
