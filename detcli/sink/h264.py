@@ -77,13 +77,20 @@ class Sound:
         # The timestamp in the file, in seconds, at which the annotated video begins.
         self._origin_s = _first_frame_s(source) + start_s
 
-        for stream in source.streams:
-            if stream is not track and hasattr(stream, "discard"):
-                stream.discard = av.stream.Discard.all  # a file with an index is read faster then
+        self._discard_other_tracks()
         if start_s > MIN_SEEK_S:
-            seek_s = self._origin_s - SECONDS_BEFORE_SEEK
-            with contextlib.suppress(*FAILURES):
-                source.seek(int(seek_s * av.time_base))
+            self._seek(self._origin_s - SECONDS_BEFORE_SEEK)
+
+    def _discard_other_tracks(self) -> None:
+        """Let FFmpeg skip the other tracks: a file with an index is read faster then."""
+        for stream in self._source.streams:
+            if stream is not self._track and hasattr(stream, "discard"):
+                stream.discard = av.stream.Discard.all
+
+    def _seek(self, timestamp_s: float) -> None:
+        """Skip what comes before a timestamp in seconds; it is read instead if that fails."""
+        with contextlib.suppress(*FAILURES):
+            self._source.seek(int(timestamp_s * av.time_base))
 
     def begin(self, output: av.container.OutputContainer) -> bool:
         """Add an audio track for this sound to the container of the annotated video.
@@ -208,18 +215,23 @@ class Sound:
         of the annotated video; blocks that are not later than the one before are left out.
         """
         last_timestamp = None
+        for frame in self._all_decoded_frames():
+            if frame.pts is None or frame.time_base is None:
+                continue
+            frame.pts -= round(self._origin_s / frame.time_base)
+            is_later = last_timestamp is None or frame.pts > last_timestamp
+            is_heard = frame.pts * frame.time_base >= 0
+            if is_later and is_heard:
+                last_timestamp = frame.pts
+                yield frame
+
+    def _all_decoded_frames(self) -> Iterator[av.AudioFrame]:
+        """Decode the source's sound; packets that cannot be decoded are left out."""
         for packet in self._source.demux(self._track):
             frames: list[av.AudioFrame] = []
             with contextlib.suppress(av.error.InvalidDataError):  # later packets may be readable
                 frames = packet.decode()
-            for frame in frames:
-                if frame.pts is None or frame.time_base is None:
-                    continue
-                frame.pts -= round(self._origin_s / frame.time_base)
-                is_later = last_timestamp is None or frame.pts > last_timestamp
-                if is_later and frame.pts * frame.time_base >= 0:
-                    last_timestamp = frame.pts
-                    yield frame
+            yield from frames
 
 
 def _with_times(packets: "Iterable[Packet]") -> "Iterator[tuple[float, Packet]]":
@@ -269,7 +281,8 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     """
     name = public_name(address)
     path = Path(address)
-    if path.is_absolute() and not path.is_file():  # a pipe, which cannot be read a second time
+    is_pipe = path.is_absolute() and not path.is_file()
+    if is_pipe:  # it cannot be read a second time
         return None
     try:
         source = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
@@ -278,10 +291,11 @@ def open_sound(address: str, start_s: float) -> Sound | None:
         if isinstance(track, av.AudioStream) and track.codec_context is not None:
             return Sound(name, source, track, start_s)
         source.close()
-        if track is not None:
-            log.warning(LEFT_OUT, name, "unknown codec")
     except FAILURES as error:
         log.warning(LEFT_OUT, name, system_reason(error))
+        return None
+    if track is not None:
+        log.warning(LEFT_OUT, name, "unknown codec")
     return None
 
 
@@ -335,17 +349,20 @@ class H264Encoder:
         Raises:
             OSError: The encoder does not take frames of this size, or this sound.
         """
-        self._height = shape[0] - shape[0] % 2
-        self._width = shape[1] - shape[1] % 2
+        height, width, _ = shape
+        self._height = height - height % 2
+        self._width = width - width % 2
         self._file = Stream(partial(write_all, file), file.seek)
-        self._sound = None if sound is None else open_sound(sound, start_s)
+        self._sound: Sound | None = None
+        if sound is not None:
+            self._sound = open_sound(sound, start_s)
         self._last_timestamp = -1  # of the last frame, in ticks
         self._end_s = 0.0  # of the last frame
         self._frame_period_s = 1 / rate
         self.count = 0  # frames that were written
         self._encoded_count = 0  # frames of these that have left the encoder
         # Size of the largest encoded frame; before the first, an estimate for a frame of noise.
-        self._largest_frame_bytes = shape[0] * shape[1]
+        self._largest_frame_bytes = height * width
         self._reformatter = VideoReformatter()
 
         exact_length = {"movie_timescale": str(TICKS)}  # otherwise it is in whole milliseconds
@@ -392,9 +409,7 @@ class H264Encoder:
                 is not later than the one before is shown right after it.
         """
         with _ffmpeg_errors_as_oserror():
-            even_image = np.ascontiguousarray(image[: self._height, : self._width])
-            bgr_frame = av.VideoFrame.from_numpy_buffer(even_image, "bgr24")
-            frame = self._reformatter.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
+            frame = self._video_frame(image)
             self._last_timestamp = max(round(time_s * TICKS), self._last_timestamp + 1)
             frame.pts = self._last_timestamp
             frame.time_base = Fraction(1, TICKS)
@@ -406,6 +421,12 @@ class H264Encoder:
         self._count_encoded(packets)
         self._end_s = time_s + self._frame_period_s
 
+    def _video_frame(self, image: Pixels) -> av.VideoFrame:
+        """Convert an image to the colours of the video; an odd last row or column is cut off."""
+        even_image = np.ascontiguousarray(image[: self._height, : self._width])
+        bgr_frame = av.VideoFrame.from_numpy_buffer(even_image, "bgr24")
+        return self._reformatter.reformat(bgr_frame, format="yuv420p", dst_colorspace=BT709)
+
     def _count_encoded(self, packets: Sequence["av.Packet[Any]"]) -> None:
         """Count the frames that have left the encoder, a packet each, and note the largest size.
 
@@ -413,10 +434,10 @@ class H264Encoder:
         """
         if not packets:
             return
-        sizes = [packet.size for packet in packets]
-        if self._encoded_count:
-            sizes.append(self._largest_frame_bytes)
-        self._largest_frame_bytes = max(sizes)
+        largest_bytes = max(packet.size for packet in packets)
+        is_estimate = self._encoded_count == 0
+        if is_estimate or largest_bytes > self._largest_frame_bytes:
+            self._largest_frame_bytes = largest_bytes
         self._encoded_count += len(packets)
 
     @property

@@ -10,7 +10,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -95,11 +95,16 @@ def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
     Returns:
         Centre and length in millionths of the image's size.
     """
-    centre = round(round((low + high) / 2 / size, 6) * MILLION)
-    length = max(1, round(round((high - low) / size, 6) * MILLION))
+    centre = _to_millionths((low + high) / 2 / size)
+    length = max(1, _to_millionths((high - low) / size))
     half_length = (length + 1) // 2  # rounded up
     centre_inside = min(max(centre, half_length), MILLION - half_length)
     return centre_inside, length
+
+
+def _to_millionths(fraction: float) -> int:
+    """Round a fraction to 6 decimals as its text would be, and return it in millionths."""
+    return round(round(fraction, 6) * MILLION)
 
 
 def coco_path(name: str) -> PurePosixPath:
@@ -147,17 +152,7 @@ class CocoIds:
             raise _unusable(path, "not a COCO instances.json") from error
         if len(set(id_of_image.values())) < len(id_of_image):
             raise _unusable(path, "several images have the same id")
-
-        # An image is known by its path as the file has it, by its path with other separators, and
-        # by the last part of it, if no other image has the same. What comes later has precedence.
-        path_of_image = {name: coco_path(name) for name in id_of_image}
-        uses_of_file_name = Counter(image_path.name for image_path in path_of_image.values())
-        for name, image_path in path_of_image.items():
-            if uses_of_file_name[image_path.name] == 1:
-                self._images[image_path.name] = id_of_image[name]
-        for name, image_path in path_of_image.items():
-            self._images[str(image_path)] = id_of_image[name]
-        self._images |= id_of_image
+        self._images = _ids_by_every_name(id_of_image)
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a model none of whose classes is a category of the file."""
@@ -183,13 +178,14 @@ class CocoIds:
         source = record.origin.source
         if self._path is not None:
             return self._listed_id(source, record.origin.frame)
-        image_id = record.index + 1
-        match = ID_IN_STEM.fullmatch(PurePath(source).stem)
-        if match and record.origin.frame is None:
-            image_id = int(match[1])
+        number = record.index + 1
+        image_id = number
+        id_in_name = ID_IN_STEM.fullmatch(PurePath(source).stem)
+        if id_in_name and record.origin.frame is None:
+            image_id = int(id_in_name[1])
         if image_id in self._used_ids:
             problem = f"{source}: an earlier image has the COCO image id {image_id}"
-            image_id = MAX_NAMED_ID + record.index + 1
+            image_id = MAX_NAMED_ID + number  # which no name can have
             warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
         self._used_ids.add(image_id)
         return image_id
@@ -241,6 +237,25 @@ class CocoIds:
         return None
 
 
+def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
+    """Return the ids of images by each name that they may be called by.
+
+    An image may be called by its path as the file has it; by that path with other separators; and
+    by the last part of the path, if no other image has the same. Where two images share a name, it
+    belongs to the one whose name comes earlier in this order.
+    """
+    path_of_image = {name: coco_path(name) for name in id_of_image}
+    uses_of_file_name = Counter(image_path.name for image_path in path_of_image.values())
+    ids: dict[str, int] = {}
+    for name, image_path in path_of_image.items():
+        if uses_of_file_name[image_path.name] == 1:
+            ids[image_path.name] = id_of_image[name]
+    for name, image_path in path_of_image.items():
+        ids[str(image_path)] = id_of_image[name]
+    ids.update(id_of_image)
+    return ids
+
+
 def _plain(name: object) -> str:
     """Return the name of a class or category as names are compared: without case and spaces."""
     return str(name).strip().casefold()
@@ -277,22 +292,25 @@ class CocoSink(JsonArray):
         """
         if record.detections is None:
             return
-        source = record.origin.source
         try:
             image_id = self._ids.image_id(record)
-            problem = f"{source} has the COCO image id {image_id} of an earlier image"
         except UsageError as error:
-            image_id = None
-            problem = str(error)
-        if image_id is None or image_id in self._image_ids:
-            if not self._left_out_count:
-                message = f"{problem}: left out of the COCO results, as any other like it"
-                warnings.warn(DetcliWarning(message), stacklevel=2)
-            self._left_out_count += 1
+            self._leave_out(str(error))
+            return
+        if image_id in self._image_ids:
+            source = record.origin.source
+            self._leave_out(f"{source} has the COCO image id {image_id} of an earlier image")
             return
         self._image_ids.add(image_id)
         elements = record.detections.to_coco(image_id, self._ids.category_id)
         self.extend([json.dumps(element) for element in elements])
+
+    def _leave_out(self, problem: str) -> None:
+        """Count an image that is left out, and warn of the first, with its problem."""
+        if self._left_out_count == 0:
+            message = f"{problem}: left out of the COCO results, as any other like it"
+            warnings.warn(DetcliWarning(message), stacklevel=3)
+        self._left_out_count += 1
 
     def close(self) -> None:
         """Write the end of the array, and warn how many images are left out, if several are."""
