@@ -197,25 +197,28 @@ class AtomicFile:
         self._display_name = display_name or path
         self._written_bytes = 0  # by writes that succeeded
         self._has_failed_write = False
-        self._is_open = True
+        self._is_open = False  # whether the temporary file exists
         with writing(self._display_name):
             self._folder = Folder(path.parent)
-            temporary_name = ""
             try:
                 mode_before = self._folder.mode(path.name)
                 with interrupts.held():
                     temporary_name, self.file = self._folder.create(suffix)
                     self.written = path.with_name(temporary_name)
+                    self._is_open = True
             except BaseException:
-                if temporary_name:  # it exists, and then an interrupt came
+                if self._is_open:  # an interrupt came after the file was made
                     self.discard()
                 else:
                     self._folder.close()
                 raise
-        # The new file gets the permissions of the one that it will replace.
-        if stat.S_ISREG(mode_before) and sys.platform != "win32":
+        self._set_permissions(mode_before)
+
+    def _set_permissions(self, mode: int) -> None:
+        """Give the file the permissions of the one that it will replace; 0 if there is none."""
+        if stat.S_ISREG(mode) and sys.platform != "win32":
             with contextlib.suppress(OSError):  # some file systems have no permissions
-                os.fchmod(self.file.fileno(), stat.S_IMODE(mode_before) & 0o777)
+                os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
 
     def write(self, data: str | bytes) -> None:
         """Write without a buffer; data that cannot be written leaves the file as before."""
@@ -260,9 +263,9 @@ class AtomicFile:
                         self.file.close()
                     result = rename(self.written.name, self.path.name)
                     self.file.close()  # network file systems report failed writes
-                    return result
             finally:
                 self.discard()
+        return result
 
     def discard(self) -> None:
         """Close and remove the temporary file; does nothing after `commit`."""
@@ -307,14 +310,14 @@ class ResultFile(AtomicFile):
         Raises:
             OutputError: Another process has written the file meanwhile; the content is beside it.
         """
-        name = self._finish(self._rename)
+        final_name = self._finish(self._rename)
         self._warn_if_incomplete()
-        if name != self.path.name:
+        was_written_by_others = final_name != self.path.name
+        if was_written_by_others:
             path = Path(self._display_name)
-            numbered_path = path.with_name(name)
             raise OutputError(
                 f"{path} was written by somebody else while this run went on; what this run would "
-                f"have written there is in {numbered_path}",
+                f"have written there is in {path.with_name(final_name)}",
                 "let each run write to a file of its own",
             )
 
@@ -350,13 +353,14 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
         OutputError: It cannot be opened.
     """
     _require_open_stream(path)
-    mode = stat.S_IFREG  # also if it does not exist, or opening it will fail for another reason
+    is_pipe_or_device = False  # also if it does not exist, or cannot be opened
     with contextlib.suppress(OSError):
         status = path.stat()
-        mode = status.st_mode
-        if stat.S_ISREG(mode) and os.path.samestat(status, os.fstat(STDOUT)):
+        is_file = stat.S_ISREG(status.st_mode)
+        is_pipe_or_device = not is_file and not stat.S_ISDIR(status.st_mode)
+        if is_file and os.path.samestat(status, os.fstat(STDOUT)):
             return DirectFile(path, STDOUT)
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if is_pipe_or_device:
         return DirectFile(path)
     return ResultFile(Path(os.path.realpath(path)), display_name=path, before=before)
 
@@ -448,10 +452,10 @@ def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.Buffe
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     if status.st_size > max_bytes:
-        mib = (max_bytes + 1) >> 20
-        limit = f"{mib} MiB"
-        if mib >= 1024:
-            limit = f"{mib >> 10} GiB"
+        limit_mib = (max_bytes + 1) >> 20
+        limit = f"{limit_mib} MiB"
+        if limit_mib >= 1024:
+            limit = f"{limit_mib >> 10} GiB"
         raise OSError(errno.EFBIG, f"it is larger than {limit}")
     # In case a pipe has taken the place of the file meanwhile.
     all_flags = flags | getattr(os, "O_NONBLOCK", 0)

@@ -117,18 +117,19 @@ class Folder:
         Returns:
             Its name, and the open file.
         """
+        # O_EXCL: nothing may have the name, so that a link that somebody planted is refused.
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
         while True:
             name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
-            # O_EXCL: nothing may have the name, so that a link that somebody planted is refused.
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
             descriptor = os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor)
             file = FileIO(descriptor, "r+")
             if sys.platform == "win32":
                 return name, file
             # Until it is locked, another process that opens the folder takes it for the file of a
-            # dead process, and may lock and remove it. Then it has no name any more.
+            # dead process, and may lock and remove it. Then another one is made.
             is_locked = lock(file) is not False
-            if is_locked and os.fstat(file.fileno()).st_nlink > 0:
+            has_name = os.fstat(file.fileno()).st_nlink > 0
+            if is_locked and has_name:
                 return name, file
             file.close()
 

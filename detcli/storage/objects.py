@@ -35,7 +35,11 @@ UPLOAD_CHUNK = 8 << 20  # a larger object is sent in parts of this size, two at 
 PAGE = 1000  # Keys per page of a listing, the most that stores return
 ATTEMPTS = 5  # requests for a page of a listing that breaks off
 RETRY_S = 30  # for how long a request is repeated after failures that pass, such as 503
+MAX_RETRIES = 12
 FIRST_WAIT_S = 0.1  # the first wait before a request is repeated; each further one is twice as long
+LONGEST_WAIT_S = 5
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 20  # without a byte
 
 UNLIMITED_S = 24 * 3600
 
@@ -118,31 +122,24 @@ class Bucket:
         self._obstore = obstore
         self._scheme = scheme
         settings = _store_settings(scheme)
-        store_classes: Fields = {
-            "s3": store.S3Store,
-            "gs": store.GCSStore,
-            "az": store.AzureStore,
-        }
         endpoint = settings.get("endpoint") or settings.get("base_url") or ""
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
             raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
         allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
         client_options = {
             "allow_http": allow_http,
-            "connect_timeout": timedelta(seconds=5),
-            "read_timeout": timedelta(seconds=20),
+            "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+            "read_timeout": timedelta(seconds=READ_TIMEOUT_S),
             "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
         }
-        first_wait = timedelta(seconds=FIRST_WAIT_S)
-        longest_wait = timedelta(seconds=5)
-        retry_config = {
-            "max_retries": 12,
-            "backoff": {"init_backoff": first_wait, "max_backoff": longest_wait, "base": 2},
-            "retry_timeout": timedelta(seconds=RETRY_S),
+        store_classes: Fields = {
+            "s3": store.S3Store,
+            "gs": store.GCSStore,
+            "az": store.AzureStore,
         }
         with self._object_errors():
             self.store = store_classes[scheme](
-                name, **settings, client_options=client_options, retry_config=retry_config
+                name, **settings, client_options=client_options, retry_config=_retry_config()
             )
 
     def list(self, folder: str) -> Iterator[Listed]:
@@ -357,6 +354,17 @@ class ObjectFile(AtomicFile):
         return bool(tag) and tag != self._tag_before
 
 
+def _retry_config() -> Fields:
+    """Return how obstore repeats requests that fail for a passing reason."""
+    first_wait = timedelta(seconds=FIRST_WAIT_S)
+    longest_wait = timedelta(seconds=LONGEST_WAIT_S)
+    return {
+        "max_retries": MAX_RETRIES,
+        "backoff": {"init_backoff": first_wait, "max_backoff": longest_wait, "base": 2},
+        "retry_timeout": timedelta(seconds=RETRY_S),
+    }
+
+
 def _store_settings(scheme: str) -> Fields:
     """Find out region, endpoint and credentials of a store, for the constructor of its class.
 
@@ -382,17 +390,8 @@ def _aws_settings() -> Fields:
     settings, or the variables have no credentials. Variables with credentials obstore reads itself.
     """
     variables = os.environ
-    files = (
-        variables.get("AWS_CONFIG_FILE", "~/.aws/config"),
-        variables.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-    )
-    has_files = False
-    for file in files:
-        # Unlike Path's methods, these raise no error where there is no home folder.
-        if os.path.isfile(os.path.expanduser(file)):  # noqa: PTH111, PTH113
-            has_files = True
     has_credentials = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in variables
-    if has_credentials and not has_files:
+    if has_credentials and not _has_aws_files():
         settings = {
             "region": variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION"),
             "endpoint": variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
@@ -402,6 +401,16 @@ def _aws_settings() -> Fields:
     if not settings["endpoint"]:
         settings["endpoint"] = variables.get("AWS_ENDPOINT")
     return _without_empty(settings)
+
+
+def _has_aws_files() -> bool:
+    """Tell whether the aws command has a file of settings or of credentials for this user."""
+    files = (
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+    # Unlike Path's methods, these raise no error where there is no home folder.
+    return any(os.path.isfile(os.path.expanduser(file)) for file in files)  # noqa: PTH111, PTH113
 
 
 def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
