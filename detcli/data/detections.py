@@ -155,7 +155,10 @@ class Detections:
             values = getattr(self, name)
             if values is not None:
                 object.__setattr__(self, name, _as_read_only_array(name, values, dtype))
+        self._check_arrays()
 
+    def _check_arrays(self) -> None:
+        """Raise ValueError if the arrays do not fit together, or a class id has no name."""
         count = self.score.size
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
@@ -200,15 +203,13 @@ class Detections:
         all_parts = list(parts)
         if not all_parts:
             raise ValueError("concat needs one part or more: Detections.empty(names) has no rows")
-        names = all_parts[0].names
-        image_size = all_parts[0].image_size
-        for part in all_parts:
-            if part.names != names:
-                raise ValueError(
-                    "the parts have different class names, so they are not of one model"
-                )
-            if part.image_size != image_size:
-                image_size = None
+        first = all_parts[0]
+        if any(part.names != first.names for part in all_parts):
+            raise ValueError("the parts have different class names, so they are not of one model")
+        image_size = first.image_size
+        if any(part.image_size != image_size for part in all_parts):
+            image_size = None
+
         parts_with_detections = [part for part in all_parts if len(part) > 0]
         joined_arrays: Fields = {}
         for name in DTYPES:
@@ -218,7 +219,7 @@ class Detections:
             arrays = [getattr(part, name) for part in joined_parts]
             if all(array is not None for array in arrays):
                 joined_arrays[name] = np.concatenate(arrays)
-        return cls(names=names, image_size=image_size, **joined_arrays)
+        return cls(names=first.names, image_size=image_size, **joined_arrays)
 
     @property
     def class_name(self) -> npt.NDArray[np.str_]:
@@ -528,13 +529,20 @@ def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.
         array = np.fromiter(values, np.object_)  # `np.asarray` would make rows of tuples
     else:
         array = np.asarray(values)
-    if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
-        is_of_floats = array.dtype.kind == "f"
-        if not is_of_floats or not np.isfinite(array).all() or (array % 1 != 0).any():
-            raise ValueError(f"{name} must be whole numbers, got {array.dtype}")
+    needs_check = dtype is np.int64 and array.dtype.kind not in "iu"  # of other kinds than integers
+    if needs_check and not _has_only_whole_numbers(array):
+        raise ValueError(f"{name} must be whole numbers, got {array.dtype}")
     view = array.astype(dtype, copy=False).view()
     view.flags.writeable = False
     return view
+
+
+def _has_only_whole_numbers(array: npt.NDArray[Any]) -> bool:
+    """Tell whether an array has floats that are all whole numbers, or is empty."""
+    if not array.size:
+        return True
+    is_of_floats = array.dtype.kind == "f"
+    return is_of_floats and bool(np.isfinite(array).all()) and not (array % 1 != 0).any()
 
 
 def _are_equal(first: npt.NDArray[Any] | None, second: npt.NDArray[Any] | None) -> bool:

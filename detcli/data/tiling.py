@@ -5,6 +5,7 @@ Everything here is geometry on final detections, so it is the same on every devi
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,14 @@ def _merge_areas(
     return candidates.merge_objects(assignment.representatives, assignment.members_by_object)
 
 
+class _Match(NamedTuple):
+    """Two detections of different areas that may show the same object."""
+
+    similarity: float  # the intersection over union of their boxes
+    first: int  # an index into the candidates
+    second: int
+
+
 class _Assignment:
     """Which object each detection belongs to, where several areas may show the same object.
 
@@ -122,13 +131,13 @@ class _Assignment:
         self.members_by_object: dict[int, list[int]] = {}
         # The detections of other areas that may show the same object, the most similar first.
         self._matches: defaultdict[int, list[int]] = defaultdict(list)
-        by_similarity = sorted(
+        most_similar_first = sorted(
             candidates.matching_pairs(),
-            key=lambda match: (-match[0], match[1:]),  # similarity; the two detections
+            key=lambda match: (-match.similarity, match.first, match.second),
         )
-        for _similarity, first, second in by_similarity:
-            self._matches[first].append(second)
-            self._matches[second].append(first)
+        for match in most_similar_first:
+            self._matches[match.first].append(match.second)
+            self._matches[match.second].append(match.first)
 
     def assign(self, detection: int) -> None:
         """Assign a detection to an object.
@@ -176,22 +185,28 @@ class _Assignment:
         Args:
             detection: A cut detection that is similar to no uncut one.
         """
-        matches_in_pieces = []  # that belong to an object of cut detections only
-        for match in self._matches[detection]:
-            if self.representatives.get(match) in self.members_by_object:
-                matches_in_pieces.append(match)
-        objects = set()
-        for match in self._candidates.first_of_each_area(matches_in_pieces):
-            objects.add(self.representatives[match])
-
         members: list[int] = []
-        for joined_object in sorted(objects):
+        for joined_object in sorted(self._cut_objects_like(detection)):
             members += self.members_by_object.pop(joined_object)
         members.append(detection)
         representative = members[0]
         self.members_by_object[representative] = members
         for member in members:
             self.representatives[member] = representative
+
+    def _cut_objects_like(self, detection: int) -> set[int]:
+        """Return the objects of cut detections that are similar to a cut one, as representatives.
+
+        Objects with an uncut detection are not among them.
+        """
+        pieces = []
+        for match in self._matches[detection]:
+            if self.representatives.get(match) in self.members_by_object:
+                pieces.append(match)
+        objects = set()
+        for piece in self._candidates.first_of_each_area(pieces):
+            objects.add(self.representatives[piece])
+        return objects
 
 
 class _Candidates:
@@ -275,40 +290,55 @@ class _Candidates:
         self.boxes = self.boxes[remains]
         self.is_cut = self.is_cut[remains]
 
-    def matching_pairs(self) -> Iterator[tuple[float, int, int]]:
+    def matching_pairs(self) -> Iterator["_Match"]:
         """Yield the pairs of detections of different areas that may show the same object.
 
         They are of the same class, and their boxes have an intersection over union of at least
-        SAME_IOU. If one of them is cut at an edge of its tile, only the parts of the boxes in the
-        region that both areas show are compared. A cut box and an uncut one also match if the uncut
-        one contains most of the cut one.
-
-        Yields:
-            The similarity of a pair, which is that intersection over union, and the indices of the
-            two detections.
+        SAME_IOU. A cut box and an uncut one also match if the uncut one contains most of the cut
+        one (MIN_COVERED).
         """
-        for area_index, this_area in enumerate(self.areas):
+        for area_index in range(len(self.areas)):
             first, second = self._overlapping_pairs(area_index)
-            first_boxes, second_boxes = self.boxes[first], self.boxes[second]  # (P, 4)
-            first_is_cut, second_is_cut = self.is_cut[first], self.is_cut[second]  # (P,)
+            similarity = self._similarity(first, second)
 
-            shared_region = common(self.areas[self.area_index[second]], this_area)  # (P, 4)
-            similarity_in_shared_region = overlap(
-                common(first_boxes, shared_region), common(second_boxes, shared_region)
-            )
-            similarity = np.where(
-                first_is_cut | second_is_cut,
-                similarity_in_shared_region,
-                overlap(first_boxes, second_boxes),
-            )
-
+            first_is_cut = self.is_cut[first]
+            only_one_is_cut = first_is_cut != self.is_cut[second]
+            first_boxes = self.boxes[first]
+            second_boxes = self.boxes[second]
             cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
             intersection = area(common(first_boxes, second_boxes))
             is_covered = intersection >= MIN_COVERED * cut_box_area
-            only_one_is_cut = first_is_cut != second_is_cut
+
             matches = (similarity >= SAME_IOU) | (only_one_is_cut & is_covered)
             for position in np.flatnonzero(matches).tolist():
-                yield float(similarity[position]), int(first[position]), int(second[position])
+                yield _Match(
+                    float(similarity[position]), int(first[position]), int(second[position])
+                )
+
+    def _similarity(self, first: IndexArray, second: IndexArray) -> Floats:
+        """Compute the intersection over union of the boxes of detections, pair by pair.
+
+        If one of them is cut at an edge of its tile, only the parts of the boxes in the region that
+        both areas show are compared.
+
+        Args:
+            first: `(P,)`, the first detection of each pair.
+            second: `(P,)`, the second one.
+        """
+        first_boxes = self.boxes[first]  # (P, 4)
+        second_boxes = self.boxes[second]
+        first_areas = self.areas[self.area_index[first]]
+        second_areas = self.areas[self.area_index[second]]
+        shared_region = common(second_areas, first_areas)  # (P, 4)
+        similarity_in_shared_region = overlap(
+            common(first_boxes, shared_region), common(second_boxes, shared_region)
+        )
+        similarity: Floats = np.where(
+            self.is_cut[first] | self.is_cut[second],
+            similarity_in_shared_region,
+            overlap(first_boxes, second_boxes),
+        )
+        return similarity
 
     def _overlapping_pairs(self, area_index: int) -> tuple[IndexArray, IndexArray]:
         """Pair the detections of an area with those of later areas whose boxes they overlap.
@@ -369,9 +399,11 @@ class _Candidates:
         for representative, members in members_by_object.items():
             boxes[representative, :2] = self.boxes[members, :2].min(axis=0)
             boxes[representative, 2:] = self.boxes[members, 2:].max(axis=0)
+
         objects = np.unique(representative_of_detection)
         best_first = objects[rank_descending(score[objects])]
-        _, _, width, height = self.areas[-1].astype(int).tolist()  # of the whole image
+        whole_image = self.areas[-1]
+        _, _, width, height = whole_image.astype(int).tolist()
         return Detections(
             xyxy=boxes[best_first],
             score=score[best_first],
