@@ -185,6 +185,7 @@ class Letterbox:
             >>> Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas
             (800, 1066)
         """
+        height, width = image
         shorter_side, longer_side = sorted(image)
         exact_shorter: float = shortest
         if longer_side / shorter_side * shortest > longest:
@@ -192,16 +193,17 @@ class Letterbox:
         scaled_shorter = round(exact_shorter)
         # The longer side follows from the exact length of the shorter one, before it is rounded.
         scaled_longer = int(exact_shorter * longer_side / shorter_side)
-        if scaled_shorter == shorter_side:
+        if scaled_shorter == shorter_side:  # the size of the image stays
             scaled_longer = longer_side
-        is_upright = image[0] > image[1]
+
+        is_upright = height > width
         if is_upright:
-            height, width = scaled_longer, scaled_shorter
+            scaled_height, scaled_width = scaled_longer, scaled_shorter
         else:
-            height, width = scaled_shorter, scaled_longer
-        height = max(1, height // multiple) * multiple
-        width = max(1, width // multiple) * multiple
-        return cls.stretched(image, (height, width))
+            scaled_height, scaled_width = scaled_shorter, scaled_longer
+        canvas_height = max(1, scaled_height // multiple) * multiple
+        canvas_width = max(1, scaled_width // multiple) * multiple
+        return cls.stretched(image, (canvas_height, canvas_width))
 
     def to_image(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to image pixels.

@@ -285,21 +285,25 @@ class Record:
         Boxes are rounded to 1/100 pixel, scores to 6 decimals.
         """
         if self.picture is None or self.detections is None:
-            error = self.error or DetcliError("no result")
-            failure: FailureJson = {
-                "type": type(error).__name__,
-                "message": escape_surrogates(str(error)),
-                "hint": escape_surrogates(error.hint),
-            }
-            failed = {**self._input_fields(), "error": failure, **self.added}
-            return cast("RecordJson", failed)
-        detected = {
+            return self._failure_json()
+        fields = {
             **self._input_fields(),
             **_image_fields(self.picture),
             "detections": self.detections.to_dict(),
             **self._run_fields(),
         }
-        return cast("RecordJson", detected)
+        return cast("RecordJson", fields)
+
+    def _failure_json(self) -> RecordJson:
+        """Return the fields of the record of an input that could not be read or detected."""
+        error = self.error or DetcliError("no result")
+        failure: FailureJson = {
+            "type": type(error).__name__,
+            "message": escape_surrogates(str(error)),
+            "hint": escape_surrogates(error.hint),
+        }
+        fields = {**self._input_fields(), "error": failure, **self.added}
+        return cast("RecordJson", fields)
 
     def to_json_text(self) -> str:
         """Return the record as JSON in one line: the text of `to_json`, which takes much longer."""

@@ -16,6 +16,9 @@ from detcli.data.saved_record import RECORD_START, parse_record
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]
+
+WITHOUT_RECORD = frozenset({b"", b"[", b"]"})
+"""Lines of an array of records, besides those of the records."""
 """Parses a line as a record; raises ValueError or RecursionError if it is none."""
 
 
@@ -79,7 +82,7 @@ def read_lines(
     """Yield the records of a file that has one on each line.
 
     It may be JSON Lines, or an array of JSON as detcli writes it: with its brackets on lines of
-    their own, and a comma behind each record but the last.
+    their own, and a comma behind each record but the last. An empty array is `[]`.
 
     Args:
         file: The file, at its beginning.
@@ -89,17 +92,15 @@ def read_lines(
     Raises:
         UsageError: A line is something else.
     """
-    lines = bounded_lines(file)
     line_number = 1
     try:
-        for line in lines:
+        for line in bounded_lines(file):
             text = line.strip().rstrip(b",")
-            is_bracket_or_empty = text in {b"", b"[", b"]"}
-            is_empty_array = line_number == 1 and text == b"[]"
-            if not is_bracket_or_empty and not is_empty_array:
+            has_no_record = text in WITHOUT_RECORD or (text == b"[]" and line_number == 1)
+            if not has_no_record:
                 yield parse(text)
             line_number += 1
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # which is a ValueError, but not one of a single line
         raise
     except (ValueError, RecursionError) as error:
         raise UsageError(

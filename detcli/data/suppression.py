@@ -188,7 +188,7 @@ class _BoxesOfClasses:
     def _compared_in_pairs(
         self, candidates: Indices, survivors: Indices, survivors_of_class: Indices
     ) -> Mask:
-        """Tell which candidates are duplicates of a survivor, by a list of pairs of a class.
+        """Tell which candidates are duplicates of a survivor, by a list of pairs.
 
         The list pairs each candidate with all survivors of its class.
 
@@ -203,13 +203,15 @@ class _BoxesOfClasses:
         # Sorted by class, the survivors of a class are a slice, which begins at its class_start.
         sorted_survivors = survivors[np.argsort(self._class_id[survivors], kind="stable")]
         class_start = np.cumsum(survivors_of_class) - survivors_of_class
+
+        # The comments show the values for two candidates whose classes have 2 and 3 survivors.
         classes = self._class_id[candidates]
-        pair_count = survivors_of_class[classes]  # (C,), of each candidate
-        first_pair = np.cumsum(pair_count) - pair_count  # (C,), in the list of P pairs
-        # Example: two candidates whose classes have 2 and 3 survivors. The candidate of each pair
-        # is 0 0 1 1 1, and the number of the survivor within its class 0 1 0 1 2.
-        candidate_of_pair = np.repeat(np.arange(len(candidates)), pair_count)  # (P,)
-        number_in_class = np.arange(len(candidate_of_pair)) - first_pair[candidate_of_pair]
+        pair_count = survivors_of_class[classes]  # [2, 3], of each candidate
+        first_pair = np.cumsum(pair_count) - pair_count  # [0, 2], in the list of P pairs
+        candidate_of_pair = np.repeat(np.arange(len(candidates)), pair_count)  # [0, 0, 1, 1, 1]
+        pair_number = np.arange(len(candidate_of_pair))  # [0, 1, 2, 3, 4]
+        number_in_class = pair_number - first_pair[candidate_of_pair]  # [0, 1, 0, 1, 2]
+
         positions = class_start[classes[candidate_of_pair]] + number_in_class
         survivor_of_pair = sorted_survivors[positions]
         overlaps = self._overlaps(candidates[candidate_of_pair], survivor_of_pair)
