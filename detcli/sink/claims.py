@@ -82,30 +82,39 @@ class Claims:
     def _join(self) -> int | None:
         """Open the file of claims with a shared lock, which every run at work holds.
 
-        The file is emptied first if no other run is at work.
-
         Returns:
             The descriptor of the open file; None if the system or the drive has no such locks.
         """
         if sys.platform == "win32":
             return None
-        import fcntl
-
         flags = os.O_RDWR | os.O_APPEND | NO_WAIT | NO_LINK
         try:
             descriptor = os.open(self._claims_file, flags)
         except OSError:
             return None
         try:
-            with locked(self._folder):
-                with contextlib.suppress(BlockingIOError):  # another run is at work
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.ftruncate(descriptor, 0)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            self._lock_shared(descriptor)
         except OSError:
             os.close(descriptor)
             return None
         return descriptor
+
+    def _lock_shared(self, descriptor: int) -> None:
+        """Lock the file of claims beside other runs; it is emptied first if there are none.
+
+        Raises:
+            OSError: The file system has no such locks.
+        """
+        if sys.platform == "win32":
+            return
+        import fcntl
+
+        with locked(self._folder):
+            # Another run at work has a shared lock, so that this one cannot have it alone.
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _read_new_claims(self, descriptor: int) -> None:
         """Read the names that other runs have added to the file since it was read last."""

@@ -26,6 +26,9 @@ from detcli.source.names import is_video
 
 FORMAT_VERSION = "1.6"
 
+START = '{"images": [\n'  # of the file
+COMMA = ",\n"  # between two entries
+
 SCORE_DECIMALS = 3  # as MegaDetector rounds them
 BOX_DECIMALS = 4
 
@@ -56,7 +59,7 @@ class MegaDetectorSink(TextSink):
         """
         super().__init__(output)
         self._run = run
-        self._text_before_entry = '{"images": [\n'
+        self._text_before_entry = START
         self._video: _VideoEntry | None = None  # whose frames are coming
         self._detector = run.settings.get("model")
         self._class_names: dict[int, str] = {}
@@ -119,7 +122,7 @@ class MegaDetectorSink(TextSink):
     def _begin_entry(self) -> None:
         """Write what comes before an entry: the start of the file, or a comma."""
         self._output.write(self._text_before_entry)
-        self._text_before_entry = ",\n"
+        self._text_before_entry = COMMA
 
     def _file_name(self, fields: RecordJson) -> str:
         """Name the file of a record relative to the base folder, if there is one.
@@ -144,7 +147,8 @@ class MegaDetectorSink(TextSink):
         try:
             self._end_video()
             start = ""
-            if self._text_before_entry != ",\n":  # there is no entry
+            has_entries = self._text_before_entry == COMMA
+            if not has_entries:
                 start = self._text_before_entry
             categories = category_names(self._class_names)
             info = run_info(self._run, self._detector)
@@ -294,24 +298,31 @@ class _VideoEntry:
         return fields["frame"] > self._frames[-1]
 
     def add(self, fields: RecordJson) -> str:
-        """Add a frame, and return the text of its detections, after the start of the entry."""
-        texts = []
+        """Add a frame, and return the text to write: its detections, after the start of the entry.
+
+        The start is part of the text of the first frame only.
+        """
+        text = ""
         if not self.has_begun:
             self.has_begun = True
-            start = encode({"file": self._file_name}).removesuffix("}")
-            texts.append(
-                f'{start}, "width": {fields["width"]}, "height": {fields["height"]}, '
-                '"detections": ['
-            )
+            text = self._start(fields)
         frame = fields.get("frame", 0)
         self._frames.append(frame)
         if fields.get("time_s", 0.0) > 0 and frame > 0:
             self._last_time_s = fields["time_s"]
             self._last_timed_frame = frame
+
+        texts = [text]
         for entry in detection_entries(fields):
             texts.append(f"{self._text_before_detection}{encode(entry)}")
             self._text_before_detection = ", "
         return "".join(texts)
+
+    def _start(self, fields: RecordJson) -> str:
+        """Return the start of the entry, with the size of a frame, up to its detections."""
+        file_object = encode({"file": self._file_name})
+        size = f'"width": {fields["width"]}, "height": {fields["height"]}'
+        return f'{file_object.removesuffix("}")}, {size}, "detections": ['
 
     def end(self) -> str:
         """Return the text of the rest: the rate and the numbers of frames, or the failure."""

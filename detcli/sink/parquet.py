@@ -129,13 +129,12 @@ class ParquetSink:
                 self._write_rows()
                 self._writer.close()
         except BaseException:
-            self._is_complete = False
+            self._output.discard()
             raise
-        finally:
-            if self._is_complete:
-                self._output.commit()
-            else:
-                self._output.discard()
+        if self._is_complete:
+            self._output.commit()
+        else:
+            self._output.discard()
 
     def _write_rows(self) -> None:
         """Write the rows that are kept in memory as a row group."""

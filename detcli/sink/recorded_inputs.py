@@ -24,16 +24,22 @@ class RecordedInputs:
         Args:
             source: The name of its input.
             frame: The number of the frame, if the input is a video.
-            file_stamp: What the input's file was; None if the record does not say it.
+            file_stamp: The size and time that the input's file had; None if the record does not
+                say it. Then the stamp of an earlier record stays.
         """
-        if frame is not None:
-            self._frames.setdefault(source, Counter())[frame] += 1
-            if file_stamp is not None:
-                self._video_stamps[source] = file_stamp
+        if frame is None:
+            self._add_image(source, file_stamp)
             return
-        if source in self._image_stamps:
+        self._frames.setdefault(source, Counter())[frame] += 1
+        if file_stamp is not None:
+            self._video_stamps[source] = file_stamp
+
+    def _add_image(self, source: str, file_stamp: str | None) -> None:
+        """Add the record of an image; the arguments are those of `add`."""
+        is_repeated = source in self._image_stamps
+        if is_repeated:
             self._image_repeats[source] += 1
-        if file_stamp is not None or source not in self._image_stamps:
+        if file_stamp is not None or not is_repeated:
             self._image_stamps[source] = file_stamp
 
     def has(self, source: str, frame: int | None) -> bool:

@@ -129,10 +129,20 @@ class CsvSink(TextSink):
     """
 
     def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
+        """Write the header, or check that of a file that records are added to.
+
+        Args:
+            output: What is written to.
+            optional_columns: The names of columns that options of this run add.
+
+        Raises:
+            UsageError: The file has other columns.
+        """
         super().__init__(output)
         self._columns = [*COLUMNS, *optional_columns]
         header = ",".join(self._columns) + "\n"
-        if not isinstance(output, AppendedFile) or not output.first_line:
+        has_header = isinstance(output, AppendedFile) and bool(output.first_line)
+        if not has_header:
             output.write(header)
         elif output.first_line != header:
             output.commit()
@@ -224,11 +234,13 @@ class TableSink(TextSink):
         if self._terminal and not has_result and "frame" in fields:
             return
         blocks = _blocks(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
-        takes_several_lines = len(blocks) > 1
         with self._console.capture() as capture:
             self._console.print(*blocks, sep="\n")
         text = capture.get()
-        if self._has_begun and (takes_several_lines or self._last_took_lines):
+
+        takes_several_lines = len(blocks) > 1
+        needs_empty_line = takes_several_lines or self._last_took_lines
+        if self._has_begun and needs_empty_line:
             text = f"\n{text}"
         self._output.write(text)
         self._has_begun = True
@@ -275,19 +287,22 @@ def _detections_table(detections: Sequence[DetectionJson]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("class", style="cyan")
-    for heading in ("score", *BOX):
-        table.add_column(heading, justify="right")
     optional_columns = []
     for column in OPTIONAL_COLUMNS:
         if column.heading and any(column.name in detection for detection in detections):
             optional_columns.append(column)
-            table.add_column(
-                column.heading,
-                justify="right" if column.type is int else "left",
-                style="dim" if column.name == "symbology" else None,
-            )
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("class", style="cyan")
+    for heading in ("score", *BOX):
+        table.add_column(heading, justify="right")
+    for column in optional_columns:
+        table.add_column(
+            column.heading,
+            justify="right" if column.type is int else "left",
+            style="dim" if column.name == "symbology" else None,
+        )
+
     for detection in detections:
         cells: list[Text | str] = [Text(escape_unprintable(detection["class_name"]))]
         cells.append(f"{detection['score']:.2f}")
