@@ -198,15 +198,15 @@ def _described_names(path: Path) -> list[str] | None:
     import yaml
 
     try:
-        if path.is_file():
-            text = read_text(path)
-            content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
-            return parse_names(json.dumps(content["names"]))
+        if not path.is_file():
+            return None
+        text = read_text(path)
+        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+        return parse_names(json.dumps(content["names"]))
     except OSError as error:
         raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
     except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
-        pass
-    return None
+        return None
 
 
 def _plain_name(record: Record) -> str:

@@ -14,7 +14,7 @@ from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Letterbox, Pixels, clipped, shown
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Record
+from detcli.data.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
 from detcli.sink.protocol import Sink
@@ -115,15 +115,8 @@ def encode(image: Pixels, record: Record) -> tuple[bytes, str]:
     Raises:
         OutputError: Neither the format nor PNG takes an image of this size.
     """
-    origin = record.origin
-    if origin.frame is not None or origin.source == "-":
-        preferred_suffix = ".jpg"
-    else:
-        preferred_suffix = PurePath(origin.source).suffix
-        if preferred_suffix.lower() not in SUFFIXES:
-            preferred_suffix = ".png"
-    suffixes = [preferred_suffix]
-    if preferred_suffix != ".png":  # formats limit the size: WebP takes up to 16383 pixels a side
+    suffixes = [_preferred_suffix(record.origin)]
+    if ".png" not in suffixes:  # formats limit the size: WebP takes up to 16383 pixels a side
         suffixes.append(".png")
     for suffix in suffixes:
         try:
@@ -134,9 +127,19 @@ def encode(image: Pixels, record: Record) -> tuple[bytes, str]:
             return file_bytes.tobytes(), suffix
     height, width = image.shape[:2]
     raise OutputError(
-        f"cannot encode the image of {origin.source} ({width}x{height} pixels)",
+        f"cannot encode the image of {record.origin.source} ({width}x{height} pixels)",
         "leave out --save and --save-crops",
     )
+
+
+def _preferred_suffix(origin: Origin) -> str:
+    """Return the suffix of the format in which an image of an input is saved if possible."""
+    if origin.frame is not None or origin.source == "-":
+        return ".jpg"
+    suffix = PurePath(origin.source).suffix
+    if suffix.lower() in SUFFIXES:
+        return suffix
+    return ".png"
 
 
 SAMPLES = 4  # colours along the longer side of a box that blurring and pixelating leave

@@ -141,10 +141,10 @@ class CsvSink(TextSink):
         super().__init__(output)
         self._columns = [*COLUMNS, *optional_columns]
         header = ",".join(self._columns) + "\n"
-        has_header = isinstance(output, AppendedFile) and bool(output.first_line)
-        if not has_header:
+        if not isinstance(output, AppendedFile) or not output.first_line:  # it has no header yet
             output.write(header)
-        elif output.first_line != header:
+            return
+        if output.first_line != header:
             output.commit()
             raise UsageError(
                 f"the columns of {output.path} differ from those of this run",

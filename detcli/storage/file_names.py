@@ -25,7 +25,7 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
     is too long is cut and ends with a hash of the whole.
 
     Args:
-        name: The wanted name, for example that of a class or of an input.
+        name: The name that the file should have, for example that of a class or of an input.
         windows: Whether the characters that Windows forbids are replaced, too.
 
     Examples:
@@ -34,20 +34,25 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
     """
     # Escaped bytes may form a valid character together, which is what the file system sees. Where
     # the locale has no such character, its bytes are written all the same.
-    name = _as_read_back(NOT_TEXT.sub("_", name))
+    text = _as_read_back(NOT_TEXT.sub("_", name))
     forbidden = FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN
-    name = forbidden.sub("_", name).rstrip(". ")
-    if name.split(".")[0].rstrip().casefold() in DEVICES:
-        name = f"_{name}"
-    name_bytes = os.fsencode(name)
-    if len(name_bytes) > MAX_NAME_BYTES:
-        import hashlib
+    valid_name = forbidden.sub("_", text).rstrip(". ")
+    if valid_name.split(".")[0].rstrip().casefold() in DEVICES:
+        valid_name = f"_{valid_name}"
+    return _shortened(valid_name) or "_"
 
-        digest = hashlib.sha256(name_bytes).hexdigest()[:16]
-        beginning_length = MAX_NAME_BYTES - len(f"-{digest}")
-        beginning = name_bytes[:beginning_length].decode("utf-8", "ignore")
-        name = f"{_as_read_back(beginning)}-{digest}"
-    return name or "_"
+
+def _shortened(name: str) -> str:
+    """Return a name, or if it is longer than MAX_NAME_BYTES its beginning and a hash of it."""
+    name_bytes = os.fsencode(name)
+    if len(name_bytes) <= MAX_NAME_BYTES:
+        return name
+    import hashlib
+
+    digest = hashlib.sha256(name_bytes).hexdigest()[:16]
+    beginning_length = MAX_NAME_BYTES - len(f"-{digest}")
+    beginning = name_bytes[:beginning_length].decode("utf-8", "ignore")
+    return f"{_as_read_back(beginning)}-{digest}"
 
 
 def _as_read_back(name: str) -> str:

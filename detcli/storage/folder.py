@@ -75,7 +75,7 @@ class Folder:
     _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
 
     def __init__(self, path: Path) -> None:
-        """Open the folder, and remove what dead processes have left if it is opened first."""
+        """Open the folder; if this process has not opened it before, dead processes' files go."""
         self._path = path
         self._descriptor: int | None = None
         if sys.platform == "win32":
@@ -85,10 +85,11 @@ class Folder:
             self._descriptor = os.open(path, os.O_RDONLY | flags)
         except PermissionError:  # a folder that can be written but not listed
             self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | flags)
+
         status = os.fstat(self._descriptor)
-        identity = (status.st_dev, status.st_ino)
-        if identity not in self._opened_before:
-            self._opened_before.add(identity)
+        device_and_inode = (status.st_dev, status.st_ino)
+        if device_and_inode not in self._opened_before:
+            self._opened_before.add(device_and_inode)
             with contextlib.suppress(OSError):
                 self._remove_leftovers()
 
