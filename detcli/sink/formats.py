@@ -208,10 +208,10 @@ def open_record_sink(
     """
     spec = FORMATS[record_format]
     sink_class = spec.load_sink()
-    columns = [*optional_columns]
-    if burst_gap_s is not None:
-        columns += BURST_COLUMNS
     if spec.has_detection_rows:
+        columns = [*optional_columns]
+        if burst_gap_s is not None:
+            columns += BURST_COLUMNS
         sink = sink_class(output, columns)
     elif spec.describes_run:
         sink = sink_class(output, run)

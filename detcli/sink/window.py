@@ -72,20 +72,30 @@ class WindowSink:
             return
         origin = record.origin
         image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
+        title = origin.source
         is_still = origin.frame is None
-        title = f"{origin.source} ({KEY_NAMES})" if is_still else origin.source
-        if origin.video is not None and origin.video.live:
+        if is_still:
+            title = f"{origin.source} ({KEY_NAMES})"
+        is_live = origin.video is not None and origin.video.live
+        if is_live:
             self._draw_in_grid(origin.source, image)
             if len(self._cell_numbers) > 1:
                 title = f"{len(self._cell_numbers)} streams"
                 image = self._grid_image
+        self._show(image, title)
+        self._wait_for_key(is_still=is_still)
 
+    def _show(self, image: Pixels, title: str) -> None:
+        """Show an image in the window, which is opened or resized first.
+
+        Raises:
+            Stopped: The user closed the window.
+        """
         height, width = image.shape[:2]
         self._open(height, width)
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, image)
-        self._wait_for_key(is_still=is_still)
 
     def _wait_for_key(self, *, is_still: bool) -> None:
         """Wait until the next image may be shown: after a key, or at once after a frame.
@@ -132,10 +142,12 @@ class WindowSink:
         """
         is_new_source = source not in self._cell_numbers
         cell_number = self._cell_numbers.setdefault(source, len(self._cell_numbers))
-        column_count = math.ceil(math.sqrt(len(self._cell_numbers)))
-        row_count = math.ceil(len(self._cell_numbers) / column_count)
-        cell_height = MAX_SIZE[0] // row_count
-        cell_width = MAX_SIZE[1] // column_count
+        source_count = len(self._cell_numbers)
+        column_count = math.ceil(math.sqrt(source_count))
+        row_count = math.ceil(source_count / column_count)
+        max_height, max_width = MAX_SIZE
+        cell_height = max_height // row_count
+        cell_width = max_width // column_count
         if is_new_source:
             grid_shape = (row_count * cell_height, column_count * cell_width, 3)
             self._grid_image = np.zeros(grid_shape, np.uint8)
@@ -144,11 +156,7 @@ class WindowSink:
         top = cell_height * row
         left = cell_width * column
         cell = self._grid_image[top : top + cell_height, left : left + cell_width]
-        cell[:] = 0  # black beside a frame of another shape
-        letterbox = Letterbox.fit(frame.shape[:2], (cell_height, cell_width), corner=True)
-        frame_height, frame_width = letterbox.resized
-        resized_frame = cv2.resize(frame, (frame_width, frame_height), interpolation=cv2.INTER_AREA)
-        cell[:frame_height, :frame_width] = resized_frame
+        _draw_in_corner(cell, frame)
         draw_label(cell, source, (0, 0), BLACK, MIN_TEXT)
 
     def close(self) -> None:
@@ -156,6 +164,15 @@ class WindowSink:
         if self._size != (0, 0):
             with contextlib.suppress(cv2.error):  # the user closed it
                 cv2.destroyWindow(WINDOW)
+
+
+def _draw_in_corner(cell: Pixels, frame: Pixels) -> None:
+    """Draw a frame into a cell, scaled to fit, at its left top corner; the rest becomes black."""
+    cell[:] = 0
+    letterbox = Letterbox.fit(frame.shape[:2], cell.shape[:2], corner=True)
+    frame_height, frame_width = letterbox.resized
+    resized_frame = cv2.resize(frame, (frame_width, frame_height), interpolation=cv2.INTER_AREA)
+    cell[:frame_height, :frame_width] = resized_frame
 
 
 def _is_open() -> bool:

@@ -48,6 +48,8 @@ REASONS = {
 }
 """Words of obstore: what they mean, and what to do."""
 
+MAX_MESSAGE = 300  # characters of a message of obstore that an error shows
+
 BROKEN_OFF = ("IncompleteBody", "kind: Interrupted", "kind: Decode")
 """Words of obstore where an answer ended before its end."""
 
@@ -140,29 +142,40 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
         scheme: The kind of store, for the hint how to sign in: "s3", "gs" or "az".
     """
     text = str(error)
-    code = ""
-    code_match = re.search(r"<Code>(\w+)</Code>", text)
-    if code_match is not None:
-        code = code_match[1]
+    code = _store_code(text)
     error_name = type(error).__name__
     if error_name in CONDITIONS and code not in BUSY:
         error_class, reason, hint = CONDITIONS[error_name]
         return error_class(reason, hint)
     if NO_CREDENTIALS.search(text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
-    status_match = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
-    if status_match is not None:
-        status, phrase = status_match.groups(default="")
+    http_status = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)
+    if http_status is not None:
+        status, phrase = http_status.groups(default="")
         return _status_error(int(status), phrase, code=code, scheme=scheme)
+    return _network_error(text)
+
+
+def _store_code(text: str) -> str:
+    """Return the store's own code of an error, such as "AccessDenied"; empty without one."""
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    if code is None:
+        return ""
+    return code[1]
+
+
+def _network_error(text: str) -> ObjectError:
+    """Make the error for a message of obstore that is no answer of a store."""
     # The addresses in the message have keys, which may hold the words that are looked for.
-    text = re.sub(r"https?://\S+", "", text)
+    text_without_addresses = re.sub(r"https?://\S+", "", text)
     for words, (reason, hint) in REASONS.items():
-        if words in text:
+        if words in text_without_addresses:
             return ObjectError(reason, hint)
-    if any(words in text for words in BROKEN_OFF):
+    if any(words in text_without_addresses for words in BROKEN_OFF):
         return ObjectTornError("the connection broke off", "try it again later")
-    first_line = public_text(text.partition("\n")[0])
-    return ObjectError(first_line[:300], "check the address and the settings of the store")
+    first_line = public_text(text_without_addresses.partition("\n")[0])
+    message = first_line[:MAX_MESSAGE]
+    return ObjectError(message, "check the address and the settings of the store")
 
 
 def _status_error(status: int, phrase: str, *, code: str, scheme: str) -> ObjectError:
@@ -174,10 +187,7 @@ def _status_error(status: int, phrase: str, *, code: str, scheme: str) -> Object
         code: The code of the store, such as "AccessDenied"; may be empty.
         scheme: The kind of store: "s3", "gs" or "az".
     """
-    answer = str(status)
-    for detail in (phrase.strip(), code):
-        if detail:
-            answer += f" {detail}"
+    answer = " ".join(part for part in (str(status), phrase.strip(), code) if part)
     if code in WRONG_CREDENTIALS or status == 401:
         return ObjectError(f"the store does not take the credentials: {answer}", SIGN_IN[scheme])
     if status == 404:
@@ -187,7 +197,8 @@ def _status_error(status: int, phrase: str, *, code: str, scheme: str) -> Object
     if status == 403:
         hint = "check the name, and what these credentials may do there"
         return ObjectDeniedError(f"access denied: {answer}", hint)
-    if scheme == "s3" and (code in WRONG_REGION or status in {301, 302, 307, 308}):
+    is_redirected = status in {301, 302, 307, 308}
+    if scheme == "s3" and (code in WRONG_REGION or is_redirected):
         hint = "set AWS_REGION to the bucket's region"
         return ObjectError(f"the bucket is in another region: {answer}", hint)
     return ObjectError(f"the store answers {answer}", "try it again later")
