@@ -86,7 +86,7 @@ class Codes:
 
         # The whole image is read first, and each barcode goes to the detection around it.
         # Crops of the other detections are read after that.
-        assignment = _Assignment(grey, detections)
+        assignment = _BarcodeAssignment(grey, detections)
         for barcode in read(region):
             if not _is_contradicted(grey, barcode):
                 assignment.undetected.append(barcode)
@@ -118,7 +118,7 @@ class Codes:
         return Crop(grey[top:bottom, left:right], matrix)
 
 
-class _Assignment:
+class _BarcodeAssignment:
     """Which barcode belongs to which detection of an image, while they are searched and read.
 
     Detections are named by their indices.

@@ -1,5 +1,6 @@
 """Tracks: an object keeps its number from frame to frame; the trackers are Roboflow's."""
 
+import itertools
 import statistics
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
@@ -214,21 +215,25 @@ class VideoTracks:
             The older id by the id that the new track had.
         """
         tracks = self._tracker.tracks
-        numbered_tracks = [track for track in tracks if track.tracker_id >= 0]
-        numbered_tracks.sort(key=lambda track: track.tracker_id)
-        lost_tracks = [track for track in numbered_tracks if track.time_since_update]
-        older_ids = {}
-        for track in numbered_tracks:
-            is_young = not track.time_since_update and track.age <= YOUNG
-            if not is_young:
+        by_id = sorted(tracks, key=lambda track: track.tracker_id)
+        lost_tracks = []
+        young_tracks = []
+        for track in by_id:
+            is_tentative = track.tracker_id < 0
+            if is_tentative:
                 continue
-            for lost_track in lost_tracks:
-                was_merged = lost_track not in tracks  # with another track
-                if was_merged or not _are_of_same_object(track, lost_track):
-                    continue
+            if track.time_since_update:
+                lost_tracks.append(track)
+            elif track.age <= YOUNG:
+                young_tracks.append(track)
+
+        older_ids = {}
+        for young_track, lost_track in itertools.product(young_tracks, lost_tracks):
+            can_be_merged = lost_track in tracks  # unless it was merged with another track
+            if can_be_merged and _are_of_same_object(young_track, lost_track):
                 tracks.remove(lost_track)
-                older_ids[track.tracker_id] = lost_track.tracker_id
-                track.tracker_id = lost_track.tracker_id
+                older_ids[young_track.tracker_id] = lost_track.tracker_id
+                young_track.tracker_id = lost_track.tracker_id
         return older_ids
 
     def _begin_traces(self, size: Size) -> None:

@@ -236,15 +236,17 @@ class _Candidates:
         """
         self.names = detections_by_area[0].names
         self.areas: Boxes = np.array(areas, np.float32)
-        visible = []
+        clipped_by_area = []
         for detections, (left, top, right, bottom) in zip(detections_by_area, areas, strict=True):
-            visible.append(detections.within((bottom - top, right - left)))
-        counts = [len(detections) for detections in visible]
-        self.area_index: IndexArray = np.repeat(np.arange(len(visible)), counts)
-        self.score: Floats = np.concatenate([detections.score for detections in visible])
-        self.class_id = np.concatenate([detections.class_id for detections in visible])
+            size = (bottom - top, right - left)
+            clipped_by_area.append(detections.within(size))
+        counts = [len(detections) for detections in clipped_by_area]
+        self.area_index: IndexArray = np.repeat(np.arange(len(counts)), counts)
+        self.score: Floats = np.concatenate([detections.score for detections in clipped_by_area])
+        self.class_id = np.concatenate([detections.class_id for detections in clipped_by_area])
+
+        boxes_in_areas = np.concatenate([detections.xyxy for detections in clipped_by_area])
         area_of_detection = self.areas[self.area_index]  # (N, 4)
-        boxes_in_areas = np.concatenate([detections.xyxy for detections in visible])
         offsets = np.tile(area_of_detection[:, :2], 2)  # (N, 4) left, top, left, top
         self.boxes: Boxes = boxes_in_areas + offsets
         self.is_cut = self._ends_at_seams(area_of_detection)

@@ -184,16 +184,17 @@ class Sound:
             packet.pts -= round(self._origin_s / packet.time_base)
             packet.dts = packet.pts
             # MP4 takes no packet that is earlier than the one before, as in a damaged source.
-            if last_timestamp is not None and packet.pts <= last_timestamp:
+            is_later = last_timestamp is None or packet.pts > last_timestamp
+            if not is_later:
                 continue
             time_s = float(packet.pts * packet.time_base)
             duration_s = float((packet.duration or 0) * packet.time_base)
             next_packet_end_s = time_s + 2 * duration_s
-            if next_packet_end_s < 0:  # the next one is not heard either
-                continue
-            last_timestamp = packet.pts
-            packet.stream = track
-            yield time_s, packet
+            next_packet_is_heard = next_packet_end_s >= 0
+            if next_packet_is_heard:
+                last_timestamp = packet.pts
+                packet.stream = track
+                yield time_s, packet
 
     def _encoded_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
         """Decode the source's sound, and yield it encoded as packets of the annotated video.

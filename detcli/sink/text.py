@@ -212,6 +212,11 @@ class TableSink(TextSink):
     """
 
     def __init__(self, output: Output) -> None:
+        """Begin without a table.
+
+        Args:
+            output: What is written to, a terminal or a file.
+        """
         from rich.console import Console
 
         super().__init__(output)

@@ -75,7 +75,10 @@ class Folder:
     _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
 
     def __init__(self, path: Path) -> None:
-        """Open the folder; if this process has not opened it before, dead processes' files go."""
+        """Open the folder, and if it is opened for the first time remove leftovers from it.
+
+        Leftovers are temporary files of dead processes.
+        """
         self._path = path
         self._descriptor: int | None = None
         if sys.platform == "win32":
