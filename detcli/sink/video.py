@@ -347,13 +347,7 @@ class Mpeg4Encoder:
         Raises:
             OutputError: OpenCV cannot write to this path, or frames of this size.
         """
-        try:
-            str(path).encode()
-        except UnicodeEncodeError as error:  # OpenCV would end the process
-            raise OutputError(
-                f"cannot write a video in {path.parent}: the folder's name is not Unicode",
-                "name another folder",
-            ) from error
+        _require_unicode(path)
         self._writer = _open_writer(path, shape, rate)
         self._rate = rate
         self._last_image: Pixels = np.zeros(shape, np.uint8)
@@ -379,6 +373,17 @@ class Mpeg4Encoder:
     def finish(self) -> None:
         """Write the end of the file, and close it."""
         self._writer.release()
+
+
+def _require_unicode(path: Path) -> None:
+    """Refuse a path that is not Unicode, with which OpenCV would end the process."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise OutputError(
+            f"cannot write a video in {path.parent}: the folder's name is not Unicode",
+            "name another folder",
+        ) from error
 
 
 def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
