@@ -42,6 +42,8 @@ def non_maximum_suppression(
         The indices of the boxes that are kept: `(M,)`, ascending, M <= limit.
     """
     candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
+    # The boxes come in chunks, as few of them may be needed until the limit is reached. Within a
+    # chunk, a few boxes at a time are compared with one another, and drop the others' duplicates.
     survivors = np.empty(0, np.int64)
     start = 0
     chunk_size = FIRST_CHUNK
