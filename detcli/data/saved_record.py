@@ -92,7 +92,7 @@ def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str | N
         The first fault with the path to it, as in "[3].score is null"; None if the value is right.
     """
     if not _is_instance(value, expected):
-        return _is_wrongly(value)
+        return _describe(value)
     origin, arguments = _origin_and_arguments(expected)
     if is_typeddict(expected):
         return _fault_of_fields(value, expected, required or expected.__required_keys__)
@@ -144,13 +144,13 @@ def _fault_of_fields(
         value = fields[name]
         fault = _fault(value, field_type)
         if fault is None and name in CHECKS and not CHECKS[name](value):
-            fault = _is_wrongly(value)
+            fault = _describe(value)
         if fault is not None:
             return f".{name}{fault}"
     return None
 
 
-def _is_wrongly(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
+def _describe(value: Any) -> str:  # noqa: ANN401 - of a record that others wrote
     """Say what a faulty value is, for the end of a message, as in ` is null`."""
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 
@@ -170,7 +170,7 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
         ValueError: A field is missing or cannot be read, as in "images[3].id is null".
     """
     if not isinstance(fields, dict):
-        message = f"{where}{_is_wrongly(fields)}"
+        message = f"{where}{_describe(fields)}"
         raise ValueError(message)  # noqa: TRY004 - as all that is wrong with it
     values = []
     for name, read in readers.items():
@@ -179,7 +179,7 @@ def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> lis
         try:
             values.append(read(fields[name]))
         except (LookupError, TypeError, ValueError, OverflowError):
-            raise ValueError(f"{where}.{name}{_is_wrongly(fields[name])}") from None
+            raise ValueError(f"{where}.{name}{_describe(fields[name])}") from None
     return values
 
 
