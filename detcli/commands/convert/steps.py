@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,7 @@ from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.text import pluralize
-from detcli.data.geometry import Image
+from detcli.data.geometry import Image, Size
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
@@ -54,6 +53,20 @@ Ranges = dict[str, tuple[float, float]]  # the lowest and the highest value of t
 Images = Callable[[], Iterable[Image]]  # the images to calibrate on, from the start
 
 
+class PassResult(NamedTuple):
+    """What a pass makes of a model."""
+
+    model: ModelProto  # the converted model, or the same where there was nothing to do
+    finding: str  # what the pass did, or why it changed nothing, for the report
+
+
+class Observation(NamedTuple):
+    """Which values tensors take when a network runs on some images."""
+
+    ranges: Ranges
+    image_count: int
+
+
 @frozen
 class Step:
     """One pass over the graph."""
@@ -67,9 +80,8 @@ class Step:
 class Steps:
     """Converts a model, pass by pass.
 
-    The method of a pass returns the converted model and a sentence for the report. It works on
-    `model`, and may look at the shapes and the head of the same model, which are inferred before
-    each pass.
+    The method of a pass converts `model`. It may look at the shapes and the head of the same model,
+    which are inferred before each pass.
     """
 
     _shaped: ModelProto  # the model with the shapes of all tensors, before the pass that runs
@@ -111,36 +123,44 @@ class Steps:
             if value:
                 self._run_pass(name, convert)
 
-    def _run_pass(self, name: str, convert: Callable[[], tuple[ModelProto, str]]) -> None:
+    def _run_pass(self, name: str, convert: Callable[[], PassResult]) -> None:
         """Run one pass on the model that the passes before it left, and note what it did.
 
         Args:
             name: The option that asked for the pass.
-            convert: The method that runs it, and returns the new model and a sentence about it.
+            convert: The method of the pass.
         """
         self._shaped = infer_shapes(self.model)
         box_format = self._options.config.settings.box_format
         self._reading = read_graph(self._shaped, self._title, box_format)
         converted, finding = convert()
-        # Of the inferred shapes only those of the heads (the tensors with boxes and scores) stay,
-        # besides those that the model had before.
-        described_tensors = {value.name for value in self.model.graph.value_info}
-        described_tensors.update(self._reading.adaptation.head.tensors)
-        values = [value for value in converted.graph.value_info if value.name in described_tensors]
-        del converted.graph.value_info[:]
-        converted.graph.value_info.extend(values)
-        changed = _essence(converted) != _essence(self.model)
+
+        self._drop_inferred_shapes(converted.graph)
+        changed = _without_shapes(converted) != _without_shapes(self.model)
         if changed:
             self.model = converted
         self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
-    def _names(self) -> tuple[ModelProto, str]:
+    def _drop_inferred_shapes(self, graph: GraphProto) -> None:
+        """Remove the shapes of tensors that were inferred before a pass from the graph after it.
+
+        The shapes that the model had before stay, and so do those of its heads, which are the
+        tensors with boxes and scores.
+        """
+        shaped_tensors = {value.name for value in self.model.graph.value_info}
+        shaped_tensors.update(self._reading.adaptation.head.tensors)
+        values = [value for value in graph.value_info if value.name in shaped_tensors]
+        del graph.value_info[:]
+        graph.value_info.extend(values)
+
+    def _names(self) -> PassResult:
         """Write the names of the classes into the metadata."""
         path = Path(self._options.config.settings.names or "")
         names = self._reading.contract.with_names(read_names(path), str(path)).names
-        return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
+        converted = set_metadata(self.model, names_entry(names))
+        return PassResult(converted, f"{len(names)} names from {path}")
 
-    def _metadata(self) -> tuple[ModelProto, str]:
+    def _metadata(self) -> PassResult:
         """Set entries of the model's metadata, and remove those that the user leaves empty.
 
         Raises:
@@ -149,59 +169,67 @@ class Steps:
         entries = self._options.entries
         contract = self._reading.contract
         set_entries = {key: value for key, value in entries.items() if value}
-        *_, problems = recommended(set_entries, contract.nms, contract.names)
-        for problem in problems:
-            message = problem.replace("its metadata", "--metadata")
+        _conf, _nms, _tiles, problems = recommended(set_entries, contract.nms, contract.names)
+        if problems:
+            # It is worded for a model file: "its metadata conf is '2', not ..., so it is ignored".
+            # Here the user has typed the entry, and it is refused.
+            problem = problems[0].removesuffix(", so it is ignored")
             raise UsageError(
-                message.removesuffix(", so it is ignored"),
+                problem.replace("its metadata", "--metadata"),
                 "leave the entry out, or docs/models.md says what it may be",
             )
-        return set_metadata(self.model, entries), ", ".join(entries)
+        return PassResult(set_metadata(self.model, entries), ", ".join(entries))
 
-    def _image_size(self) -> tuple[ModelProto, str]:
-        """Fix the size of the images that the model takes to that of `--imgsz`, a square.
-
-        Returns:
-            The model that takes images of this size, and a note about the change, such as
-            "640x640, was dynamic".
+    def _image_size(self) -> PassResult:
+        """Make the model take square images of the size `--imgsz` only.
 
         Raises:
             UsageError: The size is not a multiple of the stride of the network.
+            ModelError: The graph cannot take that size, for example because it has a fixed one.
         """
-        size = self._options.config.settings.imgsz or 0
+        size = cast("int", self._options.config.settings.imgsz)  # not None, or this would not run
         contract = self._reading.contract
-        contract_of_any_size = replace(contract, input_size=None)
-        contract_of_any_size.input_shape(size)  # raises UsageError
-        earlier_size = "dynamic"
-        if contract.input_size:
-            height, width = contract.input_size
-            earlier_size = f"{width}x{height}"
+        _require_multiple_of_stride(contract, size)
         resized = passes.set_image_size(self.model, size)
-        updated = self._updated(resized, "imgsz", str([size, size]))
-        return updated, f"{size}x{size}, was {earlier_size}"
+        converted = self._with_entry_updated(resized, "imgsz", str([size, size]))
+        finding = f"{_size_text((size, size))}, was {_size_text(contract.input_size)}"
+        return PassResult(converted, finding)
 
-    def _batch(self) -> tuple[ModelProto, str]:
-        """Fix the number of images in a batch, or leave it open."""
+    def _batch(self) -> PassResult:
+        """Make the model take the number of images `--batch` at a time, or any number.
+
+        Raises:
+            ModelError: The graph selects its detections itself, or cannot take another batch.
+        """
         contract = self._reading.contract
-        size = None
-        if isinstance(self._options.batch, int):
-            size = self._options.batch
         if contract.layout is Layout.ROWS:
             raise ModelError(
                 "--batch: the graph selects its detections itself, for the batch it was exported "
                 "with",
                 "export the model again with that batch",
             )
-        finding = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
-        return self._updated(passes.set_batch(self.model, size), "batch", str(size or 1)), finding
+        size = None  # any number, as "--batch dynamic" asks for
+        size_in_metadata = 1  # as exporters write it for any number
+        if isinstance(self._options.batch, int):
+            size = self._options.batch
+            size_in_metadata = size
+        resized = passes.set_batch(self.model, size)
+        converted = self._with_entry_updated(resized, "batch", str(size_in_metadata))
+        return PassResult(converted, f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}")
 
-    def _updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
-        """Change an entry of a model's metadata, if the model before the pass has this entry."""
+    def _with_entry_updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
+        """Set an entry of a model's metadata, but only if the model had this entry before the pass.
+
+        Args:
+            model: The model after the pass.
+            key: The key of the entry.
+            value: Its value after the pass.
+        """
         if any(entry.key == key for entry in self.model.metadata_props):
             return set_metadata(model, {key: value})
         return model
 
-    def _cut(self) -> tuple[ModelProto, str]:
+    def _cut(self) -> PassResult:
         """Drop all nodes after the heads, which are the tensors with boxes and scores.
 
         These nodes select boxes, for example.
@@ -218,9 +246,9 @@ class Steps:
         heads = self._reading.adaptation.head.tensors
         body = cut(self._shaped, *heads)
         dropped = len(self._shaped.graph.node) - len(body.graph.node)
-        return body, f"{dropped} nodes after {' and '.join(heads)} dropped"
+        return PassResult(body, f"{dropped} nodes after {' and '.join(heads)} dropped")
 
-    def _half(self) -> tuple[ModelProto, str]:
+    def _half(self) -> PassResult:
         """Make the network compute in float16, except where that would be too coarse or overflow.
 
         Nodes that decode boxes stay in float32, as float16 has too few digits for pixels. So do
@@ -232,28 +260,27 @@ class Steps:
         """
         graph = self._shaped.graph
         if is_half(self._shaped):
-            return self.model, "already in float16"
+            return PassResult(self.model, "already in float16")
         if is_quantised(graph):
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        ranges, image_count = self._observed(float_tensors(self._shaped))
-        ranges |= constant_ranges(graph)
-        overflowing = overflowing_nodes(graph, ranges)
-        exact = self._decode_nodes() | overflowing
-        to_half = partial(
-            passes.to_half,
-            self.model,
-            exact,
-            keep_inputs_and_outputs=self._options.keep_io,
-        )
-        half = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
-        exact_count = sum(node.output[0] in exact for node in graph.node)
-        finding = f"{exact_count} nodes stay in float32: the box decoding and what follows it"
+        observed_ranges, image_count = self._observe(float_tensors(self._shaped))
+        overflowing = overflowing_nodes(graph, observed_ranges | constant_ranges(graph))
+        in_float32 = self._decode_nodes() | overflowing
+
+        def to_half() -> ModelProto:
+            keep_io = self._options.keep_io
+            return passes.to_half(self.model, in_float32, keep_inputs_and_outputs=keep_io)
+
+        converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
+        node_count = sum(node.output[0] in in_float32 for node in graph.node)
+        finding = f"{node_count} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
             examples = ", ".join(sorted(overflowing)[:MAX_LISTED])
             finding += f"; {len(overflowing)} that might overflow, such as {examples}"
-        return half, f"{finding} (calibrated on {image_count})"
+        finding += f" (calibrated on {pluralize(image_count, 'image')})"
+        return PassResult(converted, finding)
 
     def _decode_nodes(self) -> set[str]:
         """Find the nodes that decode boxes, and those after the head that select detections.
@@ -270,7 +297,7 @@ class Steps:
             nodes.update(index.moved_from(tensor))
         return nodes
 
-    def _int8(self) -> tuple[ModelProto, str]:
+    def _int8(self) -> PassResult:
         """Make convolutions compute in 8 bits, except those whose errors would count most.
 
         To scale the 8 bits, the quantiser needs the lowest and highest value of each tensor that
@@ -278,30 +305,34 @@ class Steps:
         """
         graph = self._shaped.graph
         if is_quantised(graph):
-            return self.model, "already quantised"
+            return PassResult(self.model, "already quantised")
         if is_half(self._shaped):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        exact = self._convolutions_in_float()
+        in_float = self._convolutions_in_float()
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
-        quantised = [node for node in convolutions if node.output[0] not in exact]
+        quantised = [node for node in convolutions if node.output[0] not in in_float]
         tensors = set()
         for node in quantised:
             tensors.add(node.input[0])
             tensors.add(node.output[0])
-        ranges, image_count = self._observed(sorted(tensors), OUTLYING)
-        to_int8 = partial(passes.to_int8, self.model, ranges, exact)
+        ranges, image_count = self._observe(sorted(tensors), OUTLYING)
+
+        def to_int8() -> ModelProto:
+            return passes.to_int8(self.model, ranges, in_float)
+
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
         share = f"{len(quantised)} of {len(convolutions)} convolutions"
-        return converted, f"{share}, calibrated on {image_count}"
+        images = pluralize(image_count, "image")
+        return PassResult(converted, f"{share}, calibrated on {images}")
 
     def _convolutions_in_float(self) -> set[str]:
-        """Find the convolutions that are not quantised, as their errors would count most.
+        """Find the convolutions that stay in float32, as their errors would count most in 8 bits.
 
         These are the ones that decode boxes, the last ones before the class scores, and the first
-        ones after the image. The first ones are quantised in a network so small that no convolution
-        would be left to quantise otherwise.
+        ones after the image. In a network so small that these are all, the first ones are quantised
+        nevertheless.
 
         Returns:
             The first output of each convolution, and of other nodes that decode boxes.
@@ -310,16 +341,18 @@ class Steps:
         head = self._reading.adaptation.head
         box_tensors = [box_piece.tensor for box_piece in head.boxes]
         score_tensors = [score_piece.tensor for score_piece in head.scores]
-        exact = passes.decode_nodes(graph, box_tensors)
-        exact |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
+        in_float = passes.decode_nodes(graph, box_tensors)
+        in_float |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
+
         image, _ = find_inputs(GraphIndex(graph))
         first_convolutions = passes.first_convolutions(graph, image.name, FLOAT_START)
         all_convolutions = {node.output[0] for node in graph.node if node.op_type == "Conv"}
-        if all_convolutions - exact - first_convolutions:
-            exact |= first_convolutions
-        return exact
+        others_to_quantise = all_convolutions - in_float - first_convolutions
+        if others_to_quantise:
+            in_float |= first_convolutions
+        return in_float
 
-    def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
+    def _observe(self, tensors: list[str], outlying: float = 0.0) -> Observation:
         """Run the network on the images for calibration, and note which values tensors take.
 
         Args:
@@ -327,30 +360,35 @@ class Steps:
             outlying: The share of images whose lowest value, and as many whose highest value, may
                 be outside of a range; 0 to include all values.
 
-        Returns:
-            The range of each tensor, and the number of images as text.
+        Raises:
+            SourceError: There is not a single image.
         """
         if not tensors:
-            return {}, pluralize(0, "image")  # a network that returns nothing cannot run
+            return Observation({}, 0)  # a network that returns nothing cannot run
         contract = self._reading.contract
         batches = (tensor_of(image, contract) for image in self._images())
         network = self._reading.with_image_input(self._shaped)
-        ranges, batch_count = observe(network, tensors, batches, self._title, outlying)
-        if not batch_count:
+        observation = observe(network, tensors, batches, self._title, outlying)
+        if not observation.image_count:
             raise SourceError(
                 "no image to calibrate on", "name a folder of images with --calibrate"
             )
-        return ranges, pluralize(batch_count, "image")
+        return observation
 
-    def _selection(self) -> tuple[ModelProto, str]:
-        """Append nodes that select detections to the network, in place of its own selection."""
+    def _selection(self) -> PassResult:
+        """Append nodes that select detections to the network, in place of its own selection.
+
+        Raises:
+            ModelError: The graph selects its detections itself, or needs another selection.
+        """
         contract = self._reading.contract
+        # Networks of some families need nodes of detcli's (the adaptation) to give boxes and
+        # scores, unless they select detections themselves, which `append_selection` refuses.
         is_adapted = self._reading.adaptation.is_needed
         body = self._shaped
-        # Of some families, the graph only gives boxes and scores together with the nodes that
-        # detcli adds to it. Where it selects the detections itself, `append_selection` refuses.
         if is_adapted and contract.layout is not Layout.ROWS:
             body = self._reading.body(self._shaped)
+
         max_det = self._options.max_det
         if contract.max_detections:
             max_det = min(max_det, contract.max_detections)
@@ -360,13 +398,30 @@ class Steps:
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             converted = set_metadata(converted, entries)
         dims = [str(dim) for dim in shape(converted.graph.output[0])]
-        return converted, f"ends in [{', '.join(dims)}]"
+        return PassResult(converted, f"ends in [{', '.join(dims)}]")
 
-    def _guard(self) -> tuple[ModelProto, str]:
+    def _guard(self) -> PassResult:
         """Add nodes after each Transpose that feeds an output, which engines may leave out."""
         transposes = len(bare_transposes(self.model.graph))
         finding = f"{transposes} outputs come directly from a Transpose"
-        return passes.guard_transposes(self.model), finding
+        return PassResult(passes.guard_transposes(self.model), finding)
+
+
+def _require_multiple_of_stride(contract: Contract, size: int) -> None:
+    """Raise a UsageError if a network cannot take square images of a size, due to its stride.
+
+    If the graph has another fixed size, that is left to `passes.set_image_size` to refuse.
+    """
+    contract_of_any_size = replace(contract, input_size=None)
+    contract_of_any_size.input_shape(size)
+
+
+def _size_text(size: Size | None) -> str:
+    """Return a height and width as text, such as "640x480" for 480 rows, or "dynamic" for None."""
+    if size is None:
+        return "dynamic"
+    height, width = size
+    return f"{width}x{height}"
 
 
 def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
@@ -457,8 +512,8 @@ def observe(
     batches: Iterable[Tensor],
     title: str,
     outlying: float = 0.0,
-) -> tuple[Ranges, int]:
-    """Run a network on some batches, and note which values its tensors take.
+) -> Observation:
+    """Run a network on some images, and note which values its tensors take.
 
     A ReduceMin and a ReduceMax are added to the graph for each tensor, so that it returns only the
     lowest and the highest value: all tensors at once would fill the memory.
@@ -466,13 +521,10 @@ def observe(
     Args:
         model: The network.
         tensors: The names of the tensors to look at.
-        batches: The inputs, (B, 3, H, W) each.
+        batches: The inputs, (B, 3, H, W) each, a batch of one image, or filled with it.
         title: What errors call the network.
-        outlying: The share of the batches whose lowest values may be below the range that is
+        outlying: The share of the images whose lowest values may be below the range that is
             returned, and as many may be above it.
-
-    Returns:
-        The range of each tensor, and the number of batches.
     """
     reduced = _with_reductions(model, tensors)
     session = open_tensors("cpu", reduced.SerializeToString(), title)
@@ -483,18 +535,18 @@ def observe(
         outputs = session.run_watched(image.name, batch)
         lows_of_batches.append([outputs[f"{name}/ReduceMin"] for name in tensors])
         highs_of_batches.append([outputs[f"{name}/ReduceMax"] for name in tensors])
-    batch_count = len(lows_of_batches)
-    if batch_count == 0:
-        return {}, 0
+    if not lows_of_batches:
+        return Observation({}, 0)
+
     lows = np.array(lows_of_batches, np.float64)  # (batches, tensors)
     highs = np.array(highs_of_batches, np.float64)
-    # A quantile is one of the values themselves, since nothing lies between two infinite ones.
-    lowest = np.quantile(lows, outlying, axis=0, method="lower")
+    # These methods choose one of the values itself, since nothing lies between two infinite ones.
+    lowest = np.quantile(lows, outlying, axis=0, method="lower")  # (tensors,)
     highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
     ranges = {}
-    for index, name in enumerate(tensors):
-        ranges[name] = (float(lowest[index]), float(highest[index]))
-    return ranges, batch_count
+    for name, low, high in zip(tensors, lowest, highest, strict=True):
+        ranges[name] = (float(low), float(high))
+    return Observation(ranges, len(lows_of_batches))
 
 
 def _with_reductions(model: ModelProto, tensors: Collection[str]) -> ModelProto:
@@ -524,7 +576,7 @@ def serialised(model: ModelProto) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _essence(model: ModelProto) -> bytes:
+def _without_shapes(model: ModelProto) -> bytes:
     """Return the bytes of a model without the shapes of intermediate tensors, for comparisons."""
     bare = copied(model)
     del bare.graph.value_info[:]
