@@ -32,6 +32,7 @@ wanted.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,14 @@ class SelectionOptions:
     def suppresses_every_class(self) -> bool:
         """Whether NMS gets each anchor with every class above the confidence, not its best only."""
         return self.nms_iou is not None and self.multi_label is MultiLabel.ALWAYS
+
+
+class _SelectedScores(NamedTuple):
+    """The scores of a head that become detections, best first: `(M,)` each."""
+
+    anchor: Indices  # the column of the score, whose box it belongs to
+    score: Floats
+    class_index: Indices  # the row of the score
 
 
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedBoxes:
@@ -147,39 +156,33 @@ def select(
     scores = scores.astype(np.float32, copy=False)
 
     if options.conf_thresholds is None:
-        anchors, score, class_index = _select_scores(scores, options)
+        selected = _select_scores(scores, options)
     else:
-        candidates, candidate_scores = _apply_class_thresholds(scores, class_ids, options)
-        positions, score, class_index = _select_scores(candidate_scores, options)
-        anchors = candidates[positions]
+        selected = _select_scores_by_class(scores, class_ids, options)
 
-    boxes = _to_corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
-    selection = SelectedBoxes(boxes, score, class_ids[class_index])
-    if options.blends:
-        # boxes are weighted by scores, not by logits
-        return _blend_duplicates(_convert_scores(selection, logits=logits), options)
-    remaining = _suppress_duplicates(selection, options)
-    return _convert_scores(remaining, logits=logits)
+    boxes = _to_corners(head[:4, selected.anchor].T.astype(np.float32), cxcywh=cxcywh)
+    selection = SelectedBoxes(boxes, selected.score, class_ids[selected.class_index])
+    return _without_duplicates(selection, options, logits=logits)
 
 
-def _select_scores(scores: Floats, options: SelectionOptions) -> tuple[Indices, Floats, Indices]:
-    """Select the scores that become detections, before non-maximum suppression.
+def _select_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores:
+    """Select the scores of a head that become detections, before non-maximum suppression (NMS).
 
-    An anchor may be selected with every class whose score is above the confidence, with its best
-    class only, or, as the specification of this module says, with several of its best ones.
+    Networks that need NMS give several boxes for an object. By the options, NMS gets each anchor
+    with every class above the confidence, or with its best class only. Other networks give one box
+    for an object, and the best scores of all are selected, unless only the best class of each
+    anchor may count.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
         options: The confidence, which classes of an anchor count, and how many scores to keep.
-
-    Returns:
-        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
     """
     if options.suppresses_every_class:
         return _select_every_class(scores, options)
-    if options.multi_label is MultiLabel.NEVER or options.nms_iou is not None:
+    needs_nms = options.nms_iou is not None
+    if needs_nms or options.multi_label is MultiLabel.NEVER:
         return _select_best_class(scores, options)
-    return _select_one_to_one(scores, options)
+    return _select_best_scores(scores, options)
 
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
@@ -230,10 +233,7 @@ def select_rows(
     rows = rows[best]
     boxes = _to_corners(rows[:, :4], cxcywh=cxcywh)
     selection = SelectedBoxes(boxes, rows[:, 4], rows[:, 5].astype(np.int64))
-    if options.blends:
-        return _blend_duplicates(_convert_scores(selection), options)
-    remaining = _suppress_duplicates(selection, options)
-    return _convert_scores(remaining)
+    return _without_duplicates(selection, options)
 
 
 def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
@@ -298,91 +298,82 @@ def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> Select
     return SelectedBoxes(boxes, np.minimum(score, np.float32(1)), class_id)
 
 
-def _apply_class_thresholds(
+def _select_scores_by_class(
     scores: Floats, class_ids: Indices, options: SelectionOptions
-) -> tuple[Indices, Floats]:
-    """Apply the confidence of each class: replace the scores that are not above it by -inf.
+) -> _SelectedScores:
+    """Select scores as `_select_scores` does, where each class has a confidence of its own.
 
-    Most anchors have no score above the lowest confidence of all classes. They are left out, so
-    that the scores of each class are compared for few anchors only.
+    Most anchors have no score above the lowest confidence of all classes. They are left out first,
+    so that few scores have to be compared with the confidence of their class.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
         class_ids: `(C,)`, the ids of these classes.
         options: With `conf_thresholds`, the confidence of each class by its id, and with `conf`,
             the lowest of them.
-
-    Returns:
-        `(A,)`, the indices, ascending, of the anchors with any score above the lowest confidence;
-        and `(C, A)`, their scores, where NaN is -inf too.
     """
-    thresholds = np.array(options.conf_thresholds, np.float32)[class_ids]  # (C,)
     lowest_threshold = np.float32(options.conf)
     candidates = np.flatnonzero(_best_score_of_anchors(scores) > lowest_threshold)  # (A,)
     candidate_scores = scores[:, candidates]  # (C, A)
-    is_confident = candidate_scores > thresholds[:, np.newaxis]  # (C, A), never of NaN
-    return candidates, np.where(is_confident, candidate_scores, np.float32(-np.inf))
+
+    thresholds = np.array(options.conf_thresholds, np.float32)[class_ids]  # (C,)
+    is_confident = candidate_scores > thresholds[:, np.newaxis]  # (C, A), False for NaN
+    # A score of -inf is never selected.
+    confident_scores = np.where(is_confident, candidate_scores, np.float32(-np.inf))
+    selected = _select_scores(confident_scores, options)
+    return selected._replace(anchor=candidates[selected.anchor])
 
 
-def _select_one_to_one(
-    scores: Floats, options: SelectionOptions
-) -> tuple[Indices, Floats, Indices]:
-    """Select the best scores of the best anchors, for a network trained to need no suppression.
+def _select_best_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores:
+    """Select the best scores of the best anchors, for a network that needs no suppression.
 
-    Such a one-to-one network gives each object to a single anchor. An anchor may be selected
+    Such a network was trained to find each object with a single anchor. An anchor may be selected
     several times, with different classes.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
-        options: The lowest confidence, and the number of detections to keep.
-
-    Returns:
-        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
+        options: The confidence, and the number of detections to keep.
     """
-    anchors, min_score = _best_anchors(_best_score_of_anchors(scores), options)  # (K,) best first
-    # In the flattened scores, all classes of the best anchor come first, and so on: the position of
-    # a score is (rank of the anchor) * C + class.
+    anchor_score = _best_score_of_anchors(scores)  # (N,)
+    anchors = _best_anchors(anchor_score, options)  # (K,)
+    # All classes of the best anchor come first, then those of the second, and so on: the position
+    # of a score is (rank of the anchor) * C + class.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
-    positions = np.flatnonzero(flat_scores >= min_score)
+    if len(anchors) < options.max_det:
+        is_candidate = flat_scores > np.float32(options.conf)
+    else:
+        # The best score of each of these anchors makes enough detections already. A score below
+        # the lowest of those is not among the best, and need not be sorted.
+        is_candidate = flat_scores >= anchor_score[anchors].min(initial=np.inf)
+
+    positions = np.flatnonzero(is_candidate)
     # Of equal scores, `top_k` prefers the lower position, which is that of the better anchor.
     score, best = top_k(flat_scores[positions], options.max_det)  # (M,)
     class_count = len(scores)
     anchor_rank, class_index = np.divmod(positions[best], class_count)
-    return anchors[anchor_rank], score, class_index
+    return _SelectedScores(anchors[anchor_rank], score, class_index)
 
 
-def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> tuple[Indices, np.float32]:
-    """Find the `max_det` anchors with the best scores, or all that are above the confidence.
-
-    Every detection comes from one of these anchors. The second result saves work later on: it is
-    the lowest score that a detection can have.
-
-    - If no more than `max_det` anchors are above the confidence, that is the lowest float32 number
-      above the confidence.
-    - If there are more, the best scores of the `max_det` best anchors alone are enough detections,
-      so a score below the lowest of these is not selected.
+def _best_anchors(anchor_score: Floats, options: SelectionOptions) -> Indices:
+    """Find the anchors with scores above the confidence, but at most the `max_det` best of them.
 
     Args:
         anchor_score: `(N,)`, the best score of each anchor.
         options: The confidence, and the number of detections to keep.
 
     Returns:
-        The indices of the anchors, `(K,)`, best first; and the lowest score of a detection.
+        The indices of the anchors, `(K,)`, best first, of equals the lower index first.
     """
-    conf = np.float32(options.conf)
-    is_confident = anchor_score > conf
+    is_confident = anchor_score > np.float32(options.conf)
     if np.count_nonzero(is_confident) > options.max_det:
-        best_scores, best_anchors = top_k(anchor_score, options.max_det)
-        return best_anchors, best_scores[-1]
-    anchors = np.flatnonzero(is_confident)
-    order = rank_descending(anchor_score[anchors])  # of equals the lower anchor first
-    lowest_above_conf = np.nextafter(conf, np.float32(np.inf))
-    return anchors[order], lowest_above_conf
+        _, best_anchors = top_k(anchor_score, options.max_det)
+        return best_anchors
+    confident_anchors = np.flatnonzero(is_confident)
+    order = rank_descending(anchor_score[confident_anchors])
+    return confident_anchors[order]
 
 
-def _select_best_class(
-    scores: Floats, options: SelectionOptions
-) -> tuple[Indices, Floats, Indices]:
+def _select_best_class(scores: Floats, options: SelectionOptions) -> _SelectedScores:
     """Select the anchors above the confidence, each with its best class only.
 
     Of classes with equal scores, the lowest counts; of anchors with equal scores, the lower one
@@ -392,9 +383,6 @@ def _select_best_class(
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
         options: The confidence, and the number of detections to keep.
-
-    Returns:
-        The anchor, the score and the row of `scores` of each detection, `(M,)` each, best first.
     """
     anchor_score = _best_score_of_anchors(scores)  # (N,)
     anchors = np.flatnonzero(anchor_score > np.float32(options.conf))
@@ -405,12 +393,11 @@ def _select_best_class(
     # `argmax` of the comparison finds the first class that has the best score. `argmax` of the
     # scores themselves would choose a NaN.
     has_best_score = scores[:, anchors] == score  # (C, K)
-    return anchors, score, np.argmax(has_best_score, axis=0)
+    best_class = np.argmax(has_best_score, axis=0)
+    return _SelectedScores(anchors, score, best_class)
 
 
-def _select_every_class(
-    scores: Floats, options: SelectionOptions
-) -> tuple[Indices, Floats, Indices]:
+def _select_every_class(scores: Floats, options: SelectionOptions) -> _SelectedScores:
     """Select each anchor with each class whose score is above the confidence.
 
     All of them are candidates for non-maximum suppression, so their number is not limited here. Of
@@ -419,17 +406,15 @@ def _select_every_class(
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
         options: The confidence.
-
-    Returns:
-        The anchor, the score and the row of `scores` of each candidate, `(M,)` each, best first.
     """
-    _best_score_of_anchors(scores)  # only for its warning about NaN
-    scores_of_anchors = scores.T  # (N, C)
+    if _has_nan(scores):
+        warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
+    scores_of_anchors = scores.T  # (N, C), so that anchors come first in the order of positions
     is_confident = scores_of_anchors > np.float32(options.conf)
     anchors, class_index = np.nonzero(is_confident)
     score = scores[class_index, anchors]
     order = rank_descending(score)
-    return anchors[order], score[order], class_index[order]
+    return _SelectedScores(anchors[order], score[order], class_index[order])
 
 
 def _best_score_of_anchors(scores: Floats) -> Floats:
@@ -442,14 +427,16 @@ def _best_score_of_anchors(scores: Floats) -> Floats:
         `(N,)`, without NaN except for anchors whose scores are all NaN.
     """
     best: Floats = scores.max(axis=0)
-    # The maximum of numbers with a NaN is NaN. So the maximum of all tells whether there is any,
-    # and the scores need not be searched.
-    has_nan = best.size > 0 and np.isnan(best.max())
-    if has_nan:
+    if _has_nan(best):  # as where any score of an anchor is NaN
         nan_count = int(np.count_nonzero(np.isnan(scores)))
         warn_about_nan(nan_count, scores.size)
         best = np.fmax.reduce(scores, axis=0)  # ignores NaN
     return best
+
+
+def _has_nan(numbers: Floats) -> bool:
+    """Tell whether any of some numbers is NaN, since their maximum is NaN then, too."""
+    return numbers.size > 0 and bool(np.isnan(numbers.max()))
 
 
 def _to_corners(boxes: Floats, *, cxcywh: bool) -> Floats:
@@ -459,6 +446,26 @@ def _to_corners(boxes: Floats, *, cxcywh: bool) -> Floats:
     centre = boxes[:, :2]
     half_size = boxes[:, 2:] / np.float32(2)
     return np.concatenate([centre - half_size, centre + half_size], axis=1)
+
+
+def _without_duplicates(
+    selection: SelectedBoxes, options: SelectionOptions, *, logits: bool = False
+) -> SelectedBoxes:
+    """Suppress or blend duplicate boxes as the options say, and convert the scores.
+
+    Args:
+        selection: The candidates, best first.
+        options: Which boxes are duplicates, and whether they are blended.
+        logits: Whether logits are in place of the scores.
+
+    Returns:
+        The remaining boxes, best first, with scores from 0 to 1.
+    """
+    if options.blends:
+        # Boxes are weighted by their scores when they are blended, so logits are converted before.
+        return _blend_duplicates(_convert_scores(selection, logits=logits), options)
+    remaining = _suppress_duplicates(selection, options)
+    return _convert_scores(remaining, logits=logits)
 
 
 def _suppress_duplicates(selection: SelectedBoxes, options: SelectionOptions) -> SelectedBoxes:
