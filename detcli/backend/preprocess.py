@@ -28,6 +28,7 @@ Doubles = npt.NDArray[np.float64]
 Tensor = npt.NDArray[Any]  # images as a network takes them, or what it gives
 
 WEIGHT_UNITS = 1 << 22  # Pillow's weights are multiples of 1 / WEIGHT_UNITS
+KEYS_A = -0.5  # the parameter a of Keys' kernel in Pillow's BICUBIC; OpenCV has -0.75
 ROWS_PER_BLOCK = 8  # of the output, computed at a time, as they share most of their source rows
 ROWS_PER_STRIP = 64  # of an image to which a border is added
 # Multiplications in a matrix product: few enough for the cache, and for BLAS to start no threads.
@@ -160,12 +161,13 @@ def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
     around that, as far as the kernel reaches. The kernel widens as the image shrinks, so that
     every source position counts. The order of the operations, and thus the rounding, is Pillow's.
     """
-    kernel, reach = KERNELS[interpolation]
+    kernel, kernel_reach = KERNELS[interpolation]
     scale = source / target
     widening = max(scale, 1.0)
+    reach = kernel_reach * widening
     centre = (np.arange(target) + 0.5) * scale  # (target,)
-    first = np.maximum((centre - reach * widening + 0.5).astype(int), 0)
-    end = np.minimum((centre + reach * widening + 0.5).astype(int), source)
+    first = np.maximum((centre - reach + 0.5).astype(int), 0)
+    end = np.minimum((centre + reach + 0.5).astype(int), source)
 
     tap_count = (end - first).max()
     positions = first[:, np.newaxis] + np.arange(tap_count)  # (target, taps)
@@ -175,30 +177,41 @@ def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
     # Added from left to right, as Pillow does: NumPy's `sum` adds in pairs, and rounds differently.
     totals = np.add.accumulate(weights, axis=1)[:, -1:]  # (target, 1)
     weights /= totals
-    units = np.trunc(weights * WEIGHT_UNITS + np.copysign(0.5, weights))  # rounds half away from 0
-    return _Taps(first, end, units / WEIGHT_UNITS)
+    return _Taps(first, end, _in_units(weights))
 
 
-def _cubic(x: Doubles) -> Doubles:
-    """Weigh pixels by their distance as Pillow's BICUBIC does, with Keys' kernel and a = -0.5.
+def _in_units(weights: Doubles) -> Doubles:
+    """Round weights to multiples of 1 / `WEIGHT_UNITS`, and halves away from 0, as Pillow does."""
+    half = np.copysign(0.5, weights)
+    units = np.trunc(weights * WEIGHT_UNITS + half)
+    return np.asarray(units / WEIGHT_UNITS)
 
-    The kernel has a polynomial for distances below 1, another below 2, and is 0 from there on.
+
+def _cubic(offsets: Doubles) -> Doubles:
+    """Weigh pixels by their distance as Pillow's BICUBIC does, with the cubic kernel of Keys.
+
+    The weight of a pixel at the distance d from the centre is
+
+        (a + 2) d^3 - (a + 3) d^2 + 1    if d < 1
+        a (d^3 - 5 d^2 + 8 d - 4)        if 1 <= d < 2
+        0                                if d >= 2
+
+    where a is `KEYS_A`. The order of the operations, and thus the rounding, is Pillow's.
 
     Args:
-        x: Distances from the centre, of either sign, in pixels of the smaller image (the old or the
-            resized).
+        offsets: Distances from the centre, of either sign, in pixels of the smaller image (the old
+            or the resized).
     """
-    a = -0.5
-    distance = np.abs(x)
-    near: Doubles = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far: Doubles = (((distance - 5) * distance + 8) * distance - 4) * a
-    beyond_near = np.where(distance < 2, far, 0)
-    return np.where(distance < 1, near, beyond_near)
+    a = KEYS_A
+    d = np.abs(offsets)
+    weights_below_1 = ((a + 2) * d - (a + 3)) * d * d + 1
+    weights_below_2 = (((d - 5) * d + 8) * d - 4) * a
+    return np.select([d < 1, d < 2], [weights_below_1, weights_below_2], default=0.0)
 
 
-def _triangle(x: Doubles) -> Doubles:
+def _triangle(offsets: Doubles) -> Doubles:
     """Weigh pixels by their distance as Pillow's BILINEAR does: 1 at the centre, 0 from 1 on."""
-    return np.asarray(np.maximum(1 - np.abs(x), 0))
+    return np.asarray(np.maximum(1 - np.abs(offsets), 0))
 
 
 KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
