@@ -45,31 +45,35 @@ def run_detcli(
         subprocess.TimeoutExpired: It took too long.
         DetcliError: What the command failed with.
     """
+    python = own_python("tune")
     gives_report = name != "predict"
-    command = [own_python("tune"), "-m", "detcli", name, "--quiet"]
+    words = [name, "--quiet"]
     if gives_report:
-        command += ["--format", "json"]
-    command += options
+        words += ["--format", "json"]
+    words += options
     if arguments:
-        command += ["--", *arguments]
-    python_and_module = 3  # words before the name of the command
-    log.info("%s", shell_line(["detcli", *command[python_and_module:]]))
-    exit_code, stdout, stderr = _run_process(command, timeout_s)
-    lacks_report = gives_report and not stdout
-    if exit_code and (exit_code not in FAILED or lacks_report):
-        raise process_error(exit_code, stderr)
+        words += ["--", *arguments]
+    log.info("%s", shell_line(["detcli", *words]))
+
+    process = _run_process([python, "-m", "detcli", *words], timeout_s)
+    exit_code = process.returncode
+    is_usable = exit_code in FAILED and bool(process.stdout or not gives_report)
+    if exit_code != 0 and not is_usable:
+        raise process_error(exit_code, process.stderr)
     if not gives_report:
         return None
-    return json.loads(stdout)
+    return json.loads(process.stdout)
 
 
-def _run_process(command: Sequence[str], timeout_s: float | None) -> tuple[int, str, str]:
-    """Run a process to its end, and kill it and its children if it takes too long.
+def _run_process(
+    command: Sequence[str], timeout_s: float | None
+) -> "subprocess.CompletedProcess[str]":
+    """Run a process to its end, and read what it writes to standard output and standard error.
 
-    An interrupt kills them, too.
+    It and its children are killed if it takes too long, or at an interrupt.
 
-    Returns:
-        The exit code, and what it wrote to standard output and standard error.
+    Raises:
+        subprocess.TimeoutExpired: It took too long.
     """
     try:
         with subprocess.Popen(  # noqa: S603 - detcli itself
@@ -88,11 +92,16 @@ def _run_process(command: Sequence[str], timeout_s: float | None) -> tuple[int, 
             finally:
                 _kill_group(process)
     except KeyboardInterrupt:  # perhaps before Popen had returned
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+        _kill_children()
         raise
-    return process.returncode, stdout, stderr
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _kill_children() -> None:
+    """Kill all processes that this process has started, and those that they have started."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _kill_group(process: "subprocess.Popen[str]") -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from detcli.cli.defaults import FILE_VARIABLE, TUNED, defaults_file
 from detcli.cli.report import report_field, styled_line, table
@@ -65,6 +65,9 @@ class Measurement:
     ) -> "Measurement":
         """Combine a measurement with those of earlier rounds.
 
+        The noise within a round shows in the bounds that bench gives, that between rounds in the
+        quartiles of their estimates. The wider of the two counts on each side.
+
         Args:
             before: The earlier rounds; None for the first.
             estimate: The figure of this round.
@@ -72,20 +75,17 @@ class Measurement:
                 estimate alone.
             high: The upper bound.
         """
-        rounds = [(estimate, min(low, estimate), max(high, estimate))]
+        turns = [(estimate, min(low, estimate), max(high, estimate))]
         if before is not None:
-            rounds = [*before.turns, *rounds]
-        estimates = [round_estimate for round_estimate, _, _ in rounds]
-        # Each estimate twice, as quartiles are not defined for a single value.
-        lower_quartile, _, upper_quartile = quantiles(
-            sorted(estimates) * 2, n=4, method="inclusive"
-        )
-        median_low = median(round_low for _, round_low, _ in rounds)
-        median_high = median(round_high for _, _, round_high in rounds)
+            turns = [*before.turns, *turns]
+        estimates, lows, highs = zip(*turns, strict=True)
+        # Each estimate counts twice, as quartiles are not defined for a single value.
+        doubled = sorted(estimates + estimates)
+        lower_quartile, _median, upper_quartile = quantiles(doubled, n=4, method="inclusive")
         return cls(
-            tuple(rounds),
-            low=min(lower_quartile, median_low),
-            high=max(upper_quartile, median_high),
+            tuple(turns),
+            low=min(lower_quartile, median(lows)),
+            high=max(upper_quartile, median(highs)),
             estimate=median(estimates),
         )
 
@@ -193,6 +193,11 @@ class TuneRow:
     workers: int | None = None
     error: str | None = None
 
+    def measurement_of(self, kind: str) -> Measurement:
+        """Return the figure of one of KINDS, which has been measured."""
+        measurement: Measurement = getattr(self, kind)
+        return measurement
+
 
 def possibly_fastest(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """Select the configurations that keep the boxes and may be the fastest, given the noise.
@@ -203,26 +208,32 @@ def possibly_fastest(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
         rows: The configurations.
         kind: The figure to compare: "many", "one" or "start".
     """
-    eligible_rows = [row for row in rows if row.keeps_boxes and getattr(row, kind)]
-    best = _fastest([getattr(row, kind) for row in eligible_rows], kind)
-    best_low, best_high = _interval(best)
+    eligible_rows = [row for row in rows if row.keeps_boxes and getattr(row, kind) is not None]
+    best = _interval(_fastest(eligible_rows, kind))
     overlapping_rows = []
     for row in eligible_rows:
-        low, high = _interval(getattr(row, kind))
-        if low <= best_high and high >= best_low:
+        interval = _interval(row.measurement_of(kind))
+        if interval.low <= best.high and interval.high >= best.low:
             overlapping_rows.append(row)
     return overlapping_rows
 
 
-def _interval(measurement: Measurement) -> tuple[float, float]:
-    """Return the least and the greatest value that a measured figure may really have.
+class _Interval(NamedTuple):
+    """The least and the greatest value that a measured figure may really have."""
+
+    low: float
+    high: float
+
+
+def _interval(measurement: Measurement) -> _Interval:
+    """Return the interval of a measurement.
 
     If there was a single round without a confidence interval, its noise is unknown, and a factor of
     REACH to both sides is assumed.
     """
     if measurement.low < measurement.high:
-        return measurement.low, measurement.high
-    return measurement.estimate / REACH, measurement.estimate * REACH
+        return _Interval(measurement.low, measurement.high)
+    return _Interval(measurement.estimate / REACH, measurement.estimate * REACH)
 
 
 def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
@@ -237,17 +248,39 @@ def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     Returns:
         The fastest and its equals, the simplest first.
     """
-    fast_rows = possibly_fastest(rows, kind)
-    best = _fastest([getattr(row, kind) for row in fast_rows], kind)
-    return [row for row in fast_rows if best.low <= getattr(row, kind).estimate <= best.high]
+    candidates = possibly_fastest(rows, kind)
+    best = _fastest(candidates, kind)
+    equal_rows = []
+    for row in candidates:
+        estimate = row.measurement_of(kind).estimate
+        if best.low <= estimate <= best.high:
+            equal_rows.append(row)
+    return equal_rows
 
 
-def _fastest(measurements: Sequence[Measurement], kind: str) -> Measurement:
+def _fastest(rows: Sequence[TuneRow], kind: str) -> Measurement:
     """Return the best figure: the most images a second of "many", else the fewest seconds."""
+    measurements = [row.measurement_of(kind) for row in rows]
     choose = min
     if kind == "many":
         choose = max
     return choose(measurements, key=lambda measurement: measurement.estimate)
+
+
+def speed_up(row: TuneRow, reference: TuneRow, kind: str) -> float:
+    """Compute how many times as fast as the reference a configuration is.
+
+    Args:
+        row: The configuration.
+        reference: The reference.
+        kind: The figure to compare: "many", "one" or "start".
+    """
+    figure = row.measurement_of(kind).estimate
+    reference_figure = reference.measurement_of(kind).estimate
+    ratio = figure / reference_figure
+    if kind == "many":
+        return ratio
+    return 1 / ratio  # These are seconds, of which fewer are better.
 
 
 @frozen
@@ -316,7 +349,7 @@ def writable_defaults() -> Path:
     """Return the path of the user's file of defaults, which need not exist yet.
 
     Raises:
-        UsageError: There is no such file, as there is no home folder, or a variable says so.
+        UsageError: The user has none, for want of a home folder or since a variable says so.
         OutputError: It cannot be written.
     """
     path = defaults_file()
@@ -343,21 +376,14 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     text = ""
     if path.exists():
         text = read_text(path)
-    choices = {choice.kind: choice.options for choice in report.choices}
     header = f"[{TUNED}.{report.sha256}.{_toml_value(report.machine)}]"
+    choices = {choice.kind: choice.options for choice in report.choices}
     table_lines = [f"{header}  # {escape_unprintable(report.model)}"]
     for kind, options in choices.items():
         assignments = [f"{name} = {_toml_value(value)}" for name, value in options.items()]
         table_lines.append(f"{kind} = {{ {', '.join(assignments)} }}")
     table_text = "\n".join(table_lines)
-
-    # An earlier table is removed: its header, and all lines up to the next header.
-    earlier_table = rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*"
-    remaining_text = re.sub(earlier_table, "", text, flags=re.MULTILINE).rstrip()
-    new_text = f"{table_text}\n"
-    if remaining_text:
-        new_text = f"{remaining_text}\n\n{table_text}\n"
-    new_text = new_text.lstrip("\n")
+    new_text = _with_table(text, header, table_text)
 
     # The new text is only written if it means what it should.
     expected_content = tomllib.loads(text)
@@ -368,6 +394,23 @@ def write_defaults(path: Path, report: TuneReport) -> None:
             write_output(path, new_text.encode())
             return
     raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{table_text}")
+
+
+def _with_table(text: str, header: str, table_text: str) -> str:
+    """Add a table to the end of a TOML file, in place of an earlier table with the same header.
+
+    Args:
+        text: The text of the file.
+        header: The line that the table begins with, up to the closing bracket.
+        table_text: The table with its header, without a line break at its end.
+    """
+    # The header, and all lines up to the next header.
+    earlier_table = rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*"
+    remaining_text = re.sub(earlier_table, "", text, flags=re.MULTILINE).rstrip()
+    new_text = f"{table_text}\n"
+    if remaining_text:
+        new_text = f"{remaining_text}\n\n{table_text}\n"
+    return new_text.lstrip("\n")
 
 
 def _toml_value(value: str | float) -> str:

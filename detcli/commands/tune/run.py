@@ -21,6 +21,7 @@ from detcli.commands.tune.report import (
     TuneRow,
     equally_fast,
     possibly_fastest,
+    speed_up,
 )
 from detcli.compare.detections import COARSE
 from detcli.config.config import Config
@@ -103,7 +104,8 @@ class Tuning:
         images_to_try = images or images_of(data)
         self._images = images_to_try or (str(BUILT_IN),)
         self._model = config.runtime.model
-        self._int8: str | DetcliError | None = None
+        self._int8_path: str | None = None  # of the model in 8 bits, once it has been converted
+        self._int8_error: DetcliError | None = None  # why it could not be converted
         self._measurement_count = 0
         self._disturbances: list[str] = []  # what disturbed measurements
         self._fewest_boxes = math.inf  # that were compared for any configuration
@@ -189,14 +191,14 @@ class Tuning:
         A configuration is promising if it keeps the boxes of the reference, and if its number of
         images a second is at most a factor of REACH below the best.
         """
-        images_per_second = {}  # by name of the configuration
+        rates = {}  # images a second, by the name of the configuration
         for row in self._rows:
             if row.keeps_boxes and row.many:
-                images_per_second[row.name] = row.many.estimate
-        best = max(images_per_second.values(), default=0.0)
+                rates[row.name] = row.many.estimate
+        best_rate = max(rates.values(), default=0.0)
         promising_rows = []
         for row in self._rows:
-            if row.name in images_per_second and images_per_second[row.name] * REACH >= best:
+            if row.name in rates and rates[row.name] * REACH >= best_rate:
                 promising_rows.append(row)
 
         for row in promising_rows:
@@ -230,7 +232,7 @@ class Tuning:
     def _model_of(self, configuration: Configuration) -> str:
         """Return the name or path of the model that a configuration runs.
 
-        That is the model itself, or its conversion to 8 bits, which is made once for all
+        That is the model itself, or its conversion to 8 bits, which is tried once for all
         configurations, when the first of them needs it.
 
         Raises:
@@ -238,14 +240,15 @@ class Tuning:
         """
         if not configuration.int8:
             return self._model
-        if self._int8 is None:
+        if self._int8_error is not None:
+            raise self._int8_error
+        if self._int8_path is None:
             try:
-                self._int8 = self._convert_to_int8()
+                self._int8_path = self._convert_to_int8()
             except DetcliError as error:
-                self._int8 = error
-        if isinstance(self._int8, DetcliError):
-            raise self._int8
-        return self._int8
+                self._int8_error = error
+                raise
+        return self._int8_path
 
     def _convert_to_int8(self) -> str:
         """Convert the model to 8 bits, calibrated on the images; returns the path of the copy."""
@@ -263,16 +266,26 @@ class Tuning:
         return row.way.words + arguments_of(self._config, READ)
 
     def _records(self, row: TuneRow) -> str:
-        """Return the path of the file for the records of a configuration."""
+        """Return the path of the file for the records (detections) of a configuration."""
         file_name = row.name.replace(" ", "-").replace(":", "-")
         return str(self._folder / f"{file_name}.jsonl")
 
     def _compare(self, row: TuneRow) -> None:
-        """Compare the boxes of a configuration with those of the reference.
+        """Detect in the images with a configuration, and compare the boxes with the reference's.
 
         With labelled data, its accuracy (mAP) is measured too, unless it differs from another
         configuration only in its batch size or workers.
         """
+        self._write_records(row)
+        if row is not self._reference:
+            report = self._verify(row)
+            row.keeps_boxes = report["agree"]
+            self._report_agreement(row, report["detections"])
+        if self._data is not None and row.way.is_plain:
+            row.map50_95 = self._measure_accuracy(row, self._data)
+
+    def _write_records(self, row: TuneRow) -> None:
+        """Detect in the images with a configuration, by `detcli predict`, and write the records."""
         model = self._model_of(row.way)
         # A box may score a little less than the confidence in one of the two configurations, so the
         # records have to hold those boxes as well.
@@ -280,32 +293,38 @@ class Tuning:
         options = self._options(row)
         options += ["--conf", lowest_score, "-o", self._records(row), "--model", model]
         self._run_command("predict", options, self._images)
-        if row is not self._reference:
-            report = self._verify(row)
-            row.keeps_boxes = report["agree"]
-            self._note_agreement(row, report["detections"])
-        if self._data is not None and row.way.is_plain:
-            options = [*self._options(row), "--data", str(self._data)]
-            if self._data.suffix == ".json" and len(self._named_images) == 1:
-                options += ["--images", self._named_images[0]]
-            report = self._run_command("eval", options, [model])
-            row.map50_95 = report["metrics"]["map50_95"]
 
-    def _note_agreement(self, row: TuneRow, detections: Any) -> None:  # noqa: ANN401 - JSON
-        """Keep what verify counted of the boxes, unless there were none to compare."""
-        if not detections:
+    def _measure_accuracy(self, row: TuneRow, data: Path) -> float | None:
+        """Return the mAP of a configuration on labelled data, which `detcli eval` measures."""
+        options = [*self._options(row), "--data", str(data)]
+        if data.suffix == ".json" and len(self._named_images) == 1:
+            options += ["--images", self._named_images[0]]
+        report = self._run_command("eval", options, [self._model_of(row.way)])
+        map50_95: float | None = report["metrics"]["map50_95"]
+        return map50_95
+
+    def _report_agreement(self, row: TuneRow, counts: Mapping[str, Any] | None) -> None:
+        """Put into the report how the boxes of a configuration differ from the reference's.
+
+        Args:
+            row: The configuration, which stays without these figures if there was no box at all.
+            counts: What `detcli verify` reports of the boxes: the pairs of equal boxes, those that
+                only the reference has ("missing"), those that it lacks ("extra"), and so on; None
+                if it compared none.
+        """
+        if not counts:
             return
-        box_count = detections["pairs"] + detections["missing"] + detections["extra"]
-        if not box_count:
+        box_count = counts["pairs"] + counts["missing"] + counts["extra"]
+        if box_count == 0:
             return
-        self._fewest_boxes = min(self._fewest_boxes, box_count)
         row.boxes = BoxAgreement(
-            equal=1 - detections["disagreeing"],
-            lost=detections["missing"],
-            new=detections["extra"],
-            largest_score_difference=detections["largest_score_difference"],
-            largest_corner_difference=detections["largest_corner_difference"],
+            equal=1 - counts["disagreeing"],
+            lost=counts["missing"],
+            new=counts["extra"],
+            largest_score_difference=counts["largest_score_difference"],
+            largest_corner_difference=counts["largest_corner_difference"],
         )
+        self._fewest_boxes = min(self._fewest_boxes, box_count)
 
     def _verify(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
         """Compare the records of a configuration with those of the reference, by `detcli verify`.
@@ -416,17 +435,19 @@ class Tuning:
     def _doubts(self) -> list[str]:
         """List reasons why the figures may be off, or the choice a guess."""
         doubts = []
-        measured = [row.name for row in self._rows if row.one or row.many]
-        if len(measured) == 1:
-            doubts.append(f"nothing was compared: {measured[0]} is the only way that was measured")
+        measured_names = [row.name for row in self._rows if row.one or row.many]
+        if len(measured_names) == 1:
+            name = measured_names[0]
+            doubts.append(f"nothing was compared: {name} is the only way that was measured")
         if self._disturbances:
             disturbed = f"{len(self._disturbances)} of {self._measurement_count} measurements"
             reason = f"{disturbed} were disturbed: {self._disturbances[-1]}"
             doubts.append(f"these figures may be off: {reason}")
-        if any(row.many and not row.boxes for row in self._rows[1:]):
+        rows_beside_reference = self._rows[1:]
+        if any(row.many and not row.boxes for row in rows_beside_reference):
             doubts.append(f"no boxes above {self._conf:g} were compared: name images with some")
-        # With so few boxes, the share of them that may differ is less than one box.
-        if self._fewest_boxes * self._tolerance.boxes < 1:
+        differing_boxes_allowed = self._fewest_boxes * self._tolerance.boxes
+        if differing_boxes_allowed < 1:
             doubts.append(f"only {self._fewest_boxes} boxes were compared: name more images")
         if self.left_s <= 0:
             doubts.append(f"{LATE}: {MORE_TIME}")
@@ -454,15 +475,10 @@ class Tuning:
             options["model"] = model
         command = ["detcli", "predict", "--model", model]
         command += self._options(recommended) + self._images_to_type()
-
-        gain = getattr(recommended, kind).estimate / getattr(self._reference, kind).estimate
-        if kind != "many":
-            # These are seconds, of which fewer are better, unlike images a second.
-            gain = 1 / gain
         return Choice(
             kind=kind,
             way=recommended.name,
-            gain=gain,
+            gain=speed_up(recommended, self._reference, kind),
             tied=tuple(row.name for row in fastest_rows[1:]),
             options=options,
             command=shell_line(command),
