@@ -83,7 +83,6 @@ def run_process(command: Sequence[str]) -> ColdStart:
     """
     # The user's file of defaults is left out, so that measurements can be compared.
     environment = os.environ | {FILE_VARIABLE: os.devnull}
-    peak_memory_bytes = None
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as stderr:
         start = time.perf_counter()
         with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
@@ -94,13 +93,7 @@ def run_process(command: Sequence[str]) -> ColdStart:
                 output.readline()
                 first_record_s = time.perf_counter() - start
                 output.read()
-                if sys.platform != "win32":
-                    _pid, status, usage = os.wait4(process.pid, 0)
-                    process.returncode = os.waitstatus_to_exitcode(status)
-                    bytes_per_unit = 1024  # Linux gives the peak in KiB
-                    if sys.platform == "darwin":
-                        bytes_per_unit = 1
-                    peak_memory_bytes = usage.ru_maxrss * bytes_per_unit
+                peak_memory_bytes = _wait_for_end(process)
             except BaseException:
                 process.kill()
                 raise
@@ -109,3 +102,15 @@ def run_process(command: Sequence[str]) -> ColdStart:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
     return ColdStart(1, first_record_s, whole_process_s, peak_memory_bytes)
+
+
+def _wait_for_end(process: "subprocess.Popen[bytes]") -> int | None:
+    """Wait until a process ends, and return its peak memory in bytes; on Windows None at once."""
+    if sys.platform == "win32":
+        return None
+    _pid, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    bytes_per_unit = 1024  # Linux gives the peak in KiB
+    if sys.platform == "darwin":
+        bytes_per_unit = 1
+    return usage.ru_maxrss * bytes_per_unit

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -225,6 +225,21 @@ MAX_STOLEN = 0.01  # of the time
 BUSY = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
 
 
+class _CoreTimes(NamedTuple):
+    """How busy the cores that this process may use were in a period."""
+
+    percentages: list[Any]  # of each core, psutil's per cent of the time: `user`, `idle`, `steal`
+    process_percentage: float  # the processor time of this process in per cent of one core
+
+
+class _Load(NamedTuple):
+    """What took processor time from this process in a period."""
+
+    core_count: int
+    other_load: float  # how many cores other programs kept busy on average
+    stolen: float  # the share of the time that the host of a virtual machine took away
+
+
 class NoiseMeter:
     """Measures what else the machine does during a measurement.
 
@@ -233,20 +248,15 @@ class NoiseMeter:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._read_percentages()  # The next call counts from here.
+        self._read_core_times()  # The next call counts from here.
 
-    def _read_percentages(self) -> tuple[list[Any], float]:
-        """Read how busy the cores of this process were since the last call.
-
-        Returns:
-            Of each core that this process may use, psutil's per cent of the time by kind ("user",
-            "idle", "steal", ...); and the processor time of this process in per cent of one core.
-        """
+    def _read_core_times(self) -> _CoreTimes:
+        """Read how busy the cores were since the last call."""
         percentages = psutil.cpu_times_percent(percpu=True)
-        cores: Iterable[int] = range(len(percentages))
         if hasattr(os, "sched_getaffinity"):
-            cores = os.sched_getaffinity(0)
-        return [percentages[core] for core in cores], self._process.cpu_percent()
+            usable_cores = os.sched_getaffinity(0)
+            percentages = [percentages[core] for core in usable_cores]
+        return _CoreTimes(percentages, self._process.cpu_percent())
 
     def finish(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
         """Judge whether anything disturbed the measurement, which ends here.
@@ -261,11 +271,10 @@ class NoiseMeter:
         """
         core_count, other_load, stolen = self._measure_load()
         deviation = wall.deviation_s / wall.mean_s
-        slowed_by: list[str] = []
+        causes_in_order: list[str] = []
         for state in gpu:
-            for cause in state.slowed_by:
-                if cause not in slowed_by:
-                    slowed_by.append(cause)
+            causes_in_order += state.slowed_by
+        slowed_by = tuple(dict.fromkeys(causes_in_order))
 
         warnings = []
         if deviation > MAX_DEVIATION:
@@ -284,25 +293,23 @@ class NoiseMeter:
             other_load=other_load,
             stolen=reported_stolen,
             taken=min(1.0, other_load / core_count + stolen),
-            gpu_slowed_by=tuple(slowed_by),
+            gpu_slowed_by=slowed_by,
             warnings=tuple(warnings),
         )
 
-    def _measure_load(self) -> tuple[int, float, float]:
-        """Measure what took processor time from this process since the last call.
-
-        Returns:
-            The number of cores; how many of them other programs kept busy on average; and which
-            share of the time of all cores the host of a virtual machine took away.
-        """
-        percentages, process_percentage = self._read_percentages()
-        core_count = len(percentages)
+    def _measure_load(self) -> _Load:
+        """Measure what took processor time from this process since the last call."""
+        core_times = self._read_core_times()
+        core_count = len(core_times.percentages)
         busy_percentage = 0.0  # the sum over all cores: 200 if two are busy
         stolen_percentage = 0.0
-        for core_percentages in percentages:
+        for percentages in core_times.percentages:
             for kind in BUSY:
-                busy_percentage += getattr(core_percentages, kind, 0.0)
-            stolen_percentage += getattr(core_percentages, "steal", 0.0)
-        other_load = max(0.0, busy_percentage - process_percentage) / 100
-        stolen = stolen_percentage / 100 / core_count
-        return core_count, other_load, stolen
+                busy_percentage += getattr(percentages, kind, 0.0)
+            stolen_percentage += getattr(percentages, "steal", 0.0)
+        other_percentage = max(0.0, busy_percentage - core_times.process_percentage)
+        return _Load(
+            core_count,
+            other_load=other_percentage / 100,
+            stolen=stolen_percentage / 100 / core_count,
+        )

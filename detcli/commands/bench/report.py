@@ -219,12 +219,18 @@ class BaselineComparison:
             CheckError: It certainly got slower.
         """
         slower = f"slower than {self.file} by more than {self.max_regress:.0%}"
-        if self.verdict is RegressionVerdict.UNDECIDED:
-            advice = "measure longer, with --seconds, on an idle machine"
-            warnings.warn(f"cannot tell whether this is {slower}: {advice}", DetcliWarning, 2)
         if self.verdict is RegressionVerdict.REGRESSION:
-            hint = "see the comparison in the report; measure again if the machine was busy"
-            raise CheckError(f"{slower}: {WALL}", hint)
+            raise CheckError(
+                f"{slower}: {WALL}",  # the whole runs decide, not their stages
+                "see the comparison in the report; measure again if the machine was busy",
+            )
+        if self.verdict is RegressionVerdict.UNDECIDED:
+            warnings.warn(
+                f"cannot tell whether this is {slower}: measure longer, with --seconds, on an "
+                "idle machine",
+                DetcliWarning,
+                stacklevel=2,
+            )
 
 
 @frozen
@@ -351,8 +357,8 @@ def identity_of(
     Args:
         machine: The machine.
         model: The model.
-        conditions: What is measured; None if it is not known yet, and then neither is the GPU that
-            is in use.
+        conditions: How it is measured; None if that is not known yet. Then the GPU that is in use
+            is not known either.
 
     Returns:
         Values of JSON by name, as a baseline has them.
@@ -364,13 +370,17 @@ def identity_of(
         "cores": machine.cores,
         "model": model.sha256,
     }
-    if conditions is not None:
-        identity |= asdict(conditions)
-        identity["canvas"] = list(conditions.canvas)  # as JSON gives it back
-        identity["gpu"] = machine.gpu
-        identity["inputs"] = identity.pop("inputs_sha256")
-        del identity["sources"]
-    return identity
+    if conditions is None:
+        return identity
+    return identity | {
+        "mode": conditions.mode,
+        "device": conditions.device,
+        "batch": conditions.batch,
+        "workers": conditions.workers,
+        "canvas": list(conditions.canvas),  # a list, as it is read back from JSON
+        "gpu": machine.gpu,
+        "inputs": conditions.inputs_sha256,
+    }
 
 
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
@@ -446,25 +456,38 @@ SYNCHRONOUS = "always: the CPU runs synchronously"
 
 
 def render_run(report: RunReport) -> Iterator["RenderableType"]:
-    """Lay out one measurement: its figures, then their overhead and reliability."""
-    conditions = report.conditions
-    height, width = conditions.canvas
-    yield Text(
-        escape_unprintable(
-            f"{report.model.file} on {conditions.device}, {conditions.mode}, "
-            f"batch {conditions.batch}, workers {conditions.workers}, {width}x{height}"
-        ),
-        "bold",
-    )
+    """Lay out a report for a terminal: what was measured, the figures, and an earlier measurement.
+
+    The figures of a latency begin with a table of the stages of a batch.
+    """
+    yield Text(escape_unprintable(_title(report)), "bold")
     yield styled_line((str(report.machine), "dim"))
-    latency = report.latency
-    if latency is not None:
-        all_stages = StageFigures("all stages", latency.wall, 1.0)
-        undisturbed = StageFigures("undisturbed", latency.undisturbed)
-        yield table([*latency.stages, all_stages, undisturbed])
+    if report.latency is not None:
+        yield table(_stage_rows(report.latency))
     yield facts_table(_facts(report))
     if report.comparison is not None:
         yield from _comparison_lines(report.comparison)
+
+
+def _title(report: RunReport) -> str:
+    """Name the model that was measured, and the conditions."""
+    conditions = report.conditions
+    height, width = conditions.canvas
+    return (
+        f"{report.model.file} on {conditions.device}, {conditions.mode}, "
+        f"batch {conditions.batch}, workers {conditions.workers}, {width}x{height}"
+    )
+
+
+def _stage_rows(latency: Latency) -> list[StageFigures]:
+    """Return the rows of the table of stages.
+
+    The stages are followed by a batch as a whole, with timed stages, and without ("undisturbed").
+    """
+    rows = list(latency.stages)
+    rows.append(StageFigures("all stages", latency.wall, share=1.0))
+    rows.append(StageFigures("undisturbed", latency.undisturbed))
+    return rows
 
 
 def _comparison_lines(comparison: BaselineComparison) -> Iterator["RenderableType"]:
@@ -524,15 +547,13 @@ def _memory(title: str, size: int | None) -> str:
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the latency of a batch, and what of it is missing and why."""
+    """Yield labels and texts about the latency of a batch, and which figures are missing."""
     median = latency.undisturbed_median  # with its confidence interval
     if median is not None:
         bounds = f"{format_seconds(median.low)} to {format_seconds(median.high)}"
         rate = f"{batch / median.estimate:.1f} images/s"
         yield "median", f"{format_seconds(median.estimate)}, 95% interval {bounds}; {rate}"
-    missing = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
-    if latency.wall.samples < MIN_FOR_P99:
-        missing.append(f"p99 (needs {MIN_FOR_P99} runs)")
+    missing = _missing_figures(latency)
     if missing:
         yield "missing", ", ".join(missing)
     yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
@@ -542,3 +563,14 @@ def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
         synchronised = "after each stage, to time it"
     yield "synchronised", synchronised
     yield "overhead", str(latency.overhead)
+
+
+def _missing_figures(latency: Latency) -> list[str]:
+    """List the figures that a table of stages would have otherwise, and why it lacks them."""
+    missing = []
+    for stage in latency.stages:
+        if stage.summary is None:
+            missing.append(f"{stage.name} on this device")
+    if latency.wall.samples < MIN_FOR_P99:
+        missing.append(f"p99 (needs {MIN_FOR_P99} runs)")
+    return missing

@@ -46,6 +46,7 @@ from detcli.commands.bench.throughput import measure_throughput
 from detcli.config.config import Config
 from detcli.config.device import available_cores
 from detcli.config.values import BenchMode
+from detcli.core import frozen
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage
@@ -219,6 +220,19 @@ STOP_S = 2.0
 T = TypeVar("T")
 
 
+@frozen
+class _LimitedStep:
+    """A step of a measurement that runs now."""
+
+    running_time: RunningTime  # since it began
+    limit_s: float
+    error: DetcliError  # if it takes longer
+
+    def is_late(self) -> bool:
+        """Whether it has taken too long already."""
+        return self.running_time.seconds() > self.limit_s
+
+
 class TimeLimit:
     """Runs a measurement on a thread of its own, and gives up if one of its steps never ends.
 
@@ -227,9 +241,8 @@ class TimeLimit:
     """
 
     def __init__(self) -> None:
-        # The step that runs now: how long it has run, its limit, and the error if it is exceeded.
-        self._step: tuple[RunningTime, float, DetcliError] | None = None
-        self._is_over = False
+        self._step: _LimitedStep | None = None  # None before the first step
+        self._is_interrupted = False
         self._shown_warnings: set[str] = set()
 
     def step(self, limit_s: float, error: DetcliError) -> None:
@@ -242,9 +255,9 @@ class TimeLimit:
         Raises:
             KeyboardInterrupt: The user has interrupted the measurement.
         """
-        if self._is_over:
+        if self._is_interrupted:
             raise KeyboardInterrupt
-        self._step = (RunningTime(), limit_s, error)
+        self._step = _LimitedStep(RunningTime(), limit_s, error)
 
     def load(self, item: Item) -> Image:
         """Read and decode an image as a step; an error begins with the image's name."""
@@ -278,18 +291,21 @@ class TimeLimit:
         self._step = None
         threading.Thread(target=set_outcome, daemon=True).start()
         try:
-            while not wait([outcome], POLL_S).done:
-                if self._step is not None:
-                    running_time, limit_s, error = self._step
-                    if running_time.seconds() > limit_s and not outcome.done():
-                        raise error
+            self._wait_for(outcome)
         except KeyboardInterrupt:
             # The thread stops at its next step. The caller closes what the thread uses, so it gets
             # some time for that.
-            self._is_over = True
+            self._is_interrupted = True
             wait([outcome], STOP_S)
             raise
         return outcome.result()
+
+    def _wait_for(self, outcome: "Future[T]") -> None:
+        """Wait until a measurement is done, or raise the error of a step that takes too long."""
+        while not wait([outcome], POLL_S).done:
+            step = self._step  # The thread of the measurement may begin the next at any time.
+            if step is not None and step.is_late() and not outcome.done():
+                raise step.error
 
 
 def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Iterator[Item]:
@@ -314,13 +330,15 @@ def digest(names: tuple[str, ...]) -> str:
     Args:
         names: Files, folders, glob patterns or addresses; the built-in image if there are none.
     """
-    checksum = hashlib.sha256()
+    paths: list[str] = []
     for name in names or (str(BUILT_IN),):
         matches = sorted(glob.glob(name))  # noqa: PTH207 - as named
-        for path in matches or [name]:
-            with contextlib.suppress(OSError):
-                for content in _identifying_content(Path(path)):
-                    checksum.update(content + b"\0")
+        paths += matches or [name]
+    checksum = hashlib.sha256()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            for content in _identifying_content(Path(path)):
+                checksum.update(content + b"\0")
     return checksum.hexdigest()
 
 
@@ -444,8 +462,8 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
         and those of each stage.
     """
     warm_up = sampling.warm_up(runner.run_both)
-    untimed_s: list[float] = []  # of each batch
-    stages_of_runs: list[dict[Stage, int]] = []  # of each batch, the nanoseconds of each stage
+    untimed_s: list[float] = []  # of each batch, how long the untimed run took
+    stages_of_runs: list[dict[Stage, int]] = []  # of each timed run, the nanoseconds of each stage
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(stages_of_runs) < MIN_RUNS:
         is_odd = len(stages_of_runs) % 2 == 1
@@ -455,9 +473,8 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
     timed_s = [NS * sum(stages.values()) for stages in stages_of_runs]
     timed_summary = Summary.of(timed_s)
     stage_figures, stage_samples = _summarize_stages(stages_of_runs, timed_summary)
-    samples: Samples = {WALL: untimed_s, **stage_samples}
     clock_cost_s = sampling.clock_cost(runner.clock.calls)
-    ratios = [timed / untimed for timed, untimed in zip(timed_s, untimed_s, strict=True)]
+    slowdowns = [timed / untimed for timed, untimed in zip(timed_s, untimed_s, strict=True)]
     latency = Latency(
         undisturbed=Summary.of(untimed_s),
         undisturbed_median=sampling.interval(np.median, untimed_s),
@@ -468,10 +485,10 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
         overhead=Overhead(
             clock_cost_s,
             clock_cost_s / timed_summary.mean_s,
-            sampling.interval(np.median, ratios),
+            sampling.interval(np.median, slowdowns),
         ),
     )
-    return latency, samples
+    return latency, {WALL: untimed_s, **stage_samples}
 
 
 def _summarize_stages(

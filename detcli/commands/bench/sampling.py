@@ -185,26 +185,34 @@ TAIL = 2.5  # per cent at either end
 Doubles = npt.NDArray[np.float64]
 
 
-def interval(statistic: Callable[..., Doubles], *series: npt.ArrayLike) -> Interval | None:
+def interval(
+    statistic: Callable[..., Doubles],
+    samples: npt.ArrayLike,
+    divisor_samples: npt.ArrayLike | None = None,
+) -> Interval | None:
     """Estimate a statistic of a series of samples with its 95% confidence interval, by a bootstrap.
 
     Args:
         statistic: A function such as NumPy's median, with a parameter `axis`.
-        series: One series of samples in chronological order; with two, the estimate is the ratio of
-            the first one's statistic to the second one's.
+        samples: The series in chronological order.
+        divisor_samples: Another series; then the estimate is a ratio, of the statistic of the first
+            series to that of this one.
 
     Returns:
         The estimate and its interval; None if a series has fewer than MIN_SAMPLES.
     """
-    arrays = [np.asarray(samples, np.float64) for samples in series]
-    if any(len(values) < MIN_SAMPLES for values in arrays):
+    values = np.asarray(samples, np.float64)
+    if len(values) < MIN_SAMPLES:
         return None
     generator = np.random.default_rng(SEED)
-    estimate = float(statistic(arrays[0]))
-    resampled = _draw(arrays[0], generator, statistic)
-    for values in arrays[1:]:
-        estimate /= float(statistic(values))
-        resampled = resampled / _draw(values, generator, statistic)
+    estimate = float(statistic(values))
+    resampled = _draw(values, generator, statistic)
+    if divisor_samples is not None:
+        divisor_values = np.asarray(divisor_samples, np.float64)
+        if len(divisor_values) < MIN_SAMPLES:
+            return None
+        estimate /= float(statistic(divisor_values))
+        resampled = resampled / _draw(divisor_values, generator, statistic)
     low, high = np.percentile(resampled, [TAIL, 100 - TAIL])
     return Interval(estimate, float(low), float(high))
 
