@@ -8,7 +8,7 @@ exact. Only the sigmoid of logits is the runtime's own, and may differ in the la
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -67,23 +67,27 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     return body
 
 
-def _untransposed_head(model: ModelProto, contract: Contract) -> tuple[str, bool]:
+class _HeadTensor(NamedTuple):
+    """The tensor of boxes and scores to select from."""
+
+    name: str
+    anchors_first: bool  # it is (B, N, 4 + C) instead of (B, 4 + C, N)
+
+
+def _untransposed_head(model: ModelProto, contract: Contract) -> _HeadTensor:
     """Find the tensor to select from, which need not be the head itself.
 
     Exporters may transpose the head at the very end, or give it a name with an Identity. Both would
     be nodes that do nothing for the selection, so it reads the tensor before them.
-
-    Returns:
-        The name of the tensor, and whether it is (B, N, 4 + C) instead of (B, 4 + C, N).
     """
     index = GraphIndex(model.graph)
     computing_node = index.producer(contract.head)  # behind nodes that only pass the tensor on
     if computing_node is not None and swaps_last_axes(computing_node):
-        return str(computing_node.input[0]), not contract.anchors_first
+        return _HeadTensor(str(computing_node.input[0]), not contract.anchors_first)
     last_node = index.producers.get(contract.head)
     if last_node is not None and last_node.op_type == "Identity":
-        return str(last_node.input[0]), contract.anchors_first
-    return contract.head, contract.anchors_first
+        return _HeadTensor(str(last_node.input[0]), contract.anchors_first)
+    return _HeadTensor(contract.head, contract.anchors_first)
 
 
 def _append_nodes(
@@ -97,13 +101,17 @@ def _append_nodes(
         constants: Values by name; those that a node reads become tensors of the graph.
         names: Tensors whose names in the graph are others, by their names in the text.
     """
+    nodes = onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node
     graph_names = dict(names)
-    for node in onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node:
-        node.name = f"{PREFIX}{node.output[0]}"
+    for node in nodes:
         for name in node.input:
-            if name in constants and name not in graph_names:
+            is_new_constant = name in constants and name not in graph_names
+            if is_new_constant:
                 value = np.array(constants[name])
                 graph_names[name] = add_constant(graph, f"{PREFIX}{name}", value)
+
+    for node in nodes:
+        node.name = f"{PREFIX}{node.output[0]}"
         node.input[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.input]
         node.output[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.output]
         graph.node.append(node)
@@ -113,21 +121,21 @@ def _output_value(contract: Contract, max_det: int) -> ValueInfoProto:
     """Describe the output `[B, K, 6]` of the selection: K detections of each of B images.
 
     K is less than `max_det` if the head has fewer scores: C of each anchor, or only the best one
-    where an anchor can be one class at most. A size that depends on the input is a name instead of
-    a number.
+    where an anchor can be one class at most. ONNX has a name in place of a size that depends on the
+    input: "detections" for K, and "batch" for B.
 
     Args:
         contract: How to read the head: its batch, anchors and classes.
         max_det: How many detections to select from an image.
     """
-    row_count: int | str = OUTPUT
+    detection_count: int | str = "detections"
     if contract.anchor_count:
-        scores_of_anchor = contract.class_count
+        scores_per_anchor = contract.class_count
         if contract.multi_label is MultiLabel.NEVER:
-            scores_of_anchor = 1
-        row_count = min(max_det, contract.anchor_count * scores_of_anchor)
+            scores_per_anchor = 1
+        detection_count = min(max_det, contract.anchor_count * scores_per_anchor)
     batch = contract.batch or "batch"
-    return helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, row_count, 6])
+    return helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [batch, detection_count, 6])
 
 
 def _require_selectable(model: ModelProto, contract: Contract) -> None:
@@ -161,6 +169,13 @@ def _require_selectable(model: ModelProto, contract: Contract) -> None:
             f"{MIN_OPSET} or later",
             f"export the model again with opset {MIN_OPSET}",
         )
+
+
+class _Corners(NamedTuple):
+    """The corners of the selected boxes in pixels."""
+
+    tensor: str  # (B, K, 4)
+    nodes: str  # that compute it; empty if the boxes are corners in pixels already
 
 
 class _SelectionWriter:
@@ -226,7 +241,7 @@ class _SelectionWriter:
             rows = self._best_class_of_each_anchor()
         else:
             rows = self._best_classes_of_anchors()
-        corners, corner_nodes = self._corners()
+        corners = self._corners()
         score = "Min (row_values, one)"  # scores of quantised heads may exceed 1
         if self._has_logits:
             score = "Sigmoid (row_values)"
@@ -238,23 +253,25 @@ class _SelectionWriter:
             {self._top_k("anchor", "best", self._contract.anchor_count)}
             {rows}
             {self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)}
-            {corner_nodes}
+            {corners.nodes}
             score = {score}
             score_column = Unsqueeze (score, last_axis)
             class_number = Cast <to = 1> (class)
             class_column = Unsqueeze (class_number, last_axis)
-            {OUTPUT} = Concat <axis = 2> ({corners}, score_column, class_column)"""
+            {OUTPUT} = Concat <axis = 2> ({corners.tensor}, score_column, class_column)"""
 
     def _best_classes_of_anchors(self) -> str:
-        """Write nodes that take the K best scores of the A anchors, of any class.
+        """Write nodes that select the K best of all scores of the A best anchors.
 
-        The scores of all A anchors lie in one row, (B, A * C): the position in it says the rank of
-        the anchor (position / C) and the class (position % C).
+        They read `sound`, the scores without NaN, and `anchor_indices`, (B, A), the best anchors.
+        `kept` are the scores of these anchors, (B, A, C), and `flat` has them in one row, (B, A *
+        C). There the position of a score divided by C is the rank of the anchor, and the remainder
+        is the class.
 
-        The nodes compute, of each selected detection: `row_values` its score, `class` its class id,
-        and `chosen` the index of its anchor; all (B, K).
+        The results are `row_values`, `class` and `chosen`, the score, class and anchor index of
+        each detection; all (B, K).
         """
-        score_count = None
+        score_count = None  # A * C, unless it depends on the input
         if self._contract.anchor_count is not None:
             score_count = self._contract.anchor_count * self._contract.class_count
         return f"""
@@ -276,37 +293,37 @@ class _SelectionWriter:
             row_values = Identity (anchor_values)
             chosen = Identity (anchor_indices)"""
 
-    def _corners(self) -> tuple[str, str]:
-        """Write nodes that turn the selected boxes (B, K, 4) into corners in pixels.
+    def _corners(self) -> _Corners:
+        """Write nodes that turn the selected boxes, `chosen_boxes`, into corners in pixels.
 
-        Returns:
-            The tensor that has the corners, and the nodes that compute it: none where the boxes
-            are corners in pixels already.
+        Boxes of centre and size become corners, then fractions of the input become pixels.
         """
-        tensor = "chosen_boxes"
-        nodes = ""
+        corners = _Corners("chosen_boxes", nodes="")
         if self._contract.box_format is BoxFormat.CXCYWH:
-            tensor = "corners"
             nodes = """
             centre, extent = Split <axis = 2> (chosen_boxes, pair_sizes)
             half_extent = Div (extent, two)
             low = Sub (centre, half_extent)
             high = Add (centre, half_extent)
             corners = Concat <axis = 2> (low, high)"""
+            corners = _Corners("corners", nodes)
         if self._contract.box_fractions:
             height, width = self._contract.input_shape()
             self.constants["size"] = np.array([width, height, width, height], np.float32)
-            nodes += f"\n            pixels = Mul ({tensor}, size)"
-            tensor = "pixels"
-        return tensor, nodes
+            scaling = f"\n            pixels = Mul ({corners.tensor}, size)"
+            corners = _Corners("pixels", corners.nodes + scaling)
+        return corners
 
     def _top_k(self, name: str, values: str, length: int | None) -> str:
         """Write nodes that find the largest values of each row of a tensor, at most `max_det`.
 
+        The nodes read how many from `{name}_count`: a constant, or computed if the length of the
+        rows depends on the input.
+
         Args:
             name: The nodes compute tensors `{name}_values` and `{name}_indices`.
             values: The tensor, (B, length).
-            length: None if it depends on the input; then the number is computed, too.
+            length: The length of its rows; None if it depends on the input.
         """
         count_nodes = ""
         if length is None:
@@ -322,13 +339,15 @@ class _SelectionWriter:
     def _gather(self, name: str, values: str, anchors: str, row_count: int) -> str:
         """Write nodes that gather the box rows or the scores of some anchors.
 
+        ONNX's GatherElements wants an index for each element that it gathers, so the index of an
+        anchor is repeated for each of its rows.
+
         Args:
             name: The tensor to compute, (B, A, rows).
             values: The tensor to gather from, (B, rows, N) or with `anchors_first` (B, N, rows).
             anchors: The tensor of the indices of the anchors, (B, A).
             row_count: The number of rows: four of boxes, or one for each class.
         """
-        # GatherElements wants an index for each element: those of the anchors, repeated by row.
         if self._anchors_first:
             self.constants[f"{name}_shape"] = [1, 1, row_count]
             gathered = name
