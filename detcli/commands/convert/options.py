@@ -11,6 +11,9 @@ from detcli.core.errors import UsageError
 
 TWICE = "convert twice, into two files"
 
+NO_ENTRY = ("", "")
+"""The value of `--metadata contract`, which sets no entry of the metadata."""
+
 
 def _batch(text: str) -> int | Literal["dynamic"]:
     """Parse the value of --batch: a number of images, or `dynamic` for any number.
@@ -28,14 +31,13 @@ def _batch(text: str) -> int | Literal["dynamic"]:
 def _entry(text: str) -> tuple[str, str]:
     """Parse a value of --metadata: the key and value of an entry.
 
-    The word `contract` asks for nothing but what every conversion writes. It gives an empty key and
-    an empty value.
+    The word `contract` sets no entry, and asks for what every conversion writes: see `NO_ENTRY`.
 
     Raises:
         UsageError: It is not of the form KEY=VALUE.
     """
     if text == "contract":
-        return "", ""
+        return NO_ENTRY
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise UsageError(
@@ -132,13 +134,18 @@ class ConversionOptions:
     force: bool = option(False, "--force", "Overwrite OUT.", panel=OUTPUT)
 
     def __post_init__(self) -> None:
-        """Check that the options change anything, and do not contradict one another.
+        """Check that the options change anything, and set no entry of the metadata twice.
 
         Raises:
             UsageError: There is nothing to do, or one entry of the metadata is set twice.
         """
+        self._require_change()
+        self._require_single_entries()
+
+    def _require_change(self) -> None:
+        """Check that an option asks for a change of the model; raises UsageError if none does."""
         settings = self.config.settings
-        changes = (
+        requested_changes = (
             self.cut,
             self.guard_transpose,
             self.half,
@@ -149,19 +156,18 @@ class ConversionOptions:
             settings.names,
             self.metadata,
         )
-        if not any(changes):
+        if not any(requested_changes):
             raise UsageError(
                 "there is nothing to do",
                 "give at least one of --cut, --guard-transpose, --half, --int8, "
                 "--batch, --imgsz, --names, --metadata, --end-to-end",
             )
-        self._require_single_entries()
 
     def _require_single_entries(self) -> None:
         """Check that no entry of the metadata is set twice; raises UsageError if one is."""
         values: dict[str, str] = {}
         for key, value in self.metadata:
-            if key and key in values:
+            if key in values and (key, value) != NO_ENTRY:
                 raise UsageError(
                     f"--metadata gives {key} twice: {values[key]!r} and {value!r}",
                     "give one of them",
@@ -171,4 +177,4 @@ class ConversionOptions:
     @property
     def entries(self) -> dict[str, str]:
         """The metadata to set; an empty value removes an entry."""
-        return {key: value for key, value in self.metadata if key}
+        return dict(entry for entry in self.metadata if entry != NO_ENTRY)

@@ -210,12 +210,13 @@ def _new_batch_axis(file: ModelFile, converted: ModelProto) -> str:
     Returns:
         The warning; empty if no output has got such an axis.
     """
-    before = load_model_from_string(file.content).graph
-    dims_before = {output.name: shape(output) for output in before.output}
+    old_graph = load_model_from_string(file.content).graph
+    old_shapes = {output.name: shape(output) for output in old_graph.output}
     for output in converted.graph.output:
-        old_dims = dims_before.get(output.name, [])
+        old_dims = old_shapes.get(output.name, [])
         dims = shape(output)
-        if old_dims and dims == [1, *old_dims]:
+        has_new_axis = dims == [1, *old_dims]
+        if old_dims and has_new_axis:
             return (
                 f"its outputs have an axis for the batch now: {output.name} is {dims}, and was "
                 f"{old_dims}"
@@ -355,8 +356,7 @@ def compare_models(
 ) -> tuple[Difference, tuple[str, ...]]:
     """Run the old and the new model on an image, and judge how much their detections differ.
 
-    Where neither finds anything, they are compared with a lower confidence. Besides, a head with
-    NaN, or an output that depends on the other images of a batch, is a failure.
+    A head with NaN is a failure, too, and an output that depends on the other images of a batch.
 
     Args:
         old: The model before the conversion.
@@ -370,20 +370,15 @@ def compare_models(
     image = item.load()
     tolerance = _tolerance(old, new, options)
     settings = replace(options.config.settings, nms=old.detector().nms, names=None)
-    with warnings.catch_warnings():
-        # Loading the files again repeats the warnings about them.
-        warnings.simplefilter("ignore", DetcliWarning)
-        for conf in CONFIDENCES:
-            settings_with_conf = replace(settings, conf=conf)
-            report = _compare_detections(old, new, item, settings_with_conf, tolerance)
-            if report.left or report.right:
-                break
+    report = _compare_where_confident(old, new, item, settings, tolerance)
     failures = report.failures(tolerance)
-    not_finite = _count_not_finite(new, image)
-    if not_finite and not _count_not_finite(old, image):
+
+    not_finite_count = _count_not_finite(new, image)
+    if not_finite_count and not _count_not_finite(old, image):
         failures.append(
-            f"{not_finite} values of the head are NaN or infinite, and none were before"
+            f"{not_finite_count} values of the head are NaN or infinite, and none were before"
         )
+
     batch_difference = None
     if options.batch is not None:
         batch_difference = _batch_difference(new, image)
@@ -394,6 +389,24 @@ def compare_models(
         )
     difference = _difference_of(report, item, tolerance, batch_difference)
     return difference, tuple(failures)
+
+
+def _compare_where_confident(
+    old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
+) -> DetectionsReport:
+    """Compare the detections of both models at the highest confidence where any model has some.
+
+    The arguments are those of `_compare_detections`; the confidence is one of CONFIDENCES.
+    """
+    with warnings.catch_warnings():
+        # Loading the files again repeats the warnings about them.
+        warnings.simplefilter("ignore", DetcliWarning)
+        for conf in CONFIDENCES:
+            settings_with_conf = replace(settings, conf=conf)
+            report = _compare_detections(old, new, item, settings_with_conf, tolerance)
+            if report.left or report.right:
+                break
+    return report
 
 
 def _difference_of(
@@ -465,14 +478,17 @@ def _compare_detections(
     if limit_of_old:
         max_det = min(max_det, limit_of_old)
     rules = Rules(settings.effective_conf(None), MIN_IOU, max_det, tolerance)
+
     lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    left = _detect(old, image, lowered_settings)
+    old_detections = _detect(old, image, lowered_settings)
     if new.selection:
         # A detector would leave out the selection at the end of the graph, which is to be compared.
-        [right] = GraphSide(new, lowered_settings).detect([image])
+        [new_detections] = GraphSide(new, lowered_settings).detect([image])
     else:
-        right = _detect(new, image, lowered_settings)
-    report = image_report(item.origin, compare(left, right, rules), rules)
+        new_detections = _detect(new, image, lowered_settings)
+    comparison = compare(old_detections, new_detections, rules)
+
+    report = image_report(item.origin, comparison, rules)
     totals = Totals(rules)
     totals.add(report)
     return totals.report([report])
@@ -515,48 +531,57 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
         image at a time.
     """
     contract = new.detector()
-    size = contract.batch or 2
+    size = contract.batch or 2  # of the mixed batch; a graph that takes any size gets both images
     if size == 1:
         return None
     mirrored = Image.whole(np.ascontiguousarray(image.pixels[:, ::-1]))
-    batches = [tensor_of(image, contract), tensor_of(mirrored, contract)]  # (1 or B, 3, H, W)
+    batch_of_image = tensor_of(image, contract)  # (1, 3, H, W), or filled up with the same image
+    batch_of_mirrored = tensor_of(mirrored, contract)
     # The image has the even places of the mixed batch, and the mirror image the odd ones.
-    images_in_turns = [batches[place % 2][:1] for place in range(size)]  # (1, 3, H, W) each
-    mixed_batch = np.concatenate(images_in_turns)  # (B, 3, H, W)
+    mixed_batch = np.empty((size, *batch_of_image.shape[1:]), batch_of_image.dtype)
+    mixed_batch[0::2] = batch_of_image[0]
+    mixed_batch[1::2] = batch_of_mirrored[0]
+
     reading = new.selection or new.reading()
     graph = reading.body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
     mixed_outputs = session.run_watched(contract.input_name, mixed_batch)
-    outputs_alone = [session.run_watched(contract.input_name, batch) for batch in batches]
+    outputs_of_image = session.run_watched(contract.input_name, batch_of_image)
+    outputs_of_mirrored = session.run_watched(contract.input_name, batch_of_mirrored)
+
     differences = []
     for name, outputs in mixed_outputs.items():
         for place, output in enumerate(outputs):
-            expected = outputs_alone[place % 2][name][0]
-            differences.append(_scaled_difference(output, expected))
+            outputs_alone = outputs_of_image
+            if place % 2 == 1:
+                outputs_alone = outputs_of_mirrored
+            differences.append(_scaled_difference(output, outputs_alone[name][0]))
     return max(differences)
 
 
 def _scaled_difference(output: Tensor, expected: Tensor) -> float:
     """Return the largest difference of two outputs, as a share of the channel's largest value.
 
-    A channel is a coordinate of boxes, or the scores of a class. Each has its own scale, since next
-    to pixels a difference of scores would not show. Of the detections of a graph that selects
-    itself, only confident ones count: others may change places.
+    A channel is a coordinate of boxes, or the scores of a class. Each is scaled by itself, since
+    next to pixels a difference of scores would not show. Of the detections of a graph that selects
+    them itself, only confident ones count: others may change places.
 
     Args:
         output: A head, `(4 + C, N)` or `(N, 4 + C)`, of N anchors and C classes; or K detections,
             `(K, 6)`.
         expected: What it should be, of the same shape.
     """
-    if expected.shape[1] == COLUMNS:
-        is_confident = np.maximum(output[:, 4], expected[:, 4]) > DEFAULT_CONF
-        compared = output[is_confident]
-        reference = expected[is_confident].astype(np.float64)
-        anchor_axis = 0
+    has_detections = expected.shape[1] == COLUMNS
+    if has_detections:
+        score_column = 4
+        best_scores = np.maximum(output[:, score_column], expected[:, score_column])
+        is_confident = best_scores > DEFAULT_CONF
+        output = output[is_confident]
+        expected = expected[is_confident]
+        box_axis = 0
     else:
-        compared = output
-        reference = expected.astype(np.float64)
-        anchor_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
-    scale = np.abs(reference).max(axis=anchor_axis, keepdims=True, initial=MIN_SCALE)
-    scaled_differences = np.abs(compared - reference) / scale
+        box_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
+    reference = expected.astype(np.float64)
+    largest_of_channel = np.abs(reference).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
+    scaled_differences = np.abs(output - reference) / largest_of_channel
     return float(scaled_differences.max(initial=0))
