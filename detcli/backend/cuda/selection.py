@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu, Graph
 
 ANCHORS_PER_BLOCK = 32  # that a block of threads reads in class_max.cu
+CLASS_MAX_THREADS = 256  # in such a block
+THREADS_PER_IMAGE = 1024  # in a block of the other kernels, the most that CUDA allows
 ALIGNMENT = 256  # bytes, of each array in the workspace
 NUMBER_BYTES = 4  # of each number in the workspace and in the result
 COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
@@ -88,35 +90,44 @@ class SelectionKernels:
         """
         self._gpu = gpu
         self._head = head
-        self._options = on_logits(options) if head.logits else options
-        class_ids = None if options.class_ids is None else sorted(options.class_ids)
-        self._class_count = head.rows - 4 if class_ids is None else len(class_ids)
+        self._options = options
+        if head.logits:
+            self._options = on_logits(options)
+
+        self._class_count = head.rows - 4
+        if options.class_ids is not None:
+            self._class_count = len(options.class_ids)
         self._score_count = head.anchors * self._class_count
-        if options.nms_iou is None and not options.within_anchors:
-            self.max_det = min(options.max_det, self._score_count)
-        else:
-            self.max_det = min(options.max_det, head.anchors)
+        has_nms = options.nms_iou is not None
+        most_detections = self._score_count
+        if has_nms or options.within_anchors:
+            most_detections = head.anchors
+        self.max_det = min(options.max_det, most_detections)
         self.result_size = NUMBER_BYTES * head.batch * (2 + COLUMNS * self.max_det)
         # Suppression needs all anchors in order; otherwise only as many as can be detections.
-        self._ranked_anchors = head.anchors
-        if options.nms_iou is None:
-            self._ranked_anchors = self.max_det
+        self._ranked_anchors = head.anchors if has_nms else self.max_det
         self._spill_capacity = spill_capacity(self._ranked_anchors)
+
         # The graphs by the address of the heads and that of the result on the host.
         self._graphs: dict[tuple[int, int], Graph] = {}
         self._counts = struct.Struct(f"{2 * head.batch}I")
-
         self._offsets: dict[str, int] = {}  # of each array in the workspace
         self._memory = self._allocate_workspace()
-        self._class_ids: DeviceMemory | None = None
-        if class_ids is not None:
-            self._class_ids = upload(gpu, np.array(class_ids, np.uint32))
-        self._thresholds: DeviceMemory | None = None
+        self._class_ids: DeviceMemory | None = None  # None for all classes
+        self._thresholds: DeviceMemory | None = None  # None for one of all classes
+        self._upload_classes()
+
+    def _upload_classes(self) -> None:
+        """Upload the ids of the classes to select, and the confidence of each, if there are any."""
+        class_ids = None
+        if self._options.class_ids is not None:
+            class_ids = sorted(self._options.class_ids)
+            self._class_ids = upload(self._gpu, np.array(class_ids, np.uint32))
         if self._options.conf_thresholds is not None:
             thresholds = np.array(self._options.conf_thresholds, np.float32)
             if class_ids is not None:
                 thresholds = thresholds[class_ids]
-            self._thresholds = upload(gpu, thresholds)
+            self._thresholds = upload(self._gpu, thresholds)
 
     def _allocate_workspace(self) -> "DeviceMemory":
         """Allocate one block of device memory for all arrays of the workspace.
@@ -144,15 +155,20 @@ class SelectionKernels:
         per_anchor = per_image * self._head.anchors
         per_ranked_anchor = per_image * self._ranked_anchors
         per_detection = per_image * self.max_det
-        is_one_to_one = self._options.nms_iou is None
+        wide_size = 0  # only `select` needs it
+        row_class_size = 0  # only `nms` needs it
+        if self._options.nms_iou is None:
+            wide_size = per_detection
+        else:
+            row_class_size = per_detection
         return {
             "best_key": per_anchor,
             "second_key": per_anchor,
             "best_class": per_anchor,
             "survivors": 2 * per_anchor,
             "ranked": per_ranked_anchor,
-            "wide": per_detection if is_one_to_one else 0,
-            "row_class": 0 if is_one_to_one else per_detection,
+            "wide": wide_size,
+            "row_class": row_class_size,
             "ranked_count": per_image,
             "survivor_count": per_image,
             "nan_count": per_image,
@@ -236,13 +252,14 @@ class SelectionKernels:
         ]
         blocks_per_image = math.ceil(head.anchors / ANCHORS_PER_BLOCK)
         kernel = f"class_max_{self._kernel_variant}"
-        graph.launch(kernel, (blocks_per_image, head.batch, 1), 256, *arguments)
+        grid = (blocks_per_image, head.batch, 1)
+        graph.launch(kernel, grid, CLASS_MAX_THREADS, *arguments)
 
     def _launch_select(self, graph: "Graph", heads: int, result: int) -> None:
         """Append the kernel that selects the best scores of the best anchors, without suppression.
 
         These are steps 2 and 3 of the specification in `backend.postprocess`. One block of threads
-        works on each image.
+        works on each image. The order of the arguments is that of the parameters in select.cu.
 
         Args:
             graph: The graph to append to.
@@ -268,10 +285,13 @@ class SelectionKernels:
         ]
         arguments += self._result_arguments(result)
         kernel = f"select_{self._kernel_variant}"
-        graph.launch(kernel, (self._head.batch, 1, 1), 1024, *arguments)
+        grid = (self._head.batch, 1, 1)  # a block of threads for each image
+        graph.launch(kernel, grid, THREADS_PER_IMAGE, *arguments)
 
     def _launch_suppression(self, graph: "Graph", heads: int, result: int, iou: float) -> None:
         """Append the kernels that rank the anchors by score and suppress overlapping boxes.
+
+        The order of their arguments is that of the parameters in nms.cu.
 
         Args:
             graph: The graph to append to.
@@ -283,7 +303,7 @@ class SelectionKernels:
         graph.launch(
             "rank_anchors",
             grid,
-            1024,
+            THREADS_PER_IMAGE,
             np.uint32(self._head.anchors),
             self._address("survivors"),
             self._address("survivor_count"),
@@ -305,7 +325,7 @@ class SelectionKernels:
             self._address("row_class"),
         ]
         arguments += self._result_arguments(result)
-        graph.launch(f"nms_{self._head.dtype}", grid, 1024, *arguments)
+        graph.launch(f"nms_{self._head.dtype}", grid, THREADS_PER_IMAGE, *arguments)
 
     @property
     def _kernel_variant(self) -> str:
@@ -366,14 +386,15 @@ class SelectionKernels:
             The rows of each image, `(M, 6)`, and its count of NaN.
         """
         counts = self._counts.unpack_from(result.data)
+        row_counts = counts[0::2]
+        nan_counts = counts[1::2]
         bytes_per_image = NUMBER_BYTES * COLUMNS * self.max_det
+        start = self._counts.size  # The rows of the first image follow all counts.
         rows_by_image = []
-        for image in range(self._head.batch):
-            row_count = counts[2 * image]
-            nan_count = counts[2 * image + 1]
-            start = self._counts.size + image * bytes_per_image
+        for row_count, nan_count in zip(row_counts, nan_counts, strict=True):
             rows = np.ndarray((row_count, COLUMNS), np.float32, result, start)
             rows_by_image.append((rows.copy(), nan_count))
+            start += bytes_per_image
         return rows_by_image
 
     def choose(self, rows: Rows) -> SelectedBoxes:
