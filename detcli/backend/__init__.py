@@ -73,7 +73,7 @@ def open_tensors(
         device: The device's name, or "auto", as for `open_backend`.
         graph: A serialised ONNX model.
         title: What the graph is called in errors.
-        options: Settings of the device, of which the memory limit and the precision count.
+        options: Settings of the device; only the memory limit and the precision count.
 
     Raises:
         UsageError: No device has this name.

@@ -60,13 +60,13 @@ def batch_to_detections(
     boxes = None
     if len(selections) > 1:
         boxes = _map_ordinary_boxes(selections, letterboxes, contract)
-    detections = []
+    images = list(zip(selections, letterboxes, strict=True))
     if boxes is None:
-        for selection, letterbox in zip(selections, letterboxes, strict=True):
-            detections.append(to_detections(selection, letterbox, contract))
-        return detections
-    begin = 0
-    for selection, letterbox in zip(selections, letterboxes, strict=True):
+        return [to_detections(selection, letterbox, contract) for selection, letterbox in images]
+
+    detections = []
+    begin = 0  # The boxes of an image are the rows from here to `end`.
+    for selection, letterbox in images:
         end = begin + len(selection.score)
         detections.append(
             Detections(
@@ -87,36 +87,41 @@ def _map_ordinary_boxes(
 ) -> Floats | None:
     """Map the boxes of all images of a batch from the network's input to their images.
 
+    Only ordinary boxes are mapped: those that are in pixels and need neither be dropped nor warned
+    about.
+
     Args:
         selections: The selected boxes of each image, T in all.
         letterboxes: Where each image lies on the network's input.
         contract: What the model says of its boxes.
 
     Returns:
-        `(T, 4)`, the boxes in pixels of their images; None if one of them has to be dropped, or if
-        there may be something to warn about.
+        `(T, 4)`, the boxes in pixels of their images; None if any box is not ordinary.
     """
     counts = [len(selection.score) for selection in selections]
     if contract.box_fractions or len(counts) != len(letterboxes):
         return None
     boxes = np.concatenate([selection.boxes for selection in selections])  # (T, 4)
-    places = []  # of each image: the offset, the scale and the limit of x and y
+    ends_near_origin = boxes.max(axis=1) <= MAX_FRACTION
+    if ends_near_origin.any():
+        return None  # The boxes of one image may all be fractions, which is to be warned about.
+
+    places = []  # of each image: offset, scale and size, along x and y
     for letterbox in letterboxes:
         scale_x, scale_y = letterbox.scale
         height, width = letterbox.picture
         places.append((letterbox.left, letterbox.top, scale_x, scale_y, width, height))
     place_of_box = np.repeat(np.array(places, np.float32), counts, axis=0)  # (T, 6)
-    offset = place_of_box[:, [0, 1, 0, 1]]
+    offset = place_of_box[:, [0, 1, 0, 1]]  # for x1, y1, x2, y2
     scale = place_of_box[:, [2, 3, 2, 3]]
-    limit = place_of_box[:, [4, 5, 4, 5]]
+    image_size = place_of_box[:, [4, 5, 4, 5]]
 
     mapped: Floats = (boxes - offset) / scale
-    ends_near_origin = boxes.max(axis=1) <= MAX_FRACTION
-    has_area = (mapped[:, 2:] > mapped[:, :2]).all()
+    have_area = (mapped[:, 2:] > mapped[:, :2]).all()
     if contract.clips:
-        mapped = np.clip(mapped, np.float32(0), limit)
-        has_area = has_area and (mapped[:, 2:] > mapped[:, :2]).all()
-    if ends_near_origin.any() or not has_area or not np.isfinite(mapped).all():
+        mapped = np.clip(mapped, np.float32(0), image_size)
+        have_area = have_area and (mapped[:, 2:] > mapped[:, :2]).all()
+    if not have_area or not np.isfinite(mapped).all():
         return None
     return mapped
 

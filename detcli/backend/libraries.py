@@ -145,7 +145,7 @@ def require_code(ordinal: int) -> None:
         ordinal: The number of the GPU in CUDA, from 0.
 
     Raises:
-        DeviceError: There is no such code; the hint names the extra of detcli that has it.
+        DeviceError: It contains none; the hint names the extra of detcli that does.
     """
     facts = ask_driver()
     gpus = facts.gpus[ordinal : ordinal + 1]  # empty if the driver does not list the GPU

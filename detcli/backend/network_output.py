@@ -16,7 +16,7 @@ def split_by_image(output: HeadArray, count: int, contract: Contract) -> list[He
         contract: What the model says of its output.
 
     Returns:
-        B views of the output, each of which `detect` takes.
+        B views of the output, one for each image, as `detect` takes them.
 
     Raises:
         ModelError: The output does not have the shape that the graph declares.

@@ -216,7 +216,7 @@ def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
 
 
 def timeout_error(title: str, limit_s: int) -> ModelError:
-    """Create the error for a model, called `title`, that did not finish in so many seconds."""
+    """Create the error for a model, called `title`, that takes longer than `limit_s` seconds."""
     return ModelError(
         f"{title} did not finish within {limit_s} seconds, far longer than any detector needs",
         "check where the file comes from, or try it on a faster machine",

@@ -108,8 +108,8 @@ log.info("ONNX Runtime %s of the package %s", onnxruntime.__version__, onnxrunti
 class OptionRefusedError(ModelError):
     """ONNX Runtime cannot use an option of a provider with this graph, but may run it without.
 
-    That is the capture of CUDA graphs, and shapes for TensorRT, of which a graph that it takes only
-    parts of has inputs of its own.
+    Such an option is the capture of CUDA graphs, or the range of input shapes for TensorRT. Where
+    TensorRT takes only parts of the graph, these have other inputs than those that are described.
     """
 
 

@@ -38,14 +38,15 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the images of
 the third are staged and uploaded."""
 
-# With fewer images for its multiprocessors, a GPU is not busy; with more, a batch is no faster.
+# How many multiprocessors an image keeps busy. With a smaller batch some of the GPU is idle, and a
+# larger one is no faster.
 MULTIPROCESSORS_PER_IMAGE = 4
 # What a batch may take in the GPU's memory for each pixel of its input. YOLOv10-N takes 59 bytes on
 # the CPU, and the largest of its family has five times as many channels; as much again is for
 # workspaces, which was not measured.
 BYTES_PER_PIXEL = 640
-# Runs of the network for one batch without a warning. Each run of each slot is captured as a CUDA
-# graph, of which 32 are kept: enough for ten runs in each of three slots.
+# Runs of the network for one batch without a warning. Each run of each slot is a CUDA graph. The 32
+# that are kept are enough for ten runs in each of three slots.
 MAX_RUNS_IN_BATCH = 10
 # Workspaces for selection that are kept. A short last batch or another size of the network's input
 # needs one of its own.

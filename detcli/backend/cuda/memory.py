@@ -88,7 +88,7 @@ class ImageMemory:
             self._limit = max(self._limit, suitable_limit)
 
     def give_back(self, memory: "PinnedMemory") -> None:
-        """Take memory back, of which no array is left."""
+        """Take back memory that no array uses any more."""
         self._returned.append(memory)
         if self._closed:
             self._free_returned()

@@ -42,8 +42,8 @@ from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 
 MAX_GRAPHS = 32  # that are kept at the same time; each takes memory, and some runs to capture
-# After so many runs of one shape in a row, a network with dynamic axes captures a graph. These are
-# full batches, or a camera's single frames, and not the short batch at the end.
+# Consecutive runs with one input shape after which a network with dynamic axes captures a graph.
+# Full batches and the single frames of a camera have such shapes; a short last batch does not.
 MIN_REPEATS = 3
 MAX_BINDINGS = 128  # that are kept; creating one again takes microseconds
 NO_GRAPH = -1  # the id of a graph that keeps ONNX Runtime from capturing a run

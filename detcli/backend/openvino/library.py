@@ -47,7 +47,7 @@ PLUGIN_PATH = re.compile(r'Cannot load library "[^"]*": ')
 FAILURES = (RuntimeError, MemoryError)  # what OpenVINO raises
 
 UNKNOWN_PROPERTY = "configuration key"
-"""Words of the NPU's plug-in where there is no NPU: instead of saying so, it names a property."""
+"""Part of the error of the NPU's plug-in on a machine without an NPU, as it names a property."""
 
 
 @functools.cache

@@ -154,8 +154,8 @@ class _GpuReader:
 
         Raises:
             ImportError: nvidia-ml-py is missing.
-            DeviceError: CUDA knows no such GPU.
-            pynvml.NVMLError: The driver is missing, or knows no such GPU.
+            DeviceError: CUDA does not know the GPU.
+            pynvml.NVMLError: The driver is missing, or does not know the GPU.
         """
         import pynvml
 

@@ -88,7 +88,7 @@ class Conditions:
 
 @frozen
 class StageFigures:
-    """A stage, in order of the flow; `summary` is None where the device has no such stage."""
+    """A stage, in order of the flow; `summary` is None where the device lacks the stage."""
 
     name: str = report_field("stage")
     summary: Summary | None = report_field(default=None)

@@ -235,7 +235,7 @@ class Steps:
         These nodes select boxes, for example.
 
         Raises:
-            ModelError: The graph has no such tensors, only the detections that it selects.
+            ModelError: The graph has no heads, only the detections that it selects.
         """
         if self._reading.contract.layout is Layout.ROWS:
             raise ModelError(

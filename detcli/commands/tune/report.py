@@ -280,7 +280,7 @@ def speed_up(row: TuneRow, reference: TuneRow, kind: str) -> float:
     ratio = figure / reference_figure
     if kind == "many":
         return ratio
-    return 1 / ratio  # These are seconds, of which fewer are better.
+    return 1 / ratio  # Of seconds, fewer are better.
 
 
 @frozen

@@ -331,7 +331,7 @@ class Tuning:
 
         Args:
             row: The configuration.
-            page: A folder for a page that shows both; then the time of the budget is no limit.
+            page: A folder for a page that shows both; it may take longer than the budget.
 
         Returns:
             The report of verify.
