@@ -213,19 +213,12 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
     Raises:
         DeviceError: A provider was not loaded, or the first runs no node.
     """
-    requested = providers[0]
-    loaded = session.get_providers()
-    for provider in providers:
-        if provider not in loaded:
-            raise DeviceError(
-                f"ONNX Runtime chose {loaded[0]} instead of {provider}",
-                "use --device cpu to run there on purpose",
-            )
-
+    _require_loaded(session.get_providers(), providers)
     nodes = nodes_by_provider(session)
     if nodes is None:
         log.info("%s: ONNX Runtime reports where nodes run from version 1.24 on", title)
         return
+    requested = providers[0]
     node_count = sum(len(nodes_of_provider) for nodes_of_provider in nodes.values())
     if node_count and not nodes.get(requested):
         raise DeviceError(
@@ -241,6 +234,16 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
                 node_count,
                 provider,
                 _describe_nodes(nodes_of_provider),
+            )
+
+
+def _require_loaded(loaded: Sequence[str], providers: Sequence[str]) -> None:
+    """Raise a DeviceError unless all providers that a session was created with are loaded."""
+    for provider in providers:
+        if provider not in loaded:
+            raise DeviceError(
+                f"ONNX Runtime chose {loaded[0]} instead of {provider}",
+                "use --device cpu to run there on purpose",
             )
 
 
@@ -432,28 +435,27 @@ def profile_of(model: PreparedModel) -> dict[str, str]:
         shape, if nothing limits it, or if the input's name cannot be written in an option.
     """
     contract = model.contract
-    input_name = contract.input_name
-    is_fixed = contract.batch and contract.input_size
-    is_limited = contract.input_size or contract.preprocessing.resize in RESIZES_TO_CANVAS
+    has_fixed_shape = contract.batch is not None and contract.input_size is not None
+    is_size_limited = contract.input_size or contract.preprocessing.resize in RESIZES_TO_CANVAS
     # These characters separate names, shapes and inputs in the option.
-    is_name_usable = ":" not in input_name and "," not in input_name
-    if is_fixed or not is_limited or not is_name_usable:
+    is_name_usable = ":" not in contract.input_name and "," not in contract.input_name
+    if has_fixed_shape or not is_size_limited or not is_name_usable:
         return {}
 
-    largest_size = contract.input_size or model.canvas or contract.default_size
-    smallest_size = contract.input_size or (contract.stride, contract.stride)
+    def shape_text(usual_batch: int, usual_size: tuple[int, int]) -> str:
+        batch = contract.batch or usual_batch
+        height, width = contract.input_size or usual_size
+        return f"{contract.input_name}:{batch}x3x{height}x{width}"
+
+    smallest_size = (contract.stride, contract.stride)
+    largest_size = model.canvas or contract.default_size
     smallest_gpu_batch = BATCHES[-1]
     largest_gpu_batch = BATCHES[0]
-    bounds = (
-        ("min", 1, smallest_size),
-        ("opt", smallest_gpu_batch, largest_size),
-        ("max", largest_gpu_batch, largest_size),
-    )
-    profile = {}
-    for bound, usual_batch, (height, width) in bounds:
-        batch = contract.batch or usual_batch
-        profile[f"trt_profile_{bound}_shapes"] = f"{input_name}:{batch}x3x{height}x{width}"
-    return profile
+    return {
+        "trt_profile_min_shapes": shape_text(1, smallest_size),
+        "trt_profile_opt_shapes": shape_text(smallest_gpu_batch, largest_size),
+        "trt_profile_max_shapes": shape_text(largest_gpu_batch, largest_size),
+    }
 
 
 def tensorrt_provider(

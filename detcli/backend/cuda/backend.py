@@ -229,20 +229,15 @@ class CudaBackend:
         """
         slot = self._slot_of(buffer)
         count, channels, height, width = buffer.shape
-        shape_of_run = (self._images_per_run(count), channels, height, width)
-        self._warn_about_many_runs(count, shape_of_run[0])
-        run_count = count // shape_of_run[0]
+        images_per_run = self._images_per_run(count)
+        self._warn_about_many_runs(count, images_per_run)
+        run_count = count // images_per_run
+        shape_of_run = (images_per_run, channels, height, width)
         bytes_per_run = math.prod(shape_of_run) * self._network.input_dtype.itemsize
         input_addresses = [buffer.tensor + run * bytes_per_run for run in range(run_count)]
         self._gpu.make_current()  # another detector may have made its own GPU current
-
         if self._network.rows_vary:
-            rows: list[HeadArray] = []
-            with slot.marked():
-                for input_address in input_addresses:
-                    rows.extend(self._network.run_to_host(input_address, shape_of_run))
-                self._end_stage(Stage.NETWORK)
-            return replace(buffer, rows=tuple(rows))
+            return self._infer_to_host(buffer, slot, input_addresses, shape_of_run)
 
         output_shape = self._network.output_shape(shape_of_run)
         output_bytes = math.prod(output_shape) * self._network.output_dtype.itemsize
@@ -253,6 +248,28 @@ class CudaBackend:
                 self._network.run(input_address, output + run * output_bytes, shape_of_run)
             self._end_stage(Stage.NETWORK)
         return replace(buffer, output=output, output_shape=(count, *output_shape[1:]))
+
+    def _infer_to_host(
+        self,
+        buffer: Batch,
+        slot: Slot,
+        input_addresses: Sequence[int],
+        shape_of_run: tuple[int, int, int, int],
+    ) -> Batch:
+        """Run a network whose number of rows varies, and wait for its output on the host.
+
+        Args:
+            buffer: The batch.
+            slot: The memory that it owns.
+            input_addresses: The device address of the input of each run.
+            shape_of_run: `(B, 3, H, W)` of that input.
+        """
+        rows: list[HeadArray] = []
+        with slot.marked():
+            for input_address in input_addresses:
+                rows.extend(self._network.run_to_host(input_address, shape_of_run))
+            self._end_stage(Stage.NETWORK)
+        return replace(buffer, rows=tuple(rows))
 
     def _warn_about_many_runs(self, count: int, images_per_run: int) -> None:
         """Warn once, from `infer`, if the graph takes so few images that a batch is many runs."""

@@ -67,19 +67,23 @@ class ImageMemory:
             `(H, W, 3)` uint8.
         """
         height, width = size
-        byte_count = _round_up(3 * height * width)
-        memory = None
-        to_free = None
-        with self._lock:
-            if not self._closed:
-                memory = self._take_idle(byte_count)
-                if memory is None:
-                    to_free = self._reserve(byte_count)
-        if to_free is not None:
-            memory = self._pin(byte_count, to_free)
+        memory = self._idle_or_new_memory(_round_up(3 * height * width))
         if memory is None:
             return new_image(size)
         return np.asarray(Loan(self, memory, size))
+
+    def _idle_or_new_memory(self, byte_count: int) -> "PinnedMemory | None":
+        """Take page-locked memory that is idle, or lock more; None if neither is possible."""
+        with self._lock:
+            if self._closed:
+                return None
+            memory = self._take_idle(byte_count)
+            if memory is not None:
+                return memory
+            to_free = self._reserve(byte_count)
+        if to_free is None:
+            return None  # The limit is reached.
+        return self._pin(byte_count, to_free)
 
     def follow(self, batch_bytes: int) -> None:
         """Raise the limit, if needed, to suit batches whose images take this many bytes."""
@@ -129,12 +133,13 @@ class ImageMemory:
             any that is idle.
         """
         idle: list[PinnedMemory] = []
-        for group in self._idle.values():
-            idle.extend(group)
+        for memories_of_size in self._idle.values():
+            idle.extend(memories_of_size)
         idle_size = sum(memory.size for memory in idle)
         lent_size = self._size - idle_size
         if lent_size + size > self._limit:
             return None
+
         to_free = []
         while self._size + size > self._limit:
             memory = idle.pop()
@@ -220,6 +225,7 @@ def _round_up(size: int) -> int:
         >>> _round_up(1_000_000), _round_up(1_040_000), _round_up(1)
         (1048576, 1048576, 4096)
     """
+    # A size of b bits is at least 2 ** (b - 1), and 2 ** (b - 4) is an eighth of that.
     multiple_bits = max(size.bit_length() - 4, PAGE_BITS)
     multiple = 1 << multiple_bits
     return math.ceil(size / multiple) * multiple

@@ -416,19 +416,20 @@ def _open_with_graphs(
     contract = model.contract
     ordinal = device.ordinal or 0
     provider = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
+    is_requested = bool(options.cuda_graph)  # else graphs are used where that is possible
     try:
         session = open_session(model.graph, (provider,), model.name)
-        is_static = contract.batch is not None and contract.input_size is not None
-        return Network(
-            session,
-            contract,
-            ("cuda", ordinal),
-            uses_graph=True,
-            only_repeated=options.cuda_graph is None and not is_static,
-        )
     except OptionRefusedError as error:
-        if options.cuda_graph:
+        if is_requested:
             warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=3)
         else:
             log.info("without CUDA graphs: %s", error)
-    return None
+        return None
+    has_fixed_shape = contract.batch is not None and contract.input_size is not None
+    return Network(
+        session,
+        contract,
+        ("cuda", ordinal),
+        uses_graph=True,
+        only_repeated=not is_requested and not has_fixed_shape,
+    )
