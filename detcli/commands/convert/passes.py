@@ -232,16 +232,14 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
     start_tensors = sorted(score_tensors)
     convolutions: set[str] = set()
     for _ in range(depth):
-        # The nodes nearest to the start that compute with weights: convolutions, and also poolings
-        # and matrix products, which count towards the depth but are not returned.
+        # The nearest nodes that compute with weights: convolutions, and also poolings and matrix
+        # products, which count towards the depth but are not returned.
         _, nearest_outputs = _split_at_network(index, start_tensors)
-        start_tensors = []
-        for output in sorted(nearest_outputs):
-            node = index.producers[output]
+        nearest_nodes = [index.producers[output] for output in sorted(nearest_outputs)]
+        for node in nearest_nodes:
             if node.op_type == "Conv":
-                convolutions.add(output)
-            # The next round goes on from what this node reads.
-            start_tensors.append(node.input[0])
+                convolutions.add(node.output[0])
+        start_tensors = [node.input[0] for node in nearest_nodes]  # of the next round
     return convolutions
 
 
@@ -257,23 +255,18 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     Returns:
         The first output of each convolution.
     """
-    # How many convolutions are on the shortest path from the image to a tensor.
-    convolutions_before = {image: 0}
+    # How many convolutions are on the shortest path from the image to each tensor.
+    distances = {image: 0}
     first_convolution_outputs: set[str] = set()
     for node in graph.node:
-        count = depth  # of a node that does not depend on the image
-        counts_of_inputs = []
-        for name in node.input:
-            if name in convolutions_before:
-                counts_of_inputs.append(convolutions_before[name])
-        if counts_of_inputs:
-            count = min(counts_of_inputs)
+        # `depth` stands for a node that does not depend on the image: it is too far.
+        distance = min((distances.get(name, depth) for name in node.input), default=depth)
         if node.op_type == "Conv":
-            if count < depth:
+            if distance < depth:
                 first_convolution_outputs.add(node.output[0])
-            count += 1
+            distance += 1
         for output in node.output:
-            convolutions_before[output] = count
+            distances[output] = distance
     return first_convolution_outputs
 
 
