@@ -103,6 +103,8 @@ class OpenvinoBackend(HostBackend):
     ) -> Pending:
         """Return a function that waits for the network and gives the detections of each image.
 
+        It may be called twice, and selects only the first time.
+
         Args:
             buffer: The started inference, from `infer`. Several selections may read it.
             letterboxes: How each image lies on the network's input. There may be fewer than images
@@ -111,16 +113,14 @@ class OpenvinoBackend(HostBackend):
         """
         buffer.unread_count += 1
 
-        # Calling it twice must neither select twice nor count the buffer as read twice.
-        @functools.cache
-        def wait() -> list[Detections]:
+        @functools.cache  # so that a second call does not count the buffer as read once more
+        def wait_for_detections() -> list[Detections]:
             return self._read_detections(buffer, letterboxes, options)
 
-        # Whoever measures the stages needs the time of this one, so it may not be put off.
         if self._observer is not None:
-            wait()
+            wait_for_detections()  # now, as the stages are being measured
         self._ended(Stage.SELECTION)
-        return wait
+        return wait_for_detections
 
     def _read_detections(
         self, started: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions

@@ -208,7 +208,8 @@ class _Compilation:
         """
         model = self._core.read_model(self._graph)
         compiled = self._core.compile_model(model, self._unit, self._config)
-        if self._check is not None and CAPABILITIES["f32"] in self._device_capabilities:
+        computes_float32 = CAPABILITIES["f32"] in self._device_capabilities
+        if self._check is not None and computes_float32:
             compiled_in_float32 = compiled
             if self._config[PRECISION] != "f32":
                 float32_config = self._config | {PRECISION: "f32"}

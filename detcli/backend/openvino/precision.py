@@ -113,14 +113,17 @@ def precision_of(compiled: CompiledModel) -> str:
     except RuntimeError:  # The plug-ins of some devices do not tell their layers.
         return requested
 
-    multiplying_counts: Counter[str] = Counter()  # number of layers that multiply, by precision
     float_counts: Counter[str] = Counter()  # number of layers in floats, by precision
+    multiplying_counts: Counter[str] = Counter()  # number of layers that multiply, by precision
     for layer in layers:
-        is_float = layer.precision in CAPABILITIES
-        if is_float:
+        if layer.precision in CAPABILITIES:  # a float
             float_counts[layer.precision] += 1
-        if layer.kind in MULTIPLYING and (is_float or layer.precision in INTEGER_NAMES):
-            name = INTEGER_NAMES.get(layer.precision, layer.precision)
+            name = layer.precision
+        elif layer.precision in INTEGER_NAMES:
+            name = INTEGER_NAMES[layer.precision]
+        else:
+            continue
+        if layer.kind in MULTIPLYING:
             multiplying_counts[name] += 1
 
     if multiplying_counts:
