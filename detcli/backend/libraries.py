@@ -431,12 +431,10 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
 
     if nodes is None:
         return Placement(provider, usable=True)
-    nodes_of_provider = nodes.pop(provider, [])
-    operator_counts = Counter(operator_of(node) for node in nodes_of_provider)
-    left = []
+    operators = [operator_of(node) for node in nodes.pop(provider, [])]
+    operator_counts = Counter(operators).most_common()
+    left_nodes = []  # that other providers run
     for other_provider, nodes_of_other in nodes.items():
         for node in nodes_of_other:
-            left.append(LeftNode(node.name, operator_of(node), other_provider))
-    return Placement(
-        provider, usable=True, taken=dict(operator_counts.most_common()), left=tuple(left)
-    )
+            left_nodes.append(LeftNode(node.name, operator_of(node), other_provider))
+    return Placement(provider, usable=True, taken=dict(operator_counts), left=tuple(left_nodes))

@@ -222,10 +222,6 @@ def _draw(
 ) -> Doubles:
     """Compute a statistic of many series that are drawn at random from one series (a bootstrap).
 
-    Samples that follow each other are alike, since a disturbance of the machine lasts for several.
-    So each series is put together from blocks of neighbouring samples. A block that begins near the
-    end of the series continues at its start.
-
     Args:
         values: `(N,)`, the samples in chronological order.
         generator: The source of randomness.
@@ -235,22 +231,39 @@ def _draw(
         `(DRAWS,)`, the statistic of each of the drawn series.
     """
     count = len(values)
+    statistics = np.empty(DRAWS)
+    # The series are drawn in groups, since all samples of all series would take much memory.
+    group_count = math.ceil(DRAWS * count / DRAWN_AT_ONCE)
+    for group in np.array_split(statistics, group_count):  # views, which are filled in
+        indices = _drawn_indices(len(group), count, generator)
+        group[:] = statistic(values[indices], axis=1)
+    return statistics
+
+
+def _drawn_indices(
+    series_count: int, count: int, generator: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw series of indices of samples, for a bootstrap.
+
+    Samples that follow each other are alike, since a disturbance of the machine lasts for several.
+    So each series is put together from blocks of neighbouring samples. A block that begins near the
+    end of the samples continues at their start, and the last block of a series is cut off.
+
+    Args:
+        series_count: How many series to draw.
+        count: How many samples there are, which is also the length of a series.
+        generator: The source of randomness.
+
+    Returns:
+        `(series_count, count)`.
+    """
     # In the literature on the bootstrap, the cube root of the number of samples is the usual length
     # of a block. It is too short for long series of short runs, see MAX_BLOCKS.
     usual_length = count ** (1 / 3)
     block_length = math.ceil(max(usual_length, count / MAX_BLOCKS))
     block_count = math.ceil(count / block_length)
-    statistics = np.empty(DRAWS)
-    # The series are drawn in groups, since all samples of all series would take much memory.
-    group_count = math.ceil(DRAWS * count / DRAWN_AT_ONCE)
-    for group in np.array_split(statistics, group_count):  # views, which are filled in
-        series_count = len(group)
-        block_starts = generator.integers(0, count, (series_count, block_count, 1))
-        # (series, blocks, samples of a block)
-        indices_in_blocks = block_starts + np.arange(block_length)
-        # (series, samples): the blocks one after the other. The last one may be too long, and
-        # indices behind the end of the samples go on at their start.
-        indices_in_series = indices_in_blocks.reshape(series_count, block_count * block_length)
-        indices = indices_in_series[:, :count] % count
-        group[:] = statistic(values[indices], axis=1)
-    return statistics
+
+    block_starts = generator.integers(0, count, (series_count, block_count, 1))
+    blocks = block_starts + np.arange(block_length)  # (series, blocks, samples of a block)
+    series = blocks.reshape(series_count, block_count * block_length)
+    return series[:, :count] % count
