@@ -145,6 +145,13 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     was_empty = ~_has_area(boxes)  # before a box beside the image loses its area by clipping
     if contract.clips:
         boxes = clipped(boxes, letterbox.picture)
+    is_finite = np.isfinite(boxes).all(axis=1)
+    _warn_about_boxes(
+        boxes,
+        infinite_count=int(np.count_nonzero(~is_finite)),
+        empty_count=int(np.count_nonzero(is_finite & was_empty)),
+    )
+
     detections = Detections(
         boxes,
         selection.score,
@@ -152,13 +159,6 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
         contract.names,
         selected=selection.score,
         image_size=letterbox.picture,
-    )
-
-    is_finite = np.isfinite(boxes).all(axis=1)
-    _warn_about_boxes(
-        boxes,
-        infinite_count=int(np.count_nonzero(~is_finite)),
-        empty_count=int(np.count_nonzero(is_finite & was_empty)),
     )
     is_valid = is_finite & _has_area(boxes)
     if is_valid.all():

@@ -251,20 +251,26 @@ def confident_rows(rows: HeadArray, conf: float, class_count: int) -> Floats:
         The remaining rows as float32, in their order.
     """
     all_rows: Floats = rows.astype(np.float32, copy=False)
-    nan_count = np.count_nonzero(np.isnan(all_rows[:, 4]))
+    scores = all_rows[:, 4]
+    nan_count = np.count_nonzero(np.isnan(scores))
     warn_about_nan(int(nan_count), len(all_rows))
-    confident: Floats = all_rows[all_rows[:, 4] > np.float32(conf)]
-    class_id = confident[:, 5]  # a float, which a broken graph may give a fraction
-    is_whole = class_id == np.floor(class_id)
-    class_exists = (class_id >= 0) & (class_id < class_count) & is_whole
-    if not class_exists.all():
-        unknown_ids = class_id[~class_exists]
+    confident: Floats = all_rows[scores > np.float32(conf)]
+
+    class_ids = confident[:, 5]  # floats, which a broken graph may give fractions
+    is_whole = class_ids == np.floor(class_ids)
+    class_exists = (class_ids >= 0) & (class_ids < class_count) & is_whole
+    _warn_about_unknown_classes(class_ids[~class_exists])
+    rows_with_class: Floats = confident[class_exists]
+    return rows_with_class
+
+
+def _warn_about_unknown_classes(unknown_ids: Floats) -> None:
+    """Warn if rows were dropped because their class ids are not those of classes."""
+    if unknown_ids.size:
         warn(
             f"{len(unknown_ids)} rows have an unknown class id, such as "
             f"{unknown_ids[0]:g}, and were dropped; a file of names can name all classes"
         )
-    rows_with_class: Floats = confident[class_exists]
-    return rows_with_class
 
 
 def as_selection(rows: Floats, *, logits: bool = False) -> SelectedBoxes:

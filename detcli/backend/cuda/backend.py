@@ -310,9 +310,11 @@ class CudaBackend:
         with slot.marked():
             selection.enqueue(buffer.output, download.address)
             self._end_stage(Stage.SELECTION)
-        selected_rows = _SelectedRows(
-            slot, selection, download, lambda: self._end_stage(Stage.DOWNLOAD)
-        )
+
+        def report_download() -> None:
+            self._end_stage(Stage.DOWNLOAD)
+
+        selected_rows = _SelectedRows(slot, selection, download, report_download)
         return lambda: self._to_detections(selected_rows.boxes_by_image(), letterboxes)
 
     def _select_on_host(

@@ -205,8 +205,8 @@ def column_taps(source: int, target: int) -> Taps:
 def row_taps(source: int, target: int) -> Taps:
     """Return from which source pixels each output row is made, and with which weights.
 
-    Beyond the centre of the first or last row, both source rows are that row. Their weights stay,
-    as in OpenCV, which need not round to the same result as one row of full weight.
+    An output row beyond the centre of the first or last source row is made from that row twice,
+    with two weights, as in OpenCV. That need not round to the same result as full weight.
 
     Args:
         source: The height of the image in pixels.

@@ -297,25 +297,29 @@ class Baseline:
             UsageError: It cannot be read, or is not a baseline.
         """
         try:
-            document = json.loads(read_text(path))
-            if any(document[name] != value for name, value in HEADER.items()):
-                raise ValueError("unknown kind or version")
-            taken = float(document["taken"])
-            if not 0 <= taken <= 1:
-                raise ValueError(f"{taken} is not a fraction of the cores")
-            samples = document["samples"]
-            return cls(
-                file=str(path),
-                identity=dict(document["identity"]),
-                software=dict(document["software"]),
-                samples={str(name): _checked(values) for name, values in samples.items()},
-                warnings=tuple(str(warning) for warning in document["warnings"]),
-                taken=taken,
-            )
+            return cls._from_document(json.loads(read_text(path)), str(path))
         except OSError as error:
             raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
         except UNUSABLE as error:
             raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
+
+    @classmethod
+    def _from_document(cls, document: Any, file: str) -> "Baseline":  # noqa: ANN401 - JSON
+        """Read a measurement from the JSON of a file; raises one of UNUSABLE if it is not one."""
+        if any(document[name] != value for name, value in HEADER.items()):
+            raise ValueError("unknown kind or version")
+        taken = float(document["taken"])
+        if not 0 <= taken <= 1:
+            raise ValueError(f"{taken} is not a fraction of the cores")
+        samples = document["samples"]
+        return cls(
+            file=file,
+            identity=dict(document["identity"]),
+            software=dict(document["software"]),
+            samples={str(name): _checked(values) for name, values in samples.items()},
+            warnings=tuple(str(warning) for warning in document["warnings"]),
+            taken=taken,
+        )
 
     def require_same(self, identity: Identity) -> None:
         """Refuse to compare with a measurement under other conditions.
