@@ -176,17 +176,20 @@ class Network:
         self._count_repeats(shape)
         key = (input_address, output_address, shape)
         with self._translate_failures(shape):
-            binding = self._bindings.get(key)
+            binding = self._bindings.pop(key, None)
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
             elif binding.graph == NO_GRAPH and self._may_capture():
-                binding.graph = self._captured_count
-                self._captured_count += 1
-                binding.options = self._run_options(binding.graph)
-            # A binding whose run fails is not kept. The others are in the order of their last use.
-            self._bindings.pop(key, None)
+                self._plan_capture(binding)
             self._execute(binding)
+            # The bindings are in the order of their last use. One whose run failed is not kept.
             self._bindings[key] = binding
+
+    def _plan_capture(self, binding: _Binding) -> None:
+        """Let the next run of a binding capture a CUDA graph, under an id of its own."""
+        binding.graph = self._captured_count
+        self._captured_count += 1
+        binding.options = self._run_options(binding.graph)
 
     def _count_repeats(self, shape: InputShape) -> None:
         """Count how many runs in a row, before a run of this shape, were of the same shape."""

@@ -272,14 +272,16 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
     interface = values.__cuda_array_interface__
     shape = tuple(interface["shape"])
     dtype = np.dtype(interface["typestr"])
-    if interface.get("strides") not in (None, _contiguous_strides(shape, dtype)):
+    strides = interface.get("strides")  # None for a contiguous array, or its usual strides
+    if strides not in (None, _contiguous_strides(shape, dtype)):
         raise ValueError("the array is not contiguous")
 
+    address = interface["data"][0]  # Behind it is whether the array is read-only.
     # CUDA's driver tells where an address lies, whichever GPU asks. An empty array has no address.
-    address = interface["data"][0]
     asking_gpu = gpu or _gpu(0)
     ordinal = asking_gpu.ordinal
-    if math.prod(shape):
+    is_empty = math.prod(shape) == 0
+    if not is_empty:
         ordinal = asking_gpu.ordinal_of(address)
     if gpu is not None and gpu.ordinal != ordinal:
         raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")
