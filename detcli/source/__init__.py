@@ -2,7 +2,9 @@
 
 sources.py             all kinds of names, and what they become
 checks.py              names and options that cannot be used together
+follow.py              files in followed folders: which are new, and complete
 guard.py               no output is written over an input
+search.py              the files and objects that a name stands for
 names.py               addresses, files, folders, patterns, lists
 listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit

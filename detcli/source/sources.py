@@ -25,7 +25,6 @@ from detcli.core.errors import (
     DecodeError,
     DetcliError,
     InputError,
-    PlaceError,
     SourceError,
     StoreError,
 )
@@ -35,6 +34,7 @@ from detcli.data.record import Origin
 from detcli.source.checks import check_followed, check_inputs
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import Fetches, http_request
+from detcli.source.follow import FOLLOW_S, FOLLOW_SHARE, STABLE_AFTER_S, FollowedFiles
 from detcli.source.loading import (
     STDIN,
     Item,
@@ -46,27 +46,18 @@ from detcli.source.loading import (
     stamped,
 )
 from detcli.source.names import (
-    BRACES,
     JSON_LINE,
     ListedInput,
     check_address,
     check_list,
-    identity,
     is_address,
     is_archive,
     is_camera,
     is_live,
-    is_media,
-    is_missing,
-    is_path,
-    is_single_file,
     is_stream,
     is_video,
-    match,
     path_of,
     read_list,
-    search,
-    without_copies,
 )
 from detcli.source.reading import (
     VersionedPath,
@@ -78,24 +69,21 @@ from detcli.source.reading import (
     stamp_of,
     unreadable,
 )
+from detcli.source.search import NameSearch
 from detcli.storage.objects import require_obstore
 
 if TYPE_CHECKING:
     from cv2 import VideoCapture
 
+    from detcli.source.live import LiveSource
+
 # `close` waits this long for another thread, which checks regularly whether to stop.
 CLOSE_TIMEOUT_S = 7.0
-FOLLOW_S = 0.5  # between two listings of folders that are followed
-FOLLOW_SHARE = 0.1  # of the time at most, in which folders are listed
-STABLE_AFTER_S = 10.0  # a file that has not changed for so long counts, whatever is in it
 DEFAULTS = Inputs()
 
 # The name or address of an image or a video, or a line with more; or the item with the error for
 # what is neither.
 SourceEntry = str | ListedInput | Item
-
-# The size of a file and the time of its last change, and since when they have been so.
-FileState = tuple[tuple[int, ...], float]
 
 
 class Sources(contextlib.AbstractContextManager["Sources"]):
@@ -127,13 +115,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         self._names = names
         self._inputs = inputs
-        self._written = written
         self._decode = decode or DecodeOptions(inputs)
         total = None  # unknown until the list has been read
         if inputs.files_from is None:
             total = len(names)
         self.progress = SourceProgress(total)
         self._fetches = Fetches(self._decode, self.progress.stop)
+        self._search = NameSearch(inputs, written, self.progress, self._fetches)
         self._ended = Event()
         self._items = self._iterate()
 
@@ -172,23 +160,31 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return
         input_numbers = itertools.count()
         for name in self._names:
-            if is_live(name):
-                continue  # these come last
-            if name == STDIN:
-                from detcli.source.stdin import read_stdin
-
-                yield from of_input(read_stdin(self._decode, self.progress), next(input_numbers))
-                continue
-            try:
-                for entry in self._find_entries(name):
-                    yield from of_input(self._open_present_version(entry), next(input_numbers))
-            except SourceError as error:
-                yield from of_input([failed(public_name(name), error)], next(input_numbers))
+            if not is_live(name):  # these come last
+                yield from self._items_of_name(name, input_numbers)
         for entry in self._read_list_entries():
             yield from of_input(self.open(entry), next(input_numbers))
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
             yield from self._watch(live_names, input_numbers)
+
+    def _items_of_name(self, name: str, input_numbers: Iterator[int]) -> Iterator[Item]:
+        """Yield the inputs that one name stands for; a SourceError becomes the last of them.
+
+        Args:
+            name: Standard input, or a name as `NameSearch.entries` takes it.
+            input_numbers: Gives each file its number among the inputs of the run.
+        """
+        if name == STDIN:
+            from detcli.source.stdin import read_stdin
+
+            yield from of_input(read_stdin(self._decode, self.progress), next(input_numbers))
+            return
+        try:
+            for entry in self._search.entries(name):
+                yield from of_input(self._open_present_version(entry), next(input_numbers))
+        except SourceError as error:
+            yield from of_input([failed(public_name(name), error)], next(input_numbers))
 
     def entries(self) -> Iterator[SourceEntry]:
         """Yield the paths and addresses of the images and videos that the names stand for.
@@ -200,7 +196,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """
         for name in self._names:
             try:
-                yield from self._find_entries(name)
+                yield from self._search.entries(name)
             except SourceError as error:
                 if is_object(name):
                     raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
@@ -215,31 +211,20 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         file is complete. A file that is deleted and comes back is yielded again.
         """
         self.progress.expect(None)
-        yielded: set[str] = set()  # names whose inputs were yielded, and still count
-        waiting: dict[str, FileState] = {}
+        followed = FollowedFiles()
         pause_s = 0.0
-        number = 0
         while not self.progress.stop.wait(pause_s):
             begin_s = time.monotonic()
             entries = self._entries_by_name()
             listing_s = time.monotonic() - begin_s
             pause_s = max(FOLLOW_S, listing_s / FOLLOW_SHARE)
 
-            has_errors = any(isinstance(entry, Item) for entry in entries.values())
-            if not has_errors:  # else a folder could not be listed, perhaps only for now
-                yielded &= entries.keys()
-            for name in list(waiting):
-                if name in yielded or name not in entries:
-                    del waiting[name]
-
-            for name, entry in entries.items():
-                if name in yielded:
-                    continue
-                for item in of_input(self._open_if_complete(entry, waiting), number):
-                    yielded.add(name)
+            followed.update(entries)
+            for name in followed.new_names(entries):
+                items = self._open_if_complete(entries[name], followed)
+                for item in of_input(items, followed.input_count):
+                    followed.mark_yielded(name)
                     yield item
-                if name in yielded:
-                    number += 1
 
     def _entries_by_name(self) -> dict[str, str | Item]:
         """Return the files in the followed folders by name, and errors by that of the folder."""
@@ -255,7 +240,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """Yield the files in the followed folders, and an error for each folder without a list."""
         for name in self._names:
             try:
-                for page in self._folder_pages(name):
+                for page in self._search.pages_of_folder(name):
                     if isinstance(page, Item):
                         yield page
                     else:
@@ -263,7 +248,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield failed(public_name(name), error)
 
-    def _open_if_complete(self, entry: str | Item, waiting: dict[str, FileState]) -> Iterator[Item]:
+    def _open_if_complete(self, entry: str | Item, followed: FollowedFiles) -> Iterator[Item]:
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
         Objects in a store appear whole, so they are complete at once. A file is complete if its
@@ -272,7 +257,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             entry: A path or address, or the item with the error of a folder.
-            waiting: The state of each file that is not complete, updated here.
+            followed: Remembers since when each file has not changed.
         """
         if isinstance(entry, Item):
             yield entry
@@ -280,17 +265,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if is_object(entry):
             yield from stamped(self.open(entry), stamp_in_listing(entry))
             return
-        try:
-            status = os.stat(entry)
-        except OSError:  # deleted again
+        unchanged_s = followed.unchanged_s(entry)
+        if unchanged_s is None:
             return
-        now_s = time.monotonic()
-        state = (status.st_size, status.st_mtime_ns)
-        state_before, since_s = waiting.get(entry, ((), now_s))
-        if state != state_before:
-            waiting[entry] = (state, now_s)
-            return
-        unchanged_s = max(now_s - since_s, time.time() - status.st_mtime)
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
         elif not is_video(entry):
@@ -322,32 +299,45 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         if isinstance(entry, ListedInput):
-            items: Iterable[Item]
-            if entry.image is None:
-                items = self.open(entry.name)
-            else:
-                items = [self._image_in_line(entry)]
-            yield from of_input(items, 0, entry.meta)
+            yield from of_input(self._open_listed(entry), 0, entry.meta)
             return
         public = public_name(entry)
         try:
-            if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):
-                raise SourceError(
-                    "a camera or stream cannot be in a list",
-                    "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
-                )
-            path = entry
-            if is_address(entry):
-                check_address(entry)
-                path = path_of(entry)
-            if is_archive(path):
-                yield from self._archive(public, entry)
-            elif is_video(path):
-                yield from self._video(public, entry)
-            else:
-                yield self._image_item(public, entry)
+            yield from self._open_named(public, entry)
         except InputError as error:
             yield failed(public, error)
+
+    def _open_listed(self, entry: ListedInput) -> Iterable[Item]:
+        """Return the inputs of a line of a list, which names a file or contains an image."""
+        if entry.image is None:
+            return self.open(entry.name)
+        return [self._image_in_line(entry)]
+
+    def _open_named(self, public: str, entry: str) -> Iterator[Item]:
+        """Yield the inputs of a path or address, as its suffix tells what it is.
+
+        Args:
+            public: Its name in records, without passwords.
+            entry: The path or address.
+
+        Raises:
+            SourceError: It is a camera or stream, or the address is malformed.
+        """
+        if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):
+            raise SourceError(
+                "a camera or stream cannot be in a list",
+                "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
+            )
+        path = entry
+        if is_address(entry):
+            check_address(entry)
+            path = path_of(entry)
+        if is_archive(path):
+            yield from self._archive(public, entry)
+        elif is_video(path):
+            yield from self._video(public, entry)
+        else:
+            yield self._image_item(public, entry)
 
     def _image_item(self, public: str, entry: str) -> Item:
         if is_object(entry):
@@ -388,14 +378,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         def read_part(start: int, size: int) -> bytes:
             return capture.read_part(readable_address(), start, size)
 
-        address: str | None  # what a viewer of the results may open
-        if is_object(entry):
-            address = None
-        elif is_address(entry):
-            address = entry
-        else:
-            address = os.path.abspath(entry)
-        source = video_frames.VideoSource(public, reopen, address, read_part, file_stamp(entry))
+        source = video_frames.VideoSource(
+            public,
+            open=reopen,
+            address=_address_for_viewers(entry),
+            part=read_part,
+            stamp=file_stamp(entry),
+        )
         read = partial(video.read_video, source, self._inputs)
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
@@ -434,112 +423,6 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except OSError as error:
                 raise unreadable(entry, error) from error
 
-    def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
-        """Expand a range of numbers in a name, and yield the files of each name.
-
-        "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
-        length is that of all numbers at least, `last` is "10", and `after` is ".tar".
-        """
-        numbers = range(int(first), int(last) + 1)
-        self.progress.expect(len(numbers) - 1)
-        for number in numbers:
-            digits = str(number).zfill(len(first))
-            name = f"{before}{digits}{after}"
-            try:
-                yield from self._find_entries(name)
-            except SourceError as error:
-                yield failed(public_name(name), error)
-
-    def _find_entries(self, name: str) -> Iterator[SourceEntry]:
-        """Yield the paths and addresses of the images and videos that a name stands for.
-
-        The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
-        or a folder in an object store. The files are counted in the progress, but not opened.
-
-        Raises:
-            SourceError: A folder or pattern has no images or videos.
-        """
-        braces = BRACES.fullmatch(name)
-        if braces is not None and not os.path.lexists(name):
-            before, first_number, last_number, after = braces.groups()
-            yield from self._numbered(before, first_number, last_number, after)
-            return
-        hint = "search its folders with --recursive"
-        if self._inputs.recursive:
-            hint = "check the files' suffixes"
-        nothing = SourceError("no images or videos in this folder", hint)
-        if is_object(name) and not (is_media(name) or is_archive(name)):
-            pages = self._object_pages(name)
-            first_page = next(pages, None)
-            if first_page is None and not name.endswith("/"):
-                yield name  # perhaps an object without a suffix
-            else:
-                yield from self._count_entries(itertools.chain([first_page or []], pages), nothing)
-        elif not is_path(name):
-            yield name
-        elif os.path.isdir(name):
-            yield from self._count_entries(self._folder_pages(name), nothing)
-        elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
-            raise PlaceError("no such file", "check the path")
-        elif is_single_file(name):
-            yield name  # a missing file too: it may come, and is the same input then
-        else:
-            files = without_copies([path for path in match(name) if os.path.isfile(path)])
-            no_match = SourceError("no file matches", "check the pattern")
-            yield from self._count_entries([files], no_match)
-
-    def _folder_pages(self, folder: str) -> Iterator[list[str] | Item]:
-        """Yield lists of images and videos in a folder, on the disk or in an object store."""
-        if is_object(folder):
-            return self._object_pages(folder)
-        omit = {identity(path) for path in self._written}
-        return search(folder, recursive=self._inputs.recursive, omit=omit)
-
-    def _object_pages(self, url: str) -> Iterator[list[str]]:
-        """Yield the images and videos of an object store's folder, a page of its list at a time."""
-        for page in self._fetches.search(url):
-            yield [address for address, name in page if self._is_searched(name)]
-
-    def _is_searched(self, name: str) -> bool:
-        """Whether a search takes the object of this name, which is relative to the folder."""
-        if not is_media(name):
-            return False
-        if name.startswith(".") or "/." in name:
-            return False
-        return self._inputs.recursive or "/" not in name
-
-    def _count_entries(
-        self, pages: Iterable[list[str] | Item], nothing: SourceError
-    ) -> Iterator[SourceEntry]:
-        """Yield the entries of a name's pages, and count them in the progress of the run.
-
-        A name counts as one input before it is expanded; here its entries replace that one.
-
-        Args:
-            pages: Lists of paths or addresses, and items with the errors of folders.
-            nothing: The error to raise if all pages are empty.
-        """
-        self.progress.expect(-1)
-        is_empty = True
-        try:
-            for page in pages:
-                if self.progress.stop.is_set():
-                    return
-                entries: Sequence[str | Item]
-                if isinstance(page, list):
-                    entries = page
-                else:
-                    entries = [page]
-                if entries:
-                    is_empty = False
-                self.progress.expect(len(entries))
-                yield from entries
-            if is_empty:
-                raise nothing
-        except SourceError:
-            self.progress.expect(1)
-            raise
-
     def _read_list_entries(self) -> Iterator[SourceEntry]:
         """Yield the entries of the list that --files-from names; nothing without this option.
 
@@ -552,21 +435,24 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         null_separated = self._inputs.null
         entries = read_list(name, self.progress.stop, null_separated=null_separated)
         for number, entry in enumerate(entries, start=1):
+            if isinstance(entry, SourceError):
+                yield failed(name, entry)
+                continue
+            is_json = JSON_LINE.match(entry) is not None and not null_separated
+            if not is_json:
+                yield entry
+                continue
             try:
-                if isinstance(entry, SourceError):
-                    raise entry
-                if JSON_LINE.match(entry) and not null_separated:
-                    yield ListedInput.parse(entry, f"{name}:{number}")
-                else:
-                    yield entry
+                listed = ListedInput.parse(entry, f"{name}:{number}")
             except SourceError as error:
                 yield failed(name, error)
+            else:
+                yield listed
 
     def _watch(self, names: Sequence[str], input_numbers: Iterator[int]) -> Iterator[Item]:
         """Yield frames of all cameras and streams, which are read at the same time.
 
-        Streams whose public names are equal, as with different passwords, are told apart by a
-        count: "rtsp://host/a (2)".
+        A source that cannot be read is an item with the error.
 
         Args:
             names: The cameras and streams, as the user named them.
@@ -589,11 +475,37 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield from of_input([failed(public_name(name), error)], input_number)
                 continue
-            name_counts[source.name] += 1
-            count = name_counts[source.name]
-            if count > 1:  # they may differ in what is not shown
-                source = replace(source, name=f"{source.name} ({count})")
+            source = _with_unique_name(source, name_counts)
             numbers_by_name[source.name] = input_number
             sources.append(source)
         for item in watch(sources, self._inputs, self.progress):
             yield from of_input([item], numbers_by_name[item.origin.source])
+
+
+def _address_for_viewers(entry: str) -> str | None:
+    """Return where a viewer of the results may open a video; None for an object in a store.
+
+    An object can only be read at an address that is signed for a day.
+    """
+    if is_object(entry):
+        return None
+    if is_address(entry):
+        return entry
+    return os.path.abspath(entry)
+
+
+def _with_unique_name(source: "LiveSource", name_counts: Counter[str]) -> "LiveSource":
+    """Return a live source whose name in records no source before it has.
+
+    Public names may be equal, as of streams with different passwords. Such a source gets a count:
+    "rtsp://host/a (2)".
+
+    Args:
+        source: The camera or stream.
+        name_counts: How often each name has come, updated here.
+    """
+    name_counts[source.name] += 1
+    count = name_counts[source.name]
+    if count == 1:
+        return source
+    return replace(source, name=f"{source.name} ({count})")

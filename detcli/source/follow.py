@@ -1,0 +1,84 @@
+"""Following: which files in the followed folders are new, and when they are complete."""
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from detcli.source.loading import Item
+
+FOLLOW_S = 0.5
+"""Seconds between two listings of the followed folders, at least."""
+
+FOLLOW_SHARE = 0.1
+"""The share of the time that listing the folders may take."""
+
+STABLE_AFTER_S = 10.0
+"""A file that has not changed for so many seconds is complete, whatever is in it."""
+
+
+class FileState(NamedTuple):
+    """What changes of a file while another program writes it."""
+
+    size: int
+    change_time_ns: int
+
+
+class PendingFile(NamedTuple):
+    """A file that may not be complete, and the monotonic time since which its state is the same."""
+
+    state: FileState
+    since_s: float
+
+
+class FollowedFiles:
+    """What is known of the files in the followed folders from one listing to the next."""
+
+    def __init__(self) -> None:
+        self.input_count = 0  # files whose inputs were yielded; one that came back counts again
+        self._yielded: set[str] = set()  # their names, as long as they are in the folders
+        self._pending: dict[str, PendingFile] = {}
+
+    def update(self, entries: Mapping[str, str | Item]) -> None:
+        """Forget the files that a new listing of the folders does not have.
+
+        While a folder cannot be listed, perhaps only for now, its files do not count as deleted:
+        they would be yielded again when it is back.
+
+        Args:
+            entries: The files by name, and an item with the error for each folder without a list.
+        """
+        has_errors = any(isinstance(entry, Item) for entry in entries.values())
+        if not has_errors:
+            self._yielded &= entries.keys()
+        for name in list(self._pending):
+            if name in self._yielded or name not in entries:
+                del self._pending[name]
+
+    def new_names(self, names: Collection[str]) -> list[str]:
+        """List the names of files whose inputs were not yielded yet."""
+        return [name for name in names if name not in self._yielded]
+
+    def mark_yielded(self, name: str) -> None:
+        """Note that inputs of a file were yielded; the first time, it is counted as an input."""
+        if name not in self._yielded:
+            self._yielded.add(name)
+            self.input_count += 1
+
+    def unchanged_s(self, path: str) -> float | None:
+        """Return for how many seconds a file has been as it is now.
+
+        It is None if the file has changed since the last call, is looked at for the first time, or
+        was deleted again.
+        """
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        now_s = time.monotonic()
+        state = FileState(status.st_size, status.st_mtime_ns)
+        pending = self._pending.get(path)
+        if pending is None or pending.state != state:
+            self._pending[path] = PendingFile(state, since_s=now_s)
+            return None
+        return max(now_s - pending.since_s, time.time() - status.st_mtime)

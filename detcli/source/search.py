@@ -1,0 +1,166 @@
+"""Search: the paths and addresses of the images and videos that a name stands for."""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from detcli.config.config import Inputs
+from detcli.core.errors import PlaceError, SourceError
+from detcli.core.text import is_object, public_name
+from detcli.source.fetch import Fetches
+from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.names import (
+    BRACES,
+    identity,
+    is_archive,
+    is_media,
+    is_missing,
+    is_path,
+    is_single_file,
+    match,
+    search,
+    without_copies,
+)
+
+
+class NameSearch:
+    """Finds the files and objects of a name, and counts them in the progress of the run.
+
+    Paths and addresses are yielded, and an item with the error for what cannot be listed. Nothing
+    is opened.
+    """
+
+    def __init__(
+        self, inputs: Inputs, written: Sequence[Path], progress: SourceProgress, fetches: Fetches
+    ) -> None:
+        """Nothing is searched yet.
+
+        Args:
+            inputs: Tells whether folders are searched with the folders in them.
+            written: Folders that the run writes into, which are left out.
+            progress: Counts what is yielded.
+            fetches: Lists the folders of object stores.
+        """
+        self._inputs = inputs
+        self._written = written
+        self._progress = progress
+        self._fetches = fetches
+
+    def entries(self, name: str) -> Iterator[str | Item]:
+        """Yield the paths and addresses of the images and videos that a name stands for.
+
+        The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
+        or a folder in an object store. The files are counted in the progress, but not opened.
+
+        Raises:
+            SourceError: A folder or pattern has no images or videos.
+        """
+        braces = BRACES.fullmatch(name)
+        if braces is not None and not os.path.lexists(name):
+            before, first_number, last_number, after = braces.groups()
+            yield from self._numbered(before, first_number, last_number, after)
+            return
+        if is_object(name) and not (is_media(name) or is_archive(name)):
+            yield from self._find_objects(name)
+        elif not is_path(name):
+            yield name
+        elif os.path.isdir(name):
+            pages = self.pages_of_folder(name)
+            yield from self._count_entries(pages, error_if_empty=self._empty_folder())
+        elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
+            raise PlaceError("no such file", "check the path")
+        elif is_single_file(name):
+            yield name  # a missing file too: it may come, and is the same input then
+        else:
+            files = without_copies([path for path in match(name) if os.path.isfile(path)])
+            no_match = SourceError("no file matches", "check the pattern")
+            yield from self._count_entries([files], error_if_empty=no_match)
+
+    def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[str | Item]:
+        """Expand a range of numbers in a name, and yield the files of each name.
+
+        "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
+        length is that of all numbers at least, `last` is "10", and `after` is ".tar".
+        """
+        numbers = range(int(first), int(last) + 1)
+        self._progress.expect(len(numbers) - 1)
+        for number in numbers:
+            digits = str(number).zfill(len(first))
+            name = f"{before}{digits}{after}"
+            try:
+                yield from self.entries(name)
+            except SourceError as error:
+                yield failed(public_name(name), error)
+
+    def _find_objects(self, url: str) -> Iterator[str | Item]:
+        """Yield the images and videos in a folder of an object store.
+
+        An address without a slash at its end, below which nothing is, may be that of an object
+        without a suffix, and is yielded itself.
+
+        Raises:
+            SourceError: The folder has no images or videos.
+        """
+        pages = self._object_pages(url)
+        first_page = next(pages, None)
+        if first_page is None and not url.endswith("/"):
+            yield url
+            return
+        all_pages = itertools.chain([first_page or []], pages)
+        yield from self._count_entries(all_pages, error_if_empty=self._empty_folder())
+
+    def _empty_folder(self) -> SourceError:
+        """Make the error of a folder that has no images or videos."""
+        hint = "search its folders with --recursive"
+        if self._inputs.recursive:
+            hint = "check the files' suffixes"
+        return SourceError("no images or videos in this folder", hint)
+
+    def pages_of_folder(self, folder: str) -> Iterator[list[str] | Item]:
+        """Yield lists of images and videos in a folder, on the disk or in an object store."""
+        if is_object(folder):
+            return self._object_pages(folder)
+        omit = {identity(path) for path in self._written}
+        return search(folder, recursive=self._inputs.recursive, omit=omit)
+
+    def _object_pages(self, url: str) -> Iterator[list[str]]:
+        """Yield the images and videos of an object store's folder, a page of its list at a time."""
+        for page in self._fetches.search(url):
+            yield [address for address, name in page if self._is_searched(name)]
+
+    def _is_searched(self, name: str) -> bool:
+        """Whether a search takes the object of this name, which is relative to the folder."""
+        if not is_media(name):
+            return False
+        if name.startswith(".") or "/." in name:
+            return False
+        return self._inputs.recursive or "/" not in name
+
+    def _count_entries(
+        self, pages: Iterable[list[str] | Item], error_if_empty: SourceError
+    ) -> Iterator[str | Item]:
+        """Yield the entries of a name's pages, and count them in the progress of the run.
+
+        A name counts as one input before it is expanded; here its entries replace that one. If
+        this ends with an error, the name counts as one again, as the error is its input.
+
+        Args:
+            pages: Lists of paths or addresses, and items with the errors of folders.
+            error_if_empty: What is raised if all pages are empty.
+        """
+        self._progress.expect(-1)
+        is_empty = True
+        try:
+            for page in pages:
+                if self._progress.stop.is_set():
+                    return
+                entries: Sequence[str | Item] = [page] if isinstance(page, Item) else page
+                is_empty = is_empty and not entries
+                self._progress.expect(len(entries))
+                yield from entries
+            if is_empty:
+                raise error_if_empty
+        except SourceError:
+            self._progress.expect(1)
+            raise
