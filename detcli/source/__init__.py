@@ -20,7 +20,8 @@ cut_jpeg.py            how much is there of a JPEG without its end
 gif.py, avif.py        how many frames a GIF has; how an AVIF is turned and mirrored, its EXIF
 values.py, limits.py   numbers to bytes; how large an image may be
 pillow.py              images of Pillow, as their files are read
-stdin.py               an image or a stream of JPEGs on standard input
+stdin.py               an image or a stream of images on standard input
+splitter.py            where each image of a stream ends
 archives.py            images in tar files and in Parquet, and what a damaged one becomes
 tar.py, columns.py     how a tar file is walked; which column of a Parquet file has images
 video.py, live.py      frames of files; cameras and streams

@@ -70,7 +70,16 @@ _TURNED = range(2, 9)  # orientations
 _VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
 
 
-def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+class TiffField(NamedTuple):
+    """A field of a classic TIFF, as it is stored."""
+
+    tag: int
+    value_type: int
+    value_count: int
+    value: int  # the last four bytes as a number: the value, or the position of longer ones
+
+
+def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[TiffField]:
     """Yield the fields of a directory of a classic TIFF, as they are stored.
 
     EXIF is laid out like that. A field takes 12 bytes: its tag and type in two bytes each, then the
@@ -79,9 +88,6 @@ def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[tuple[int
     Args:
         tiff: The whole file.
         directory: The position of the directory; None for that of the first one.
-
-    Yields:
-        Tag, type, number of values, and the last four bytes as a number.
 
     Raises:
         struct.error: The data end before the fields do.
@@ -95,7 +101,7 @@ def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[tuple[int
         return
     read_field = struct.Struct(f"{order}HHII").unpack_from
     for index in range(count):
-        yield read_field(tiff, start + 2 + 12 * index)
+        yield TiffField._make(read_field(tiff, start + 2 + 12 * index))
 
 
 def _byte_order(tiff: bytes) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import DecodeError
 from detcli.source.segments import JPEG
-from detcli.source.stdin import Splitter
+from detcli.source.splitter import Splitter
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 LIMIT = 200_000

@@ -1,0 +1,419 @@
+"""Splitter: the images in a stream of JPEG, PNG or PNM files, one behind the other.
+
+A JPEG file consists of segments with a length, and of compressed data that contain only a few known
+markers. Walking them finds the end of the file; a search for the end marker would find that of the
+preview that cameras put into a segment. PNG consists of chunks with a length, and the header of a
+binary PNM has its size.
+"""
+
+import re
+import struct
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from detcli.core.errors import DecodeError
+from detcli.source.segments import JPEG
+from detcli.source.tiff import CLASSIC, tiff_fields
+
+# Markers by their second byte.
+_RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
+_START, _END, _SCAN, _APP2 = 0xD8, 0xD9, 0xDA, 0xE2
+_PADDING = 0xFF  # more bytes 0xFF may precede a marker
+_MIN_CODE = 0xC0
+_MARKER_BYTES = 2  # 0xFF and the code
+# Markers that may end compressed data; others are damage, which is left to the decoder.
+_IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
+
+# A PNM's kind, width, height and highest value, with spaces and comments between them.
+_PNM = re.compile(rb"P([56])" + 3 * rb"(?:\s|#[^\n]*\n)+(\d{1,9})" + rb"\s")
+_PNM_HEADER = 1024  # bytes within which it ends
+_PNG = b"\x89PNG\r\n\x1a\n"
+IMAGE_STARTS = (JPEG, _PNG, b"P5", b"P6")
+"""The bytes with which each image begins in a stream of JPEG, PNG and binary PNM."""
+
+_BEHIND_START = 2
+"""Where the search goes on behind a start that no image follows, so as not to find it again."""
+
+# In the Multi-Image Format, the tag of the list of images, and the size of an entry in it.
+_MPF_ENTRIES = 0xB002
+_MPF_ENTRY_BYTES = 16
+
+
+class _Span(NamedTuple):
+    """Where an image lies in the stream: the offsets of its first byte, and behind its last."""
+
+    begin: int
+    end: int
+
+
+class _BrokenError(Exception):
+    """The image is incomplete; the next one may begin in its data from the offset `resume` on."""
+
+    def __init__(self, reason: str, resume: int) -> None:
+        super().__init__(reason)
+        self.resume = resume
+
+
+class Splitter:
+    """Takes bytes as they come, and yields each image as soon as its last byte is there.
+
+    An incomplete image gives one error, as does one of more than `max_bytes`, and the search
+    continues where the next one may start. All are in one format. At most one image is held in
+    memory.
+    """
+
+    def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
+        """Each image has at most `max_bytes`, and begins with the bytes in `start`."""
+        self._max_bytes = max_bytes
+        self._start = start
+        if start == JPEG:
+            self._find_end = self._find_jpeg_end
+        elif start == _PNG:
+            self._find_end = self._find_png_end
+        else:
+            self._find_end = self._find_pnm_end
+        self._data = bytearray()
+        self._offset = 0  # of the data in the stream
+        self._has_ended = False  # whether no more data come
+        self._junk_bytes = 0  # bytes since the last image
+        self._is_junk_reported = False  # they follow an image whose error covers them
+        self._count = 0  # images and errors so far
+        self._has_pixels = False  # whether compressed data of this image have begun
+        self._attached: set[_Span] = set()  # images that belong to the one before them
+        self._parts = self._split()
+
+    def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
+        """Take more bytes; yield the images that they complete, and errors for broken ones."""
+        self._data += data
+        for part in self._parts:
+            if part is None:
+                return
+            yield part
+
+    def finish(self) -> Iterator[bytes | DecodeError]:
+        """Yield the rest when the stream ends."""
+        self._has_ended = True
+        yield from self.feed(b"")
+
+    def _split(self) -> Iterator[bytes | DecodeError | None]:
+        """Yield the images in the stream, and an error for each that is broken.
+
+        It yields None where it needs more bytes to go on; `feed` adds them. Bytes between images
+        are skipped, and reported as an error. An image that an index in the one before it names,
+        such as the second of a stereo photo, belongs to that one and is not yielded.
+        """
+        while True:
+            has_start = yield from self._go_to_next_start()
+            if not has_start:
+                break
+            if self._junk_bytes:
+                yield self._report_junk()
+            try:
+                length = yield from self._image_length()
+            except _BrokenError as broken:
+                error = self._drop_broken_image(broken)
+                if error is not None:
+                    yield error
+                continue
+            image = self._take_image(length)
+            if image is not None:
+                yield image
+        self._skip(len(self._data))
+        if self._junk_bytes and self._count > 1:  # after a single image, it belongs to that file
+            yield self._report_junk()
+
+    def _go_to_next_start(self) -> Generator[None, None, bool]:
+        """Skip what precedes the next start of an image; False if none comes before the end.
+
+        It yields while it needs more bytes.
+        """
+        start = self._data.find(self._start)
+        while start < 0:
+            # The last bytes may be the first ones of a start.
+            self._skip(max(len(self._data) - len(self._start) + 1, 0))
+            if self._has_ended:
+                return False
+            yield
+            start = self._data.find(self._start)
+        self._skip(start)
+        is_attached = any(span.begin == self._offset for span in self._attached)
+        if is_attached:
+            self._junk_bytes = 0  # padding before an attached image
+        return True
+
+    def _image_length(self) -> Generator[None, None, int]:
+        """Return the length of the image at the start of the data.
+
+        It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: The image is damaged or too large; the error says where to search on.
+        """
+        self._has_pixels = False
+        length = yield from self._find_end()
+        if length > self._max_bytes:
+            end_marker = length - _MARKER_BYTES
+            raise _BrokenError(f"more than {self._max_bytes} bytes", end_marker)
+        return length
+
+    def _take_image(self, length: int) -> bytes | None:
+        """Remove the image at the start of the data, and return it; None if it is attached."""
+        begin = self._offset
+        image = bytes(memoryview(self._data)[:length])
+        self._drop(length)
+        self._is_junk_reported = False
+        is_attached = _Span(begin, self._offset) in self._attached
+        self._attached = {span for span in self._attached if span.begin >= self._offset}
+        if is_attached:
+            return None
+        self._count += 1
+        return image
+
+    def _drop_broken_image(self, broken: _BrokenError) -> DecodeError | None:
+        """Remove a broken image up to where the next one may begin, and return its error.
+
+        Damage often looks like the start of an image, but no compressed data follow. Such a start
+        has no error if it is among bytes that an error covers already.
+        """
+        is_covered = self._is_junk_reported and not self._has_pixels
+        self._drop(broken.resume)
+        self._is_junk_reported = True
+        if is_covered:
+            return None
+        return self._error(f"an incomplete image in the stream: {broken}")
+
+    def _find_png_end(self) -> Generator[None, None, int]:
+        """Find where the PNG at the start of the data ends, and return its length.
+
+        Behind a signature, a PNG is a sequence of chunks from IHDR to IEND. Each has 4 bytes of
+        length, 4 of its kind, the content and a checksum of 4. It yields while it needs more bytes.
+        """
+        chunk_start = len(_PNG)
+        kind = b""
+        while kind != b"IEND":
+            yield from self._wait_for(chunk_start + 12)
+            length, kind = struct.unpack_from(">I4s", self._data, chunk_start)
+            is_header = kind == b"IHDR"
+            is_first = chunk_start == len(_PNG)
+            if not kind.isalpha() or is_header != is_first:
+                raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
+            self._has_pixels = True
+            chunk_start += 12 + length
+        yield from self._wait_for(chunk_start)
+        return chunk_start
+
+    def _find_pnm_end(self) -> Generator[None, None, int]:
+        """Find where the binary PNM at the start of the data ends, and return its length.
+
+        The header in text says the kind (6 is in colour), the width, the height and the highest
+        value of a sample; the samples follow. It yields while it needs more bytes.
+        """
+        header = _PNM.match(self._data)
+        while header is None:
+            if len(self._data) > _PNM_HEADER:
+                raise _BrokenError("its header has no size", _BEHIND_START)
+            yield from self._wait_for(len(self._data) + 1)
+            header = _PNM.match(self._data)
+        self._has_pixels = True
+        kind, width, height, max_value = (int(number) for number in header.groups())
+        sample_count = width * height
+        if kind == 6:  # in colour
+            sample_count *= 3
+        sample_bytes = 1
+        if max_value >= 256:
+            sample_bytes = 2
+        end = header.end() + sample_count * sample_bytes
+        yield from self._wait_for(end)
+        return end
+
+    def _find_jpeg_end(self) -> Generator[None, None, int]:
+        """Find where the JPEG at the start of the data ends, and return its length.
+
+        A JPEG is a sequence of segments. Each begins with a marker, which is the byte 0xFF and a
+        code; most then have a length. It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: Something else is where a marker should be, or the next image begins.
+        """
+        position = _MARKER_BYTES  # behind the marker that starts the image
+        last_segment = 0  # where the segment before `position` begins
+        while True:
+            behind_last_marker = last_segment + _MARKER_BYTES
+            yield from self._wait_for(
+                position + _MARKER_BYTES,
+                resume_if_large=position,
+                resume_if_cut=behind_last_marker,
+            )
+            code = self._marker_code(position, resume_if_broken=behind_last_marker)
+            if code == _END:
+                return position + _MARKER_BYTES
+            if code == _PADDING:
+                position += 1
+            elif code in _RESTARTS:
+                position += _MARKER_BYTES
+            else:
+                segment_end = yield from self._pass_segment(
+                    code, position, resume_if_broken=behind_last_marker
+                )
+                last_segment = position
+                position = segment_end
+
+    def _marker_code(self, position: int, *, resume_if_broken: int) -> int:
+        """Return the code of the marker at a position of the data.
+
+        Raises:
+            _BrokenError: No marker is there, an end before any pixels, or the next image begins.
+        """
+        code = self._data[position + 1]
+        is_marker = self._data[position] == 0xFF and (code >= _MIN_CODE or code in _RESTARTS)
+        is_end_without_pixels = code == _END and not self._has_pixels
+        if not is_marker or is_end_without_pixels:
+            raise _BrokenError("its segments do not follow one another", resume_if_broken)
+        if code == _START:
+            raise _BrokenError("the next one begins before its end", position)
+        return code
+
+    def _pass_segment(
+        self, code: int, position: int, *, resume_if_broken: int
+    ) -> Generator[None, None, int]:
+        """Return the offset behind a JPEG segment, and behind the compressed data that follow it.
+
+        Only the header of a scan is followed by compressed data. The images that an index of a
+        camera names are noted as attached. It yields while it needs more bytes.
+
+        Args:
+            code: The code of the segment's marker.
+            position: The offset of the marker in the data.
+            resume_if_broken: Where the next image is searched if the segment is cut or damaged.
+        """
+        data = self._data
+        length_start = position + _MARKER_BYTES
+        content = length_start + 2
+        yield from self._wait_for(content, resume_if_large=position, resume_if_cut=resume_if_broken)
+        length = int.from_bytes(data[length_start:content], "big")  # with its own two bytes
+        end = length_start + length
+        if end < content:
+            raise _BrokenError("a segment has no length", resume_if_broken)
+        yield from self._wait_for(end, resume_if_large=position, resume_if_cut=resume_if_broken)
+        if code == _APP2:
+            self._attached |= _attached_spans(bytes(data[content:end]), self._offset + content)
+        if code == _SCAN:
+            end = yield from self._pass_compressed_data(end, resume_if_cut=position + _MARKER_BYTES)
+        return end
+
+    def _pass_compressed_data(
+        self, start: int, *, resume_if_cut: int
+    ) -> Generator[None, None, int]:
+        """Return the offset of the marker that ends compressed data; yields for more bytes.
+
+        Args:
+            start: The offset of the compressed data.
+            resume_if_cut: Where the next image is searched if the stream ends in them.
+        """
+        self._has_pixels = True
+        data = self._data
+        position = start
+        while True:
+            marker = _IN_SCAN.search(data, position)
+            if marker is not None:
+                return marker.start()
+            # The last byte may be the first one of a marker.
+            position = max(position, len(data) - 1)
+            yield from self._wait_for(
+                len(data) + 1, resume_if_large=position, resume_if_cut=resume_if_cut
+            )
+
+    def _wait_for(
+        self,
+        end: int,
+        *,
+        resume_if_large: int = _BEHIND_START,
+        resume_if_cut: int = _BEHIND_START,
+    ) -> Iterator[None]:
+        """Yield until the data reach up to the offset `end`.
+
+        Args:
+            end: How many bytes are needed from the start of the image.
+            resume_if_large: Where the next image is searched if this one exceeds the limit.
+            resume_if_cut: Where the next image is searched if the stream ends in this one.
+
+        Raises:
+            _BrokenError: The image is larger than the limit, or the stream ends in it.
+        """
+        while len(self._data) < end:
+            if len(self._data) > self._max_bytes:
+                raise _BrokenError(f"more than {self._max_bytes} bytes", resume_if_large)
+            if self._has_ended:
+                raise _BrokenError("the stream ends in it", resume_if_cut)
+            yield
+
+    def _skip(self, count: int) -> None:
+        """Remove bytes that belong to no image, and count them unless an error covers them."""
+        if not self._is_junk_reported:
+            self._junk_bytes += count
+        self._drop(count)
+
+    def _drop(self, count: int) -> None:
+        """Remove bytes from the start of the data."""
+        del self._data[:count]
+        self._offset += count
+
+    def _report_junk(self) -> DecodeError:
+        count = self._junk_bytes
+        self._junk_bytes = 0
+        return self._error(f"{count} bytes in the stream belong to no image")
+
+    def _error(self, text: str) -> DecodeError:
+        self._count += 1
+        return DecodeError(text, "check the program that writes the stream")
+
+
+def _attached_spans(segment: bytes, offset: int) -> set[_Span]:
+    """Return where the images lie in a stream that a camera appended to its main one.
+
+    Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
+    lists them in an APP2 segment of the main image: four bytes "MPF" and zero, and a small TIFF.
+
+    Args:
+        segment: The content of an APP2 segment of a JPEG, which may be of another kind.
+        offset: Where the content begins in the stream.
+
+    Returns:
+        The spans; none if the segment is of another kind, or damaged.
+    """
+    index = segment[4:]
+    if not segment.startswith(b"MPF\0") or index[:4] not in CLASSIC:
+        return set()
+    try:
+        for field in tiff_fields(index):
+            if field.tag == _MPF_ENTRIES:
+                entries = range(field.value, field.value + field.value_count)
+                return _index_spans(index, entries, index_offset=offset + 4)
+    except struct.error:
+        pass  # damaged: an appended image then counts as an input
+    return set()
+
+
+def _index_spans(index: bytes, entries: range, *, index_offset: int) -> set[_Span]:
+    """Read the list of images in an index of the Multi-Image Format, but for the main image.
+
+    An entry has 16 bytes: 4 of attributes, 4 of a length, 4 of an offset, and 4 of others. The
+    offset counts from the index, and that of the main image is 0.
+
+    Args:
+        index: The index, which begins as a TIFF does: with I for little-endian numbers.
+        entries: The offsets of all bytes of the entries in the index.
+        index_offset: Where the index begins in the stream.
+    """
+    entry_format = ">4xII"
+    if index.startswith(b"I"):
+        entry_format = "<4xII"
+    spans = set()
+    last_entry = entries.stop - _MPF_ENTRY_BYTES
+    for entry in range(entries.start, last_entry + 1, _MPF_ENTRY_BYTES):
+        length, image_offset = struct.unpack_from(entry_format, index, entry)
+        is_main_image = image_offset == 0
+        if not is_main_image:
+            begin = index_offset + image_offset
+            spans.add(_Span(begin, begin + length))
+    return spans
