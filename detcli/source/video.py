@@ -3,8 +3,10 @@
 import logging
 import math
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from detcli.config.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, SourceError
@@ -47,36 +49,47 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
 
     `progress` learns how many frames there are; before that, the video counts as one input.
     """
-    name = video.name
     expected: int | None = 1
     item_count = 0
     problem: InputError | None = None
-    frames: VideoFrames | None = None
     try:
-        video = _with_largest_track(video)
-        frames = VideoFrames(video, progress)
+        with _open_before_start(video, inputs, progress) as frames:
+            expected = _expected_items(frames, inputs)
+            progress.correct(counted=1, count=expected)
+            for item in _select(frames, inputs):
+                item_count += 1
+                yield item
+            if not progress.stop.is_set():
+                problem = _find_problem(video.name, frames, item_count)
+    except InputError as error:
+        problem = error
+    if problem is not None:
+        item_count += 1
+        yield failed(video.name, problem)
+    progress.correct(counted=expected, count=item_count)
+
+
+@contextmanager
+def _open_before_start(
+    video: VideoSource, inputs: Inputs, progress: SourceProgress
+) -> Iterator[VideoFrames]:
+    """Open a video at a frame before the requested start, and close it at the end of the block.
+
+    Raises:
+        InputError: It cannot be opened, or its frames are too large.
+    """
+    one_track = _with_largest_track(video)
+    frames = VideoFrames(one_track, progress)
+    try:
         check_size(frame_size(frames.capture), inputs.max_pixels)
-        _warn_of_odd_rotation(name, frames.capture)
+        _warn_of_odd_rotation(video.name, frames.capture)
         progress.steps += 1
         if inputs.start >= SEEK_FROM_S and not frames.seek(inputs.start):
             frames.capture.release()
-            frames = VideoFrames(video, progress)
-        expected = _expected_items(frames, inputs)
-        progress.correct(counted=1, count=expected)
-        for item in _select(video, frames, inputs):
-            item_count += 1
-            yield item
-        if not progress.stop.is_set():
-            problem = _find_problem(name, frames, item_count)
-    except InputError as error:
-        problem = error
+            frames = VideoFrames(one_track, progress)
+        yield frames
     finally:
-        if frames is not None:
-            frames.capture.release()
-    if problem is not None:
-        item_count += 1
-        yield failed(name, problem)
-    progress.correct(counted=expected, count=item_count)
+        frames.capture.release()
 
 
 def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
@@ -133,25 +146,37 @@ def _expected_items(frames: VideoFrames, inputs: Inputs) -> int | None:
         return None
     if not frames.rate and inputs.every is not None:
         return None
-    first = 0
-    end = frames.declared
-    if frames.rate:
-        first = math.ceil(min(end, inputs.start * frames.rate - EPSILON_S))
-        end = math.ceil(min(end, inputs.end_s * frames.rate - EPSILON_S))
-    if first >= end:
+    requested = _requested_frames(frames.declared, frames.rate, inputs)
+    if not requested:
         return 0
-    rate = frames.rate or 1
-    first_step = inputs.step(0, first / rate)
-    last_step = inputs.step(end - 1 - first, (end - 1) / rate)
-    return min(last_step - first_step + 1, end - first)
+    rate = frames.rate or 1  # without a rate, steps are counted in frames and need no times
+    first_step = inputs.step(0, time_s=requested[0] / rate)
+    last_step = inputs.step(len(requested) - 1, time_s=requested[-1] / rate)
+    return min(last_step - first_step + 1, len(requested))
 
 
-def _select(video: VideoSource, frames: VideoFrames, inputs: Inputs) -> Iterator[Item]:
+def _requested_frames(declared: int, rate: float, inputs: Inputs) -> range:
+    """Return the numbers of the frames from the requested start up to the requested end.
+
+    Args:
+        declared: How many frames the video has.
+        rate: Frames in a second; 0 if that is unknown, and all frames are taken.
+        inputs: The options with start and end.
+    """
+    if not rate:
+        return range(declared)
+    first = math.ceil(min(declared, inputs.start * rate - EPSILON_S))
+    end = math.ceil(min(declared, inputs.end_s * rate - EPSILON_S))
+    return range(first, end)
+
+
+def _select(frames: VideoFrames, inputs: Inputs) -> Iterator[Item]:
     """Yield the frames between the requested start and end, one for each step.
 
     A step is a number of frames (--vid-stride) or of seconds (--every). If the first frame of a
     step is damaged, the next one that can be decoded is taken.
     """
+    video = frames.video
     rate = frames.rate / inputs.vid_stride
     if inputs.every:
         rate = min(rate, 1 / inputs.every)
@@ -171,16 +196,17 @@ def _select(video: VideoSource, frames: VideoFrames, inputs: Inputs) -> Iterator
         if step <= last_step:
             continue
         image = frames.retrieve()
-        if image is not None:
-            last_step = step
-            origin = Origin(
-                video.name,
-                frame=frames.number,
-                time_s=frames.time_s,
-                video=video_info,
-                file_stamp=video.stamp,
-            )
-            yield decoded(origin, image)
+        if image is None:
+            continue
+        last_step = step
+        origin = Origin(
+            video.name,
+            frame=frames.number,
+            time_s=frames.time_s,
+            video=video_info,
+            file_stamp=video.stamp,
+        )
+        yield decoded(origin, image)
 
 
 def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputError | None:
@@ -194,25 +220,27 @@ def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputErr
     frames_read = frames.number + 1
     if not frames_read:
         return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
-    damaged = ""
-    if frames.damaged:
-        damaged = f", {frames.damaged} of them damaged"
     if frames.at_end:
-        is_short = _lacks_declared_frames(frames, source.lower())
-        problem = _missing_end(source, frames, damaged, is_short=is_short)
+        problem = _missing_end(source, frames)
         if problem is not None:
             return problem
-    if damaged:
-        return DecodeError(f"{frames_read} frames{damaged} and left out", REPAIR_HINT)
+    if frames.damaged:
+        damage = _describe_damage(frames)
+        return DecodeError(f"{frames_read} frames{damage} and left out", REPAIR_HINT)
     if not item_count:
         end = f"it ends at {frames.time_s:.2f} s"
         return SourceError(f"has no frames in the requested time: {end}", "see --start")
     return None
 
 
-def _missing_end(
-    source: str, frames: VideoFrames, damaged: str, *, is_short: bool
-) -> DecodeError | None:
+def _describe_damage(frames: VideoFrames) -> str:
+    """Say how many frames are damaged, as in ", 3 of them damaged"; empty if none are."""
+    if not frames.damaged:
+        return ""
+    return f", {frames.damaged} of them damaged"
+
+
+def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
     """Return the error of a video file whose end is missing; None if all frames are there.
 
     A file that lacks only what follows its frames, such as an index, gets a warning in the log.
@@ -220,9 +248,8 @@ def _missing_end(
     Args:
         source: The name of the video.
         frames: The reader of the video, after its last frame.
-        damaged: What the message says of damaged frames, as in ", 3 of them damaged".
-        is_short: Whether the file has fewer frames than it declares.
     """
+    is_short = _lacks_declared_frames(frames, source.lower())
     part = frames.video.part
     length = declared_length(part)
     lacks_frames = length is not None and length.lacks_frames(part)
@@ -234,67 +261,68 @@ def _missing_end(
     text = f"breaks off: {frames_read} frames are there, and the end of the file is missing"
     if frames.declared is not None and frames.declared > frames_read:
         text = f"breaks off: {frames_read} of {frames.declared} frames are there"
-    return DecodeError(text + damaged, REPAIR_HINT)
+    return DecodeError(text + _describe_damage(frames), REPAIR_HINT)
 
 
 def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
     """Return whether a video file holds fewer frames than its header declares.
 
     That fewer frames were decoded does not mean so: a file that was cut without encoding it again
-    may hold a second or more of frames that are not decoded. So the packets in the file are
-    counted, each of which holds one frame.
+    may hold a second or more of frames that are not decoded.
 
     Args:
         frames: The reader of the video, after its last frame.
         name: The name of the video in lower case; its suffix tells the container.
     """
+    if frames.declared is None:
+        return False
     tolerance = _tolerated_frames(frames, name)
     frames_read = frames.number + 1
-    if frames.declared is None or frames.declared - frames_read <= tolerance:
+    if frames.declared - frames_read <= tolerance:
         return False
-
-    # Packets cannot be compared with the count of shown frames.
-    if frames.has_hidden_frames:
+    if frames.has_hidden_frames:  # they are in the file, and cannot be told from missing ones
         return True
-    if frames.track is not None and frames.track.times is None:
-        frames_in_fragments = fragment_samples(frames.video.part, frames.track)
-        if frames_in_fragments is not None:
-            return frames_in_fragments - frames_read > tolerance
+    frames_in_fragments = _count_in_fragments(frames)
+    if frames_in_fragments is not None:
+        return frames_in_fragments - frames_read > tolerance
+    return _lacks_packets(frames, name, frames.declared)
 
+
+def _count_in_fragments(frames: VideoFrames) -> int | None:
+    """Count the frames of an MP4 file that is written in fragments; None for other files."""
+    if frames.track is None or frames.track.times is not None:
+        return None
+    return fragment_samples(frames.video.part, frames.track)
+
+
+def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
+    """Return whether the packets in a video file, each of which holds one frame, are too few.
+
+    Args:
+        frames: The reader of the video, after its last frame.
+        name: The name of the video in lower case; its suffix tells the container.
+        declared: How many frames the header of the file declares, or what is estimated.
+    """
     try:
-        packet_count, last_packet_s = _measure_packets(frames)
+        packets = _measure_packets(frames)
     except InputError:
         return True
-
-    unread_frames = (last_packet_s - frames.time_s) * frames.rate
+    tolerance = _tolerated_frames(frames, name)
+    unread_frames = (packets.last_s - frames.time_s) * frames.rate
     if unread_frames > tolerance:
         return True
     if name.endswith(_COUNTED):
-        return frames.declared - packet_count > tolerance
-    return _ends_before_estimate(frames, name, packet_count, last_packet_s)
+        return declared - packets.number > tolerance
 
-
-def _ends_before_estimate(
-    frames: VideoFrames, name: str, packet_count: int, last_packet_s: float
-) -> bool:
-    """Return whether a file breaks off whose declared number of frames is only an estimate.
-
-    OpenCV estimates the number from the duration and the rate. A file with a variable rate has
-    fewer packets than that, so that the time of its last packet has to be too early as well. And a
-    video that begins later or ends earlier than its sound has fewer frames, but is not broken off
-    if the file is as long as its header says.
-
-    Args:
-        frames: The reader of the video, whose declared number of frames is not None.
-        name: The name of the video in lower case; its suffix tells the container.
-        packet_count: How many packets with frames are in the file.
-        last_packet_s: The time of the last packet in seconds.
-    """
-    if frames.declared is None or name.endswith(_MEASURED):
+    # The number is estimated by OpenCV from the duration and the rate. A file with a variable rate
+    # has fewer packets than that, so that the time of its last packet has to be too early as well.
+    if name.endswith(_MEASURED):
         return False
-    estimated_frames = max(packet_count, last_packet_s * frames.rate)
-    if frames.declared - estimated_frames <= _tolerated_frames(frames, name):
+    estimated_frames = max(packets.number, packets.last_s * frames.rate)
+    if declared - estimated_frames <= tolerance:
         return False
+    # A video that begins later or ends earlier than its sound has fewer frames, but is not broken
+    # off if the file is as long as its header says.
     return not is_whole(frames.video.part)
 
 
@@ -314,15 +342,18 @@ def _tolerated_frames(frames: VideoFrames, name: str) -> float:
     return max(2, frames.rate)
 
 
-def _measure_packets(frames: VideoFrames) -> tuple[int, float]:
-    """Count the packets in a video file, each of which holds one frame, without decoding them.
+class _Packets(NamedTuple):
+    """The packets of a video file."""
 
-    Returns:
-        The number of packets, and the latest time in seconds of any of them.
-    """
+    number: int
+    last_s: float  # the latest time in seconds of any of them
+
+
+def _measure_packets(frames: VideoFrames) -> _Packets:
+    """Count the packets in a video file, each of which holds one frame, without decoding them."""
     count = 0
     last_s = 0.0
     for packet in frames.packets():
         count += 1
         last_s = max(last_s, position_s(packet))
-    return count, last_s
+    return _Packets(count, last_s)

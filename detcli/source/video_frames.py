@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Generator
 from contextlib import closing
+from typing import NamedTuple
 
 from detcli.config.config import EPSILON_S
 from detcli.core import frozen
@@ -16,6 +17,15 @@ from detcli.source.loading import SourceProgress
 from detcli.source.mp4 import Part, Track, read_movie
 
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
+
+MIN_ATTEMPTS, MAX_ATTEMPTS = 100, 1000
+"""How often the next frame is asked for: not for ever, as the end of a file looks like damage."""
+
+SEEK_MARGIN_S = 1
+"""FFmpeg is asked for an earlier time, as it may come out later: it seeks by key frames."""
+
+CATCH_UP_STEP = 1 / 8
+"""Steps that a frame comes after the one before at least, while times in the file go back."""
 
 PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
@@ -66,10 +76,27 @@ def _movie_track(part: Part) -> Track | None:
     return None
 
 
+class _FrameCount(NamedTuple):
+    """How many frames the header of a video file declares."""
+
+    shown: int | None  # frames that players show; None if that is unknown
+    has_hidden_frames: bool  # whether the file holds others, which are not to be shown
+
+
+def _declared_frames(capture: cv2.VideoCapture, track: Track | None) -> _FrameCount:
+    """Return the count of frames in the tables of a track, or else what OpenCV says."""
+    if track is not None:
+        shown_frames = track.shown_frames()
+        if shown_frames is not None:
+            return _FrameCount(shown_frames, shown_frames != track.sample_count)
+    return _FrameCount(frame_count(capture), has_hidden_frames=False)
+
+
 class VideoFrames:
     """Reads the frames of a video in order, and knows the number and time of the current one."""
 
     def __init__(self, video: VideoSource, progress: SourceProgress) -> None:
+        """Open the video, before its first frame."""
         self.capture = video.open()
         self.video = video
         self._progress = progress
@@ -77,44 +104,42 @@ class VideoFrames:
         self._is_conversion_checked = False
         self.rate = frames_per_second(self.capture)
         self.track = _movie_track(video.part)
-        self.declared = frame_count(self.capture)
-        self.has_hidden_frames = False  # frames that are not to be shown
-        if self.track is not None:
-            shown_frames = self.track.shown_frames()
-            if shown_frames is not None:
-                self.declared = shown_frames
-                self.has_hidden_frames = shown_frames != self.track.sample_count
+        self.declared, self.has_hidden_frames = _declared_frames(self.capture, self.track)
+        self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
 
-        self.number = -1  # of the frame grabbed last; damaged frames count
-        self.time_s = -EPSILON_S  # its time; never decreases
+        # The current frame, which was grabbed last. Damaged frames have a number as well.
+        self.number = -1
+        self.time_s = -EPSILON_S  # never decreases
         if self.rate:
             self.time_s = -1 / self.rate
+        self.damaged = 0  # frames that could not be decoded
+        self.at_end = True  # whether no more frames could be grabbed
+
+        # See `_look_ahead`.
         self._has_looked_ahead = False  # whether the next frame was grabbed already
         self._has_next = False  # whether there was one, then
         self._current_image: Pixels | None = None  # the frame before it, then
 
-        self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
-        # For program streams, see `_time_in_program_stream`.
+        # See `_time_in_program_stream`.
         self._regular_time_s = self.time_s  # of the last frame, before times are made to increase
         self._rejected_jump_s = 0.0  # how much later a frame claimed to be, last rejected
         self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
-        self.damaged = 0  # frames that could not be decoded
-        self.at_end = True  # whether no more frames could be grabbed
 
     def advance(self) -> bool:
         """Grab the next frame; False when there are no more.
 
-        OpenCV fails on a damaged frame and continues with the next; at the end it always fails.
+        OpenCV fails on a damaged frame and continues with the next; at the end it always fails. So
+        it is asked as often as frames remain, within limits of attempts and of time.
         """
-        remaining = 0
+        remaining_frames = 0
         if self.declared is not None:
-            remaining = self.declared - self.number
-        attempts = min(max(remaining, 100), 1000)
-        give_up = time.monotonic() + DAMAGE_TIMEOUT_S
+            remaining_frames = self.declared - self.number
+        attempts = min(max(remaining_frames, MIN_ATTEMPTS), MAX_ATTEMPTS)
+        deadline_s = time.monotonic() + DAMAGE_TIMEOUT_S
         for skipped in range(attempts):
             if self._progress.stop.is_set():
                 return False
-            if skipped and time.monotonic() > give_up:
+            if skipped and time.monotonic() > deadline_s:
                 return False
             if self._grab_next():
                 self.damaged += skipped
@@ -149,7 +174,7 @@ class VideoFrames:
             )
             # Times in the file may go back. A small step keeps the order of the frames, so that the
             # times can catch up with those in the file.
-            earliest_s = self.time_s + step_s / 8
+            earliest_s = self.time_s + CATCH_UP_STEP * step_s
             return max(self._regular_time_s, earliest_s)
         if time_in_file_s > self.time_s:
             return time_in_file_s
@@ -170,31 +195,31 @@ class VideoFrames:
             expected_s: The time of the frame if it follows the one before at the frame rate.
             step_s: The time between two frames; with damaged frames skipped, a multiple of it.
         """
-        if not file_time_s > 0:  # unknown
+        is_known = file_time_s > 0  # false for NaN
+        if not is_known:
             return expected_s
         jump_s = file_time_s - expected_s
         tolerance_s = step_s / 2
         if abs(jump_s) <= tolerance_s:
             return file_time_s
-        if jump_s > 0:
-            if not self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s):
-                return expected_s
-            self._accepted_jump_s = jump_s
-            self._rejected_jump_s = 0.0
-            return file_time_s
 
-        takes_back_gap = abs(jump_s + self._accepted_jump_s) <= tolerance_s
-        if not takes_back_gap:
-            return expected_s
-        self._accepted_jump_s = 0.0
-        return file_time_s
+        if jump_s > 0:
+            is_believed = self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s)
+            if is_believed:
+                self._accepted_jump_s = jump_s
+                self._rejected_jump_s = 0.0
+        else:
+            is_believed = abs(jump_s + self._accepted_jump_s) <= tolerance_s
+            if is_believed:
+                self._accepted_jump_s = 0.0  # the last gap is taken back
+        return file_time_s if is_believed else expected_s
 
     def _is_gap(self, jump_s: float, *, file_time_s: float, step_s: float) -> bool:
         """Return whether a frame of a program stream really comes later than the frame rate says.
 
         There are three kinds of evidence: the jump is longer than frames can be out of order, the
-        frame before jumped by the same time, or the next frame follows one step after this one.
-        To learn the next frame's time, it is grabbed already.
+        frame before jumped by the same time and was rejected, or the next frame follows one step
+        after this one. The next frame is grabbed for that, so that the current one is stored.
 
         Args:
             jump_s: How many seconds the frame is later than expected.
@@ -202,14 +227,14 @@ class VideoFrames:
             step_s: The time between two frames.
         """
         tolerance_s = step_s / 2
-        if jump_s > REORDERED * step_s:
+        is_longer_than_reordering = jump_s > REORDERED * step_s
+        repeats_jump = abs(jump_s - self._rejected_jump_s) <= tolerance_s
+        if is_longer_than_reordering or repeats_jump:
             return True
-        if abs(jump_s - self._rejected_jump_s) <= tolerance_s:
-            return True
-        self._rejected_jump_s = jump_s
-        next_s = self._look_ahead()
-        # The comparison is false if the next time is unknown (NaN).
-        return abs(next_s - file_time_s - step_s) <= tolerance_s
+
+        self._rejected_jump_s = jump_s  # unless the next frame confirms it
+        next_step_s = self._look_ahead() - file_time_s  # NaN if the next time is unknown
+        return abs(next_step_s - step_s) <= tolerance_s  # false for NaN
 
     def _look_ahead(self) -> float:
         """Grab the frame after the current one, and return its time in seconds.
@@ -276,18 +301,15 @@ class VideoFrames:
             Whether this succeeded. If not, the file has to be opened again: FFmpeg came out behind
             the time, or the number of the frame cannot be counted.
         """
-        # FFmpeg seeks by key frames, and may come out somewhat later than it was asked to. So it is
-        # asked for a time that is one second earlier.
-        self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
+        self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - SEEK_MARGIN_S))
         if not self.capture.grab():
             return False
         self.time_s = position_s(self.capture)
         if not 0 < self.time_s < start_s - EPSILON_S:
             return False
-        number = None
-        # Frames are numbered by counting packets, which do not tell what frames are hidden.
-        if not self.has_hidden_frames:
-            number = self._count_before(self.time_s)
+        if self.has_hidden_frames:  # packets, which are counted, do not tell which these are
+            return False
+        number = self._count_before(self.time_s)
         if number is None:
             return False
         self.number = number
@@ -317,14 +339,15 @@ class VideoFrames:
         follow later ones. So it goes on until `REORDERED` packets were later than `time_s`.
         """
         times: list[float] = []
-        later = 0
+        later_packets = 0
         with closing(self.packets()) as packets:
             for packet in packets:
-                if times or packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
-                    position = position_s(packet)
-                    times.append(position)
-                    if position > time_s:
-                        later += 1
-                if later == REORDERED:
+                if not times and not packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
+                    continue
+                packet_s = position_s(packet)
+                times.append(packet_s)
+                if packet_s > time_s:
+                    later_packets += 1
+                if later_packets == REORDERED:
                     break
         return times
