@@ -64,6 +64,19 @@ def main() -> None:
     available = _available_memory()
     if available is not None:
         limit_memory(available)
+    code = _run_command()
+    # The end of the interpreter would abort a thread that is still inside a native library, and the
+    # process with it. It would write again what could not be written, and exit with 120. And where
+    # an interrupt has ended an `exec` of text, as in dataclasses, `python -m` would end by SIGINT.
+    exit_at_once = interrupts.caught or threading.active_count() > 1
+    are_streams_flushed = _flush_streams()
+    if exit_at_once or not are_streams_flushed:
+        os._exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
+
+
+def _run_command() -> str | int | None:
+    """Run the command that the arguments name; return what `sys.exit` takes."""
     code: str | int | None = 0
     try:
         try:
@@ -79,19 +92,18 @@ def main() -> None:
             raise
     if interrupts.caught:
         code = interrupts.exit_code
-    exit_at_once = interrupts.caught or threading.active_count() > 1
+    return code
+
+
+def _flush_streams() -> bool:
+    """Write what standard output and standard error still hold; False if that fails."""
+    is_flushed = True
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):  # see `StandardOutput`, which has said it
-            exit_at_once = True
-    if exit_at_once:
-        # The end of the interpreter would abort a thread that is still inside a native library,
-        # and the process with it. It would write again what could not be written, and exit with
-        # 120. And where an interrupt has ended an `exec` of text, as in dataclasses, `python -m`
-        # would end by SIGINT.
-        os._exit(code if isinstance(code, int) else 0)
-    sys.exit(code)
+            is_flushed = False
+    return is_flushed
 
 
 if __name__ == "__main__":

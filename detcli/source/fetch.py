@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import public_name
@@ -20,12 +20,13 @@ from detcli.core.timing import POLL_S, RunningTime
 from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes, too_slow
 from detcli.source.loading import Item
-from detcli.source.reading import CHUNK, VersionedPath, gather, require_unchanged
+from detcli.source.reading import CHUNK, VersionedPath, changed_since_listed, gather
 from detcli.storage.object_errors import ObjectChangedError, ObjectError
 from detcli.storage.objects import Address, Bucket
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse
+    from http.client import HTTPException, HTTPResponse
+    from urllib.request import OpenerDirector
 
 AHEAD_ITEMS = 64  # images that are fetched at the same time, or wait as bytes for their turn
 
@@ -35,8 +36,23 @@ HTTP_TIMEOUT_S = 10.0
 
 _LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
-# Asks for an image: returns its size, 0 for unknown, and its bytes as they come.
-Request = Callable[[], tuple[int, Generator[bytes]]]
+
+class Download(NamedTuple):
+    """A file on its way: its bytes come as `chunks` is iterated over, and closing that ends it."""
+
+    size: int  # in bytes; 0 if it is not known
+    chunks: Generator[bytes]
+
+
+Request = Callable[[], Download]
+"""Asks a server for an image, and returns when the server answers."""
+
+
+class ListedObject(NamedTuple):
+    """An object in a folder of an object store."""
+
+    address: str  # carries the ETag that the object has in the list
+    name: str  # relative to the folder
 
 
 class Fetches:
@@ -76,29 +92,25 @@ class Fetches:
         _, chunks = _object_request(bucket, key, _tag_of(url))
         yield from chunks
 
-    def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
+    def search(self, url: str) -> Iterator[list[ListedObject]]:
         """List the objects in a folder of an object store, a page of the listing at a time.
-
-        Yields:
-            Pairs for the objects of a page: the address, which carries the object's ETag, and
-            the name relative to the folder.
 
         Raises:
             SourceError: The folder cannot be listed.
         """
-        bucket, key = self._locate(url)
-        folder = key
-        if key and not key.endswith("/"):
-            folder = f"{key}/"
-        root = f"{url.rstrip('/')}/"
-        if key:
-            root = url.removesuffix(key)  # the address of the bucket
+        bucket, folder = self._locate(url)
+        if folder:
+            address_of_bucket = url.removesuffix(folder)
+        else:
+            address_of_bucket = f"{url.rstrip('/')}/"
+        if folder and not folder.endswith("/"):
+            folder = f"{folder}/"
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
-                objects: list[tuple[str, str]] = []
-                for object_key, tag, _ in page:
-                    address = VersionedPath.of(root + object_key, tag)
-                    objects.append((address, object_key.removeprefix(folder)))
+                objects: list[ListedObject] = []
+                for key, tag, _ in page:
+                    address = VersionedPath.of(address_of_bucket + key, tag)
+                    objects.append(ListedObject(address, key.removeprefix(folder)))
                 yield objects
 
     def video(self, url: str) -> str:
@@ -118,17 +130,21 @@ class Fetches:
         """
         with _store_errors("cannot be fetched"):
             address = Address.parse(url)
-            key = (address.scheme, address.bucket)
-            if key not in self._buckets:
-                timeout_s = self.options.inputs.input_timeout
-                try:
-                    self._buckets[key] = Bucket(address.scheme, address.bucket, timeout_s)
-                except ObjectError as error:
-                    self._buckets[key] = error
-            bucket = self._buckets[key]
+            bucket = self._open_once(address.scheme, address.bucket)
             if isinstance(bucket, ObjectError):
                 raise bucket
         return bucket, address.key
+
+    def _open_once(self, scheme: str, name: str) -> Bucket | ObjectError:
+        """Return a bucket, or the error of opening it, which are remembered."""
+        if (scheme, name) not in self._buckets:
+            bucket: Bucket | ObjectError
+            try:
+                bucket = Bucket(scheme, name, self.options.inputs.input_timeout)
+            except ObjectError as error:
+                bucket = error
+            self._buckets[scheme, name] = bucket
+        return self._buckets[scheme, name]
 
     @contextlib.contextmanager
     def reserved(self, size: int, turn_has_come: Event) -> Iterator[None]:
@@ -181,8 +197,21 @@ class Fetch:
         """
         self._turn_has_come.set()
         with self._shared.changed:
-            self._shared.changed.notify_all()
+            self._shared.changed.notify_all()  # the thread may wait for memory
         self.begin()
+        self._wait_until_done()
+        if self._error is not None:
+            raise self._error
+        data = self._data
+        self._data = b""
+        return data
+
+    def _wait_until_done(self) -> None:
+        """Wait for the fetching thread.
+
+        Raises:
+            SourceError: The run was interrupted, or the bytes did not come in time.
+        """
         limit_s = self._shared.options.inputs.input_timeout
         running = RunningTime()
         while not self._done.wait(POLL_S):
@@ -190,39 +219,36 @@ class Fetch:
                 raise SourceError("interrupted")
             if limit_s and running.seconds() > limit_s:
                 raise too_slow(limit_s)
-        if self._error is not None:
-            raise self._error
-        data = self._data
-        self._data = b""
-        return data
 
     def _run(self) -> None:
-        """Fetch the bytes of the image, or keep the error for `take`; runs on its own thread.
-
-        The thread ends only when `take` was called, because until then the bytes count as memory
-        that is used by images ahead of their turn.
-        """
-        options = self._shared.options
-        stop = self._shared.stop
+        """Fetch the bytes of the image, or keep the error for `take`; runs on its own thread."""
         try:
-            size, chunks = self._request()
-            with contextlib.closing(chunks), self._shared.reserved(size, self._turn_has_come):
-                chunks_until_stop = itertools.takewhile(lambda _: not stop.is_set(), chunks)
-                self._data = gather(
-                    chunks_until_stop,
-                    max_bytes=options.max_bytes,
-                    total=size,
-                    limit_s=options.inputs.input_timeout,
-                )
-                if stop.is_set():
-                    raise SourceError("interrupted")  # noqa: TRY301 - as any other
-                self._done.set()
-                # Until `take` is called, the bytes count as memory that is used.
-                while not (self._turn_has_come.wait(POLL_S) or stop.is_set()):
-                    pass
+            self._fetch_and_wait()
         except BaseException as error:  # noqa: BLE001 - raised by `take`
             self._error = error
         self._done.set()
+
+    def _fetch_and_wait(self) -> None:
+        """Fetch the bytes of the image, and wait until `take` is called or the run stops.
+
+        Until then the bytes count as memory that is used by images ahead of their turn.
+        """
+        stop = self._shared.stop
+        size, chunks = self._request()
+        with contextlib.closing(chunks), self._shared.reserved(size, self._turn_has_come):
+            chunks_until_stop = itertools.takewhile(lambda _: not stop.is_set(), chunks)
+            self._data = gather(
+                chunks_until_stop,
+                max_bytes=self._shared.options.max_bytes,
+                total=size,
+                limit_s=self._shared.options.inputs.input_timeout,
+            )
+            if stop.is_set():
+                raise SourceError("interrupted")
+            self._done.set()
+            while not self._turn_has_come.wait(POLL_S):
+                if stop.is_set():
+                    return
 
 
 def _tag_of(url: str) -> str | None:
@@ -232,11 +258,11 @@ def _tag_of(url: str) -> str | None:
     return None
 
 
-def _object_request(bucket: Bucket, key: str, tag: str | None) -> tuple[int, Generator[bytes]]:
+def _object_request(bucket: Bucket, key: str, tag: str | None) -> Download:
     """Ask for an object, see `Request`; a SourceError if it cannot be fetched."""
     with _store_errors("cannot be fetched"):
         size, chunks = bucket.read(key, tag=tag)
-    return size, _object_chunks(chunks)
+    return Download(size, _object_chunks(chunks))
 
 
 def _object_chunks(chunks: Iterator[bytes]) -> Generator[bytes]:
@@ -259,9 +285,8 @@ def _store_errors(failure: str) -> Iterator[None]:
     """
     try:
         yield
-    except ObjectChangedError:
-        # Two stamps that differ raise the same AlteredError as a changed file does.
-        require_unchanged(VersionedPath.of("", "listed"), "now")
+    except ObjectChangedError as error:
+        raise changed_since_listed() from error
     except ObjectError as error:
         message = f"{failure}: {error}"
         if error.of_place:
@@ -269,12 +294,8 @@ def _store_errors(failure: str) -> Iterator[None]:
         raise SourceError(message, error.hint) from None
 
 
-def http_request(url: str) -> tuple[int, Generator[bytes]]:
-    """Request an image from a web server.
-
-    Returns:
-        Its size in bytes, 0 if the server does not say, and a generator of its bytes as they
-        come. Closing the generator closes the connection.
+def http_request(url: str) -> Download:
+    """Request an image from a web server, whose connection is open until the chunks are closed.
 
     Raises:
         SourceError: The server does not answer, or answers with an error.
@@ -283,13 +304,14 @@ def http_request(url: str) -> tuple[int, Generator[bytes]]:
         response = _open_http(url)
     size = response.length or 0
     chunks = _http_chunks(response)
-    # The generator takes over the connection when it starts: from here on, closing it is enough.
+    # Only a generator that has started closes the connection when it is closed itself. So it is
+    # started, with the empty chunk that it yields first.
     next(chunks)
-    return size, chunks
+    return Download(size, chunks)
 
 
 def _http_chunks(response: "HTTPResponse") -> Generator[bytes]:
-    """Yield an empty chunk, then the bytes of a response as they come.
+    """Yield an empty chunk at the start, see `http_request`, then the bytes of a response.
 
     Each chunk is what one read brings, so that the reader can check its time limit even if a
     server sends a byte at a time. The response is closed at the end.
@@ -332,6 +354,25 @@ def _open_http(url: str, byte_range: str = "") -> "HTTPResponse":
         url: The address, with a user name and password or without.
         byte_range: The value of the Range header, as in "bytes=0-99"; empty for the whole file.
     """
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    path = quote(parts.path, safe=_LEGAL)
+    query = quote(parts.query, safe=_LEGAL)
+    address_without_password = urlunsplit((parts.scheme, host, path, query, ""))
+    opener = _build_opener(address_without_password, parts)
+    if byte_range:
+        opener.addheaders.append(("Range", byte_range))
+    response: HTTPResponse = opener.open(address_without_password, timeout=HTTP_TIMEOUT_S)
+    return response
+
+
+def _build_opener(address: str, parts: SplitResult) -> "OpenerDirector":
+    """Build what opens an address, and sends the password when the server asks for it.
+
+    Args:
+        address: The address without a user name and password.
+        parts: The parts of the same address, which may have them.
+    """
     import urllib.request as requests
 
     class ClosingProcessor(requests.HTTPErrorProcessor):
@@ -347,30 +388,32 @@ def _open_http(url: str, byte_range: str = "") -> "HTTPResponse":
 
         https_response = http_response
 
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    path = quote(parts.path, safe=_LEGAL)
-    query = quote(parts.query, safe=_LEGAL)
-    address_without_password = urlunsplit((parts.scheme, host, path, query, ""))
     passwords = requests.HTTPPasswordMgrWithDefaultRealm()
     if parts.username:
         user = unquote(parts.username)
         password = unquote(parts.password or "")
-        passwords.add_password(None, address_without_password, user, password)
-    opener = requests.build_opener(
+        passwords.add_password(None, address, user, password)
+    return requests.build_opener(
         ClosingProcessor,
         requests.HTTPBasicAuthHandler(passwords),
         requests.HTTPDigestAuthHandler(passwords),
     )
-    if byte_range:
-        opener.addheaders.append(("Range", byte_range))
-    response: HTTPResponse = opener.open(address_without_password, timeout=HTTP_TIMEOUT_S)
-    return response
 
 
 @contextlib.contextmanager
 def _http_errors() -> Iterator[None]:
-    """Turn errors of a connection to a web server inside the block into a SourceError.
+    """Turn errors of a connection to a web server inside the block into a SourceError."""
+    import http.client
+
+    try:
+        yield
+    except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
+        # Without the cause, which names the address: that may contain a password.
+        raise _failed_fetch(error) from None
+
+
+def _failed_fetch(error: "OSError | ValueError | EOFError | HTTPException") -> SourceError:
+    """Make the error of a file on a web server that cannot be fetched.
 
     Its message says what the server answered or what the system reports, and never the address,
     which may contain a password.
@@ -378,25 +421,23 @@ def _http_errors() -> Iterator[None]:
     import http.client
     from urllib.error import HTTPError, URLError
 
-    try:
-        yield
-    except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
+    if isinstance(error, HTTPError):
+        error.close()
+        hint = "check the address"
+        if error.code in {401, 403}:
+            hint = "check the address, user name and password"
+        answer = f"{error.code} {http.client.responses.get(error.code, '')}".strip()
+        return SourceError(f"cannot be fetched: the server answers {answer}", hint)
+
+    if isinstance(error, EOFError | http.client.IncompleteRead):
+        reason = "the connection broke off"
+    else:
         cause: object = error
         if isinstance(error, URLError):
             cause = error.reason
         reason = getattr(cause, "strerror", None) or type(cause).__name__
-        hint = "check the address, and that its server answers"
-        if isinstance(error, HTTPError):
-            hint = "check the address"
-            if error.code in {401, 403}:
-                hint = "check the address, user name and password"
-            error.close()
-            phrase = http.client.responses.get(error.code, "")
-            reason = f"the server answers {error.code} {phrase}".strip()
-        elif isinstance(error, EOFError | http.client.IncompleteRead):
-            reason = "the connection broke off"
-        # The cause names the address, which may contain a password.
-        raise SourceError(f"cannot be fetched: {reason}", hint) from None
+    hint = "check the address, and that its server answers"
+    return SourceError(f"cannot be fetched: {reason}", hint)
 
 
 class Prefetcher:
@@ -411,8 +452,10 @@ class Prefetcher:
         self._admit = admit
         self._over = over
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
-        self._room = threading.Semaphore(AHEAD_ITEMS)
-        self._admitted = threading.Semaphore(0)  # of the items without `begin`
+        # Free places for items that begin ahead of their turn.
+        self._places_ahead = threading.Semaphore(AHEAD_ITEMS)
+        # Released when an item that did not begin has been handed on.
+        self._handed_on = threading.Semaphore(0)
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
@@ -429,15 +472,16 @@ class Prefetcher:
         Returns:
             False if the run is over, and the item was not taken.
         """
+        if self._thread is None and item.begin is None:
+            return self._admit(index, item)
         if self._thread is None:
-            if item.begin is None:
-                return self._admit(index, item)
             self._thread = BackgroundThread(self._forward, stop=self._stop)
             self._thread.start()
+
         if item.begin is None:
             self._waiting.put((index, item))
-            return self._acquire(self._admitted)
-        if not self._acquire(self._room):
+            return self._acquire(self._handed_on)
+        if not self._acquire(self._places_ahead):
             return False
         item.begin()
         self._waiting.put((index, item))
@@ -457,24 +501,25 @@ class Prefetcher:
     def _forward(self) -> None:
         """Hand the waiting items on to the run in order; runs on the prefetcher's thread.
 
-        It ends when `close` puts None, or when the run is over. After each item it tells `put`
-        that another one has room.
+        It ends when `close` puts None, or when the run is over. After each item `put` may go on,
+        which waits for a free place, or for an item that did not begin.
         """
         while True:
-            waiting = self._waiting.get()
-            if waiting is None:
+            indexed_item = self._waiting.get()
+            if indexed_item is None:
                 return
-            index, item = waiting
-            if not self._admit(index, item):
+            index, item = indexed_item
+            is_over = not self._admit(index, item)
+            if is_over:
                 return
             if item.begin is None:
-                self._admitted.release()
+                self._handed_on.release()
             else:
-                self._room.release()
+                self._places_ahead.release()
 
-    def _acquire(self, room: threading.Semaphore) -> bool:
-        """Wait until a semaphore grants room, and take it; False if the run is over."""
-        while not room.acquire(timeout=POLL_S):
+    def _acquire(self, semaphore: threading.Semaphore) -> bool:
+        """Wait until a semaphore is free, and take it; False if the run is over."""
+        while not semaphore.acquire(timeout=POLL_S):
             if self._over.is_set():
                 return False
         return not self._over.is_set()

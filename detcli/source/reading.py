@@ -98,8 +98,14 @@ def require_unchanged(name: str | Path, stamp: str | None) -> None:
         stamp: The stamp that the file has now (size and time of change, or an object's ETag).
     """
     if isinstance(name, VersionedPath) and name.stamp != stamp:
-        hint = "work it as it is now with --retry-failed"
-        raise AlteredError("it has changed since it was listed", hint)
+        raise changed_since_listed()
+
+
+def changed_since_listed() -> AlteredError:
+    """Make the error of a file or object that is not as it was when it was listed."""
+    return AlteredError(
+        "it has changed since it was listed", "work it as it is now with --retry-failed"
+    )
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:

@@ -127,7 +127,7 @@ class NameSearch:
     def _object_pages(self, url: str) -> Iterator[list[str]]:
         """Yield the images and videos of an object store's folder, a page of its list at a time."""
         for page in self._fetches.search(url):
-            yield [address for address, name in page if self._is_searched(name)]
+            yield [listed.address for listed in page if self._is_searched(listed.name)]
 
     def _is_searched(self, name: str) -> bool:
         """Whether a search takes the object of this name, which is relative to the folder."""

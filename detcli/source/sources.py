@@ -414,8 +414,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if is_object(entry):
             yield from self._fetches.chunks(entry)
         elif is_address(entry):
-            _, chunks = http_request(entry)
-            yield from chunks
+            yield from http_request(entry).chunks
         else:
             try:
                 require_unchanged(entry, stamp_of(os.stat(entry)))
