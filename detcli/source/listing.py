@@ -44,9 +44,13 @@ Name = str | ListedInput | Unusable
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     """Return a name as JSON, from which `from_json` restores it.
 
-    A plain name is a string. With a stamp, by which a later change of the file is noticed, it is a
-    list of both. A line of a list is a list of the name, None for its image, its meta, and the
-    stamp if there is one; and the error in place of a name is a list of the name, message and hint.
+    There are five forms. A stamp is the size and time of a file, by which a change is noticed.
+
+        a name                      NAME
+        a name with a stamp         [NAME, STAMP]
+        a line of a list            [NAME, null, META]
+        the same with a stamp       [NAME, null, META, STAMP]
+        an error in place of a name  [NAME, MESSAGE, HINT]
     """
     if isinstance(name, VersionedPath):
         return [name, name.stamp]
@@ -56,24 +60,24 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
 
 
 def from_json(value: str | list[Any]) -> Name:
-    """Return the name that `to_json` wrote; a ValueError or TypeError if it is damaged.
+    """Return the name that `to_json` wrote, in one of the forms that it lists.
 
-    A list of two has a name and a stamp. A longer one has a message in second place if it is an
-    error, and None if it is a line of a list.
+    Raises:
+        ValueError, TypeError: The value is in none of them.
     """
-    if isinstance(value, str):
-        return value
-    if len(value) == len(("name", "stamp")):
-        path, stamp = value
-        return VersionedPath.of(str(path), str(stamp))
-    source, message, hint_or_meta, *stamps = value
-    if message is not None:
-        return Unusable(str(source), str(message), str(hint_or_meta))
-    listed_name = str(source)
-    if stamps:
-        listed_name = VersionedPath.of(listed_name, str(stamps[0]))
-    meta = json.dumps(json.loads(hint_or_meta))
-    return ListedInput(listed_name, None, meta)
+    match value:
+        case str():
+            return value
+        case [path, stamp]:
+            return VersionedPath.of(str(path), str(stamp))
+        case [path, None, meta]:
+            return ListedInput(str(path), None, json.dumps(json.loads(meta)))
+        case [path, None, meta, stamp, *_]:
+            stamped_path = VersionedPath.of(str(path), str(stamp))
+            return ListedInput(stamped_path, None, json.dumps(json.loads(meta)))
+        case [path, message, hint, *_]:
+            return Unusable(str(path), str(message), str(hint))
+    raise ValueError("not a name as it is written down")
 
 
 def stamp_in(name: Name) -> str | None:
@@ -164,6 +168,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
     """The names of a source, in its order, each once; see `hash_of` for `stamped`."""
 
     def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
+        """Write down the names of the entries, and find out which come more than once."""
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
         try:
@@ -173,11 +178,11 @@ class Names(contextlib.AbstractContextManager["Names"]):
             raise
         all_hashes = np.frombuffer(hashes, HASH)
         all_hashes.sort()  # in place: there may be many
-        is_repeated = np.zeros(len(all_hashes), bool)
-        is_repeated[1:] = all_hashes[1:] == all_hashes[:-1]
-        self.hashes: Hashes = all_hashes[~is_repeated]
-        self.repeated = int(is_repeated.sum())  # how many came again, and were left out
-        self._repeated_hashes = set(all_hashes[is_repeated].tolist())
+        equals_previous = np.zeros(len(all_hashes), bool)
+        equals_previous[1:] = all_hashes[1:] == all_hashes[:-1]
+        self.hashes: Hashes = all_hashes[~equals_previous]
+        self.repeated = int(equals_previous.sum())  # how many came again, and are left out
+        self._repeated_hashes = set(all_hashes[equals_previous].tolist())
 
     def _write(self, entries: Iterable[SourceEntry]) -> bytearray:
         """Write the names of the entries to the temporary file, `LOT` of them in a line of JSON.
@@ -206,18 +211,24 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
         Which hashes come more than once is known already, so that only these are remembered here.
         """
-        self._file.seek(0)
+        if not self._repeated_hashes:  # so that no hash is needed
+            yield from self._stored_names()
+            return
         yielded_hashes: set[bytes] = set()  # of names that come again
+        for name in self._stored_names():
+            name_hash = self.hash_of(name)
+            if name_hash in yielded_hashes:
+                continue
+            if name_hash in self._repeated_hashes:
+                yielded_hashes.add(name_hash)
+            yield name
+
+    def _stored_names(self) -> Iterator[Name]:
+        """Read the names from the file, with those that come again."""
+        self._file.seek(0)
         for line in self._file:
             for value in json.loads(line):
-                name = from_json(value)
-                if self._repeated_hashes:  # else no hash is needed
-                    name_hash = self.hash_of(name)
-                    if name_hash in yielded_hashes:
-                        continue
-                    if name_hash in self._repeated_hashes:
-                        yielded_hashes.add(name_hash)
-                yield name
+                yield from_json(value)
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -238,17 +249,12 @@ def _as_name(entry: SourceEntry) -> Name:
     """
     if isinstance(entry, Item):
         return _unusable(entry)
-    if isinstance(entry, ListedInput):
-        name = entry.name
-        has_image = entry.image is not None
-    else:
-        name = entry
-        has_image = False
-    if has_image:
+    if isinstance(entry, ListedInput) and entry.image is not None:
         raise UsageError(
-            f"{name}: a run in shards takes no images out of a list",
+            f"{entry.name}: a run in shards takes no images out of a list",
             "write the records to one file, or name images with path",
         )
+    name = entry.name if isinstance(entry, ListedInput) else entry
     # Looking for signs of an address is fast, and there may be millions of names.
     may_have_password = "://" in name or "@" in name
     if may_have_password and public_name(name) != name:
@@ -258,7 +264,7 @@ def _as_name(entry: SourceEntry) -> Name:
         )
     if isinstance(entry, ListedInput) and entry.meta is not None:
         return _with_present_stamp(entry, name)
-    return _with_present_stamp(name, name)
+    return _with_present_stamp(name, name)  # a line without metadata is no more than its name
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
@@ -277,15 +283,17 @@ def _with_present_stamp(name: Name, address: str) -> Name:
 
 
 def _unusable(entry: Item) -> Unusable:
-    """Return the error of an entry that is the item of a failure.
+    """Return the error of an entry that is an item: what cannot be read, as `failed` makes it.
 
     Raises:
         InputError: The same error, if it may be gone later, as without a network.
     """
+    source = entry.origin.source
     try:
-        entry.load()
+        entry.load()  # which raises the error that the item was made with
     except InputError as error:
-        if error.outage_at == 1:  # it may be sound later
-            raise error.about(entry.origin.source) from error
-        return Unusable(entry.origin.source, str(error), error.hint)
+        may_be_gone_later = error.outage_at == 1
+        if may_be_gone_later:
+            raise error.about(source) from error
+        return Unusable(source, str(error), error.hint)
     raise TypeError("an entry without a name is a failure")

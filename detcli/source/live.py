@@ -104,29 +104,30 @@ def watch(
             watcher.start()
         while not progress.stop.is_set():
             with news:
-                ready = _first_ready(watchers)
-                if ready is None:
+                item = _take_in_turns(watchers)
+                if item is None:
                     if all(watcher.ended for watcher in watchers):
                         return
                     news.wait(POLL_S)
-                    continue
-                watchers.remove(ready)
-                watchers.append(ready)  # so that all have their turn
-                item = ready.waiting.pop(0)
-            yield item
+            if item is not None:
+                yield item
     finally:
         stop.set()
-        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        deadline_s = time.monotonic() + JOIN_TIMEOUT_S
         for watcher in watchers:
             if watcher.is_alive():
-                watcher.join(max(0.0, deadline - time.monotonic()))
+                watcher.join(max(0.0, deadline_s - time.monotonic()))
 
 
-def _first_ready(watchers: "list[_Watcher]") -> "_Watcher | None":
-    """Return the first watcher with an item to take, or None; the caller holds their lock."""
-    for watcher in watchers:
+def _take_in_turns(watchers: "list[_Watcher]") -> Item | None:
+    """Take an item of the first watcher that has any, and move that watcher to the end of the list.
+
+    It is None if no item waits. The caller holds the lock of the watchers.
+    """
+    for index, watcher in enumerate(watchers):
         if watcher.waiting:
-            return watcher
+            watchers.append(watchers.pop(index))
+            return watcher.waiting.pop(0)
     return None
 
 
@@ -180,7 +181,8 @@ class _Watcher(BackgroundThread):
     def _follow(self) -> None:
         """Read a camera or stream, and open it again whenever the connection is lost.
 
-        The pause before it is opened again doubles each time that no frame came.
+        The pause before it is opened again doubles each time that no frame came. What ends after
+        its only frame, and may be a file, is an image and not opened again.
 
         Raises:
             SourceError: It cannot be opened the first time, sends no image, or is not back
@@ -192,22 +194,27 @@ class _Watcher(BackgroundThread):
             try:
                 self._read()
             except SourceError:
-                if not frames_before:
+                was_connected_before = frames_before > 0
+                if not was_connected_before:
                     raise
             is_image = self._source.may_be_file and self._number == 1
             if self._is_over() or is_image:
                 return
-            if not self._number:
-                raise SourceError("sends no image", "check whether another program can show it")
             if self._number > frames_before:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
-            silence_s = time.monotonic() - self._last_s
-            if silence_s > RECONNECT_S:
-                problem = f"lost, and not back after {silence_s:.0f} s"
-                raise SourceError(problem, "check the camera and the network")
+            self._require_recent_frame()
             self._stop_watching.wait(delay_s)
             delay_s = min(2 * delay_s, MAX_DELAY_S)
+
+    def _require_recent_frame(self) -> None:
+        """Refuse a source that never sent a frame, or none for `RECONNECT_S`."""
+        if not self._number:
+            raise SourceError("sends no image", "check whether another program can show it")
+        silence_s = time.monotonic() - self._last_s
+        if silence_s > RECONNECT_S:
+            problem = f"lost, and not back after {silence_s:.0f} s"
+            raise SourceError(problem, "check the camera and the network")
 
     def _read(self) -> None:
         """Open the camera or stream once, and read it for as long as frames come.
