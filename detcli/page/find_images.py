@@ -232,13 +232,14 @@ class _FrameReader:
         """
         for item in self._items:
             frame_number = item.origin.frame
-            self.number = -1 if frame_number is None else frame_number
-            is_before = frame_number is not None and frame_number < number
-            if is_before:
-                continue
-            if self.number == number:
+            if frame_number is None:  # an error in place of further frames
+                self.number = -1
+                return None
+            self.number = frame_number
+            if frame_number == number:
                 return load_in_time(item)
-            return None  # a frame after it: this one is missing
+            if frame_number > number:  # so that this one is missing
+                return None
         return None
 
     def close(self) -> None:

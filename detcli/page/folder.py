@@ -92,23 +92,15 @@ class PageFolder:
         """
         self.path = path
         self._real = make_folder(path)
-        marker = self._real / MARK
-        if not mark_folder(self._real, MARK):
-            raise UsageError(
-                f"{path} has other files in it, and is not a page of detcli",
-                "name an empty folder, or one that does not exist",
-            )
-        flags = os.O_RDWR | NO_WAIT | NO_LINK
-        with writing(marker):
-            self._lock = FileIO(os.open(marker, flags), "r+")
+        self._lock = self._open_marker()
+        self._runs: list[dict[str, Any]] = []  # with the number of chunks of each, see `describe`
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.close)
             if lock(self._lock) is False:
                 raise UsageError(f"another run is writing to {path}", "wait until it ends")
-            for name in FOLDERS:
-                if (self._real / name).is_symlink():
-                    raise OutputError(f"{path / name} is a link out of the page", "remove it")
-            self._runs = self._earlier_runs() if resumed else []
+            self._require_no_links()
+            if resumed:
+                self._runs = self._earlier_runs()
             if not self._runs:
                 self._require_no_inputs(inputs)
             on_error.pop_all()  # the lock stays
@@ -117,6 +109,31 @@ class PageFolder:
         self._chunk: AppendedFile | None = None
         self._chunk_records = 0
         self._chunk_bytes = 0
+
+    def _open_marker(self) -> FileIO:
+        """Open the file by which the folder is known to be a page, which an empty folder gets.
+
+        Raises:
+            UsageError: The folder has other files in it.
+        """
+        if not mark_folder(self._real, MARK):
+            raise UsageError(
+                f"{self.path} has other files in it, and is not a page of detcli",
+                "name an empty folder, or one that does not exist",
+            )
+        marker = self._real / MARK
+        with writing(marker):
+            return FileIO(os.open(marker, os.O_RDWR | NO_WAIT | NO_LINK), "r+")
+
+    def _require_no_links(self) -> None:
+        """Refuse a page with a folder that is a link, through which files elsewhere would change.
+
+        Raises:
+            OutputError: One of them is.
+        """
+        for name in FOLDERS:
+            if (self._real / name).is_symlink():
+                raise OutputError(f"{self.path / name} is a link out of the page", "remove it")
 
     def _require_no_inputs(self, inputs: Container[Path]) -> None:
         """Refuse a page whose files, which are removed as it begins, are inputs of the run.
@@ -144,7 +161,7 @@ class PageFolder:
     def describe(self, run: Mapping[str, Any]) -> None:
         """Write what made the records of this run, in place of what was written before."""
         self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"]}
-        write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
+        write_file(self._real / "data/runs.js", _script_call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Add the entry of a record to the data.
@@ -153,7 +170,7 @@ class PageFolder:
             Whether it begins a new chunk, so that `describe` has to be called: runs.js counts the
             chunks.
         """
-        line = _call("add", entry).decode()
+        line = _script_call("add", entry).decode()
         begins_chunk = self._chunk is None
         if self._chunk is None:
             self._chunk = AppendedFile(self._real / f"data/{self._chunk_count}.js")
@@ -264,7 +281,7 @@ class PageFolder:
 
     def _clear(self) -> None:
         """Remove the page that is there: only files and folders that have names of a page's."""
-        write_file(self._real / "data/runs.js", _call("runs", FORMAT, []))
+        write_file(self._real / "data/runs.js", _script_call("runs", FORMAT, []))
         for path in self._data_and_images():
             path.unlink()
         for image_folder in IMAGE_FOLDERS:
@@ -305,7 +322,7 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
             )
 
 
-def _call(function: str, *arguments: object) -> bytes:
+def _script_call(function: str, *arguments: object) -> bytes:
     """Write the call of a JavaScript function as a line of script.
 
     Args:

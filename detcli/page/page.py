@@ -4,23 +4,32 @@ import contextlib
 import logging
 import platform
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detcli import __version__
 from detcli.config.shapes import Shape
 from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
-from detcli.core.text import escape_unprintable
-from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
+from detcli.data.columns import DetectionJson
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of
+from detcli.page.entries import (
+    begin_entry,
+    box_list,
+    class_list,
+    css_colours,
+    kind_list,
+    legible,
+    optional_lists,
+    shape_lists,
+)
 from detcli.page.folder import PageFolder
-from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
+from detcli.sink.draw import PALETTE, Colour, colour_of
 from detcli.source.decode import browser_shows
 
 log = logging.getLogger(__name__)
@@ -31,7 +40,6 @@ THUMBNAIL = (320, 75)
 VIDEO_IMAGES = 200  # the most that are kept of one video; beyond it, every other one is dropped
 MAX_FACTS = 100
 MADE_BY = ("model", "device", "precision")
-COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
 class PageImage(NamedTuple):
@@ -46,8 +54,8 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
     Args:
         pixels: `(H, W, 3)`.
-        sizes: The longer side in pixels, at most, and the JPEG's quality of each; the largest
-            first, as each is made from the one before.
+        sizes: Of each size the longer side in pixels, at most, and the quality of the JPEG. The
+            largest comes first, as each is made from the one before.
 
     Yields:
         The bytes of each file.
@@ -199,14 +207,9 @@ class Page:
             annotated_video: The annotated video that has this frame.
         """
         self._begin()
-        entry = _begin_entry(fields)
-        if "detections" in fields:
-            self._add_facts(fields)
-            if boxes is None:
-                detections = fields["detections"]
-                boxes = [_page_box(detection) for detection in detections]
-                entry |= _optional_lists(detections)
-            self._add_boxes(entry, boxes)
+        entry = begin_entry(fields)
+        if "detections" in fields:  # else it is the record of an error
+            self._add_detections(entry, fields, boxes)
         dropped_images = self._add_image(entry, fields, image, annotated_video)
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
@@ -217,17 +220,39 @@ class Page:
         self._record_count += 1
         return record_number
 
+    def _add_detections(
+        self, entry: Fields, fields: RecordJson, boxes: Sequence[PageBox] | None
+    ) -> None:
+        """Add the boxes of a record, of its detections or of a comparison, to its entry.
+
+        Args:
+            entry: The entry, which gets the boxes.
+            fields: The record, which has detections.
+            boxes: The boxes of a comparison; None for those of the detections.
+        """
+        self._add_facts(fields)
+        if boxes is None:
+            detections = fields["detections"]
+            boxes = [_page_box(detection) for detection in detections]
+            entry |= optional_lists(detections)
+        self._add_boxes(entry, boxes)
+
     def close(self, conclusion: Conclusion = NOTHING) -> None:
         """End the page, which says whether the run is complete or was stopped by an exception.
 
-        A run that fails before its first record leaves the page that was there. The conclusion is
-        what a comparison concludes from all records.
+        A run that fails before its first record leaves the page that was there. It has failed if
+        this is called while an exception is handled, as by the end of a `with` block.
+
+        Args:
+            conclusion: What a comparison concludes from all records.
         """
         has_failed = sys.exception() is not None
+        state = "stopped" if has_failed else "complete"
+        keeps_earlier_page = has_failed and not self._has_begun
         try:
-            if self._has_begun or not has_failed:
+            if not keeps_earlier_page:
                 self._begin()
-                self._describe("stopped" if has_failed else "complete", conclusion)
+                self._describe(state, conclusion)
         finally:
             self._folder.close()
         if self._linked and self._copy_count:
@@ -291,31 +316,20 @@ class Page:
         end_time = None
         if state != "running":
             end_time = iso_time(datetime.now(UTC))
-        kinds = []
-        for kind in about.kinds:
-            colour, text_colour = _hex(kind.colour)
-            kinds.append([kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side])
-        zones_and_lines = []
-        for number, shape in enumerate(about.zones_and_lines, start=ZONE_COLOURS):
-            colour, text_colour = _hex(colour_of(number))
-            points = []  # x, y, x, y, ...
-            for x, y in shape.points:
-                points += [x, y]
-            zones_and_lines.append([shape.name, colour, text_colour, shape.fractions, points])
         run = {
             "command": about.command,
             "state": state,
             "begun": self._start_time,
             "ended": end_time,
             "facts": list(dict.fromkeys(facts)),
-            "kinds": kinds,
-            "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],
+            "kinds": [kind_list(kind) for kind in about.kinds],
+            "palette": [css_colours(colour_of(number)) for number in range(len(PALETTE))],
             "sides": about.sides,
             "floor": about.min_score,
-            "places": zones_and_lines,
+            "places": shape_lists(about.zones_and_lines),
             **conclusion._asdict(),
         }
-        self._folder.describe({name: _legible(value) for name, value in run.items()})
+        self._folder.describe({name: legible(value) for name, value in run.items()})
 
     def _add_facts(self, fields: RecordJson) -> None:
         """Note which model and device made a record, for the description of the run.
@@ -332,29 +346,16 @@ class Page:
     def _add_boxes(self, entry: Fields, boxes: Sequence[PageBox]) -> None:
         """Add the boxes of a record to its entry, and the classes that no entry before it has.
 
-        A box is a list of its class's number, score and coordinates, in a comparison also of its
-        kind, and of the score and coordinates of its counterpart. The module `page/folder.py` has
-        the format.
+        Both are lists of values; the module `page/folder.py` has the format.
         """
         box_lists = []
         new_classes = []
         for box in boxes:
-            key = box.class_id, box.class_name
-            if key not in self._class_numbers:
-                self._class_numbers[key] = len(self._class_numbers)
-                colour, text_colour = _hex(colour_of(box.class_id))
-                new_classes.append(
-                    [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
-                )
-            values: list[Any] = [self._class_numbers[key], box.score]
-            values += [round(edge, 1) for edge in box.box]
-            if box.kind is not None:
-                values.append(box.kind)
-            if box.counterpart is not None:
-                score, edges = box.counterpart
-                values.append(score)
-                values += [round(edge, 1) for edge in edges]
-            box_lists.append(values)
+            class_key = box.class_id, box.class_name
+            if class_key not in self._class_numbers:
+                self._class_numbers[class_key] = len(self._class_numbers)
+                new_classes.append(class_list(box))
+            box_lists.append(box_list(box, self._class_numbers[class_key]))
         entry["found"] = box_lists
         if new_classes:
             entry["classes"] = new_classes
@@ -410,23 +411,27 @@ class Page:
         return dropped_names
 
     def _video_of(self, fields: RecordJson) -> _PageVideo | None:
-        """Return the video that the frame of a record belongs to; None if it is no frame.
-
-        Where the frames of a file start over, it was named twice, and a new video begins.
-        """
+        """Return the video that the frame of a record belongs to; None if it is no frame."""
         if "frame" not in fields:
             return None
         source = name_of(fields)
         is_live = "time" in fields
+        if is_live:
+            return self._videos.get(source) or self._begin_video(source)
+
         video = self._videos.get(source)
-        if video is None or (not is_live and fields["frame"] <= video.last_frame):
-            if not is_live:  # files are read one by one
-                self._forget_files()
-            video = _PageVideo(self._video_count)
-            self._videos[source] = video
-            self._video_count += 1
-        if not is_live:
-            video.last_frame = fields["frame"]
+        starts_over = video is not None and fields["frame"] <= video.last_frame
+        if video is None or starts_over:  # where it starts over, the file was named twice
+            self._forget_files()  # files are read one by one
+            video = self._begin_video(source)
+        video.last_frame = fields["frame"]
+        return video
+
+    def _begin_video(self, source: str) -> _PageVideo:
+        """Note that a video begins, whose name in records is `source`."""
+        video = _PageVideo(self._video_count)
+        self._videos[source] = video
+        self._video_count += 1
         return video
 
     def _forget_files(self) -> None:
@@ -447,7 +452,8 @@ class PageSink:
         """Add a record to the page, with its image and the annotated video that it is in."""
 
         def image() -> PageImage | None:
-            if record.picture is None or (self._only_detections and not record.detections):
+            is_left_out = self._only_detections and not record.detections
+            if record.picture is None or is_left_out:
                 return None
             return PageImage(record.picture.pixels, record.origin.path)
 
@@ -455,8 +461,7 @@ class PageSink:
         # Without the frames that have no detections, times in an annotated video are others than
         # in its source, so the page cannot play it beside the frames.
         if not self._only_detections:
-            videos = [path for path in record.saved if path.suffix == ".mp4"]
-            annotated_video = videos[0] if videos else None
+            annotated_video = _first_video(record.saved)
         self._page.add(record.to_json(), image, annotated_video=annotated_video)
 
     def close(self) -> None:
@@ -464,22 +469,12 @@ class PageSink:
         self._page.close()
 
 
-def _begin_entry(fields: RecordJson) -> Fields:
-    """Make the entry of a record, with its source, size, time, error and warnings.
-
-    Boxes and images are added to it afterwards. The module `page/folder.py` has the format.
-    """
-    entry: Fields = {"source": escape_unprintable(fields["source"])}
-    for name, value in fields.items():
-        if name in COPIED:
-            entry[name] = value
-    error = fields.get("error")
-    if error:
-        entry["error"] = [escape_unprintable(error[name]) for name in ("type", "message", "hint")]
-    warnings = fields.get("warnings")
-    if warnings:
-        entry["warnings"] = [escape_unprintable(warning) for warning in warnings]
-    return entry
+def _first_video(files: Iterable[Path]) -> Path | None:
+    """Return the first MP4 among the files; None if there is none."""
+    for path in files:
+        if path.suffix == ".mp4":
+            return path
+    return None
 
 
 def _page_box(detection: DetectionJson) -> PageBox:
@@ -490,46 +485,6 @@ def _page_box(detection: DetectionJson) -> PageBox:
         score=detection["score"],
         box=box_of(detection),
     )
-
-
-def _optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
-    """Return what options such as --track add to detections, in lists with a value for each.
-
-    The key is the name that the list has in the page's entry; lists without values are left out.
-    """
-    lists = {}
-    for column in OPTIONAL_COLUMNS:
-        if column.page_list:
-            values = [_page_value(column, detection) for detection in detections]
-            if any(values):
-                lists[column.page_list] = values
-    return lists
-
-
-def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """Return the value of an optional column for a detection, as the page's data has it."""
-    if column.name not in fields:
-        return column.page_default
-    return column.to_page(fields[column.name])
-
-
-def _hex(colour: Colour) -> tuple[str, str]:
-    """Return a colour, and the colour of text that is readable on it, in CSS notation."""
-    blue, green, red = colour
-    text_colour = "#000" if ink(colour) == BLACK else "#fff"
-    return f"#{red:02x}{green:02x}{blue:02x}", text_colour
-
-
-def _legible(value: object) -> object:
-    """Return a copy of JSON data whose texts have unprintable characters escaped.
-
-    Tuples, named ones too, become lists.
-    """
-    if isinstance(value, str):
-        return escape_unprintable(value)
-    if isinstance(value, Sequence):
-        return [_legible(item) for item in value]
-    return value
 
 
 VALUES_WITHOUT_EFFECT: tuple[object, ...] = (None, False, "", [], {})  # of settings

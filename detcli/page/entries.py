@@ -1,0 +1,115 @@
+"""Entries: records, boxes and shapes in the format of a page's data, which `folder.py` has."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from detcli.config.shapes import Shape
+from detcli.core import Fields
+from detcli.core.text import escape_unprintable
+from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
+from detcli.data.record import RecordJson
+from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, colour_of, ink
+
+if TYPE_CHECKING:
+    from detcli.page.page import BoxKind, PageBox
+
+COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
+
+
+def begin_entry(fields: RecordJson) -> Fields:
+    """Make the entry of a record, with its source, size, time, error and warnings.
+
+    Boxes and images are added to it afterwards. The module `page/folder.py` has the format.
+    """
+    entry: Fields = {"source": escape_unprintable(fields["source"])}
+    for name, value in fields.items():
+        if name in COPIED:
+            entry[name] = value
+    error = fields.get("error")
+    if error:
+        entry["error"] = [escape_unprintable(error[name]) for name in ("type", "message", "hint")]
+    warnings = fields.get("warnings")
+    if warnings:
+        entry["warnings"] = [escape_unprintable(warning) for warning in warnings]
+    return entry
+
+
+def class_list(box: "PageBox") -> list[Any]:
+    """Return the class of a box as the page's data has it: id, name and two colours."""
+    colour, text_colour = css_colours(colour_of(box.class_id))
+    return [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
+
+
+def box_list(box: "PageBox", class_number: int) -> list[Any]:
+    """Return a box as the page's data has it.
+
+    It has the number of its class, its score and coordinates, in a comparison also its kind, and
+    the score and coordinates of its counterpart.
+    """
+    values: list[Any] = [class_number, box.score]
+    values += [round(edge, 1) for edge in box.box]
+    if box.kind is not None:
+        values.append(box.kind)
+    if box.counterpart is not None:
+        score, edges = box.counterpart
+        values.append(score)
+        values += [round(edge, 1) for edge in edges]
+    return values
+
+
+def kind_list(kind: "BoxKind") -> list[Any]:
+    """Return a kind of boxes as the page's data has it."""
+    colour, text_colour = css_colours(kind.colour)
+    return [kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side]
+
+
+def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
+    """Return zones and lines as the page's data has them; points are x, y, x, y and so on."""
+    shape_lists: list[list[Any]] = []
+    for number, shape in enumerate(shapes, start=ZONE_COLOURS):
+        colour, text_colour = css_colours(colour_of(number))
+        points: list[float] = []
+        for x, y in shape.points:
+            points += [x, y]
+        shape_lists.append([shape.name, colour, text_colour, shape.fractions, points])
+    return shape_lists
+
+
+def optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
+    """Return what options such as --track add to detections, in lists with a value for each.
+
+    The key is the name that the list has in the page's entry; lists without values are left out.
+    """
+    lists = {}
+    for column in OPTIONAL_COLUMNS:
+        if column.page_list:
+            values = [_page_value(column, detection) for detection in detections]
+            if any(values):
+                lists[column.page_list] = values
+    return lists
+
+
+def _page_value(column: OptionalColumn, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    """Return the value of an optional column for a detection, as the page's data has it."""
+    if column.name not in fields:
+        return column.page_default
+    return column.to_page(fields[column.name])
+
+
+def css_colours(colour: Colour) -> tuple[str, str]:
+    """Return a colour, and the colour of text that is readable on it, in CSS notation."""
+    blue, green, red = colour
+    text_colour = "#000" if ink(colour) == BLACK else "#fff"
+    return f"#{red:02x}{green:02x}{blue:02x}", text_colour
+
+
+def legible(value: object) -> object:
+    """Return a copy of JSON data whose texts have unprintable characters escaped.
+
+    Tuples, named ones too, become lists.
+    """
+    if isinstance(value, str):
+        return escape_unprintable(value)
+    if isinstance(value, Sequence):
+        return [legible(item) for item in value]
+    return value
