@@ -1,19 +1,39 @@
 """Entries: records, boxes and shapes in the format of a page's data, which `folder.py` has."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from detcli.config.shapes import Shape
-from detcli.core import Fields
+from detcli.core import Fields, frozen
 from detcli.core.text import escape_unprintable
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.record import RecordJson
 from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, colour_of, ink
 
-if TYPE_CHECKING:
-    from detcli.page.page import BoxKind, PageBox
-
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
+
+
+@frozen
+class BoxKind:
+    """A kind of boxes in a comparison: those that are missing, for instance."""
+
+    name: str  # as it is shown
+    colour: Colour  # of its boxes, BGR
+    dashed: bool = False  # whether its boxes are
+    wrong: bool = True  # whether images with such boxes come first
+    side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
+
+
+class PageBox(NamedTuple):
+    """A box on an image of a page."""
+
+    class_id: int  # of the model
+    class_name: str  # any text
+    score: float | None  # from 0 to 1; None for an object of a label
+    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
+    kind: int | None = None  # its number among the run's kinds; None for a run without any
+    # score and box of the counterpart on the other side of a comparison
+    counterpart: tuple[float | None, Sequence[float]] | None = None
 
 
 def begin_entry(fields: RecordJson) -> Fields:
@@ -34,13 +54,13 @@ def begin_entry(fields: RecordJson) -> Fields:
     return entry
 
 
-def class_list(box: "PageBox") -> list[Any]:
+def class_list(box: PageBox) -> list[Any]:
     """Return the class of a box as the page's data has it: id, name and two colours."""
     colour, text_colour = css_colours(colour_of(box.class_id))
     return [box.class_id, escape_unprintable(box.class_name), colour, text_colour]
 
 
-def box_list(box: "PageBox", class_number: int) -> list[Any]:
+def box_list(box: PageBox, class_number: int) -> list[Any]:
     """Return a box as the page's data has it.
 
     It has the number of its class, its score and coordinates, in a comparison also its kind, and
@@ -57,7 +77,7 @@ def box_list(box: "PageBox", class_number: int) -> list[Any]:
     return values
 
 
-def kind_list(kind: "BoxKind") -> list[Any]:
+def kind_list(kind: BoxKind) -> list[Any]:
     """Return a kind of boxes as the page's data has it."""
     colour, text_colour = css_colours(kind.colour)
     return [kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side]

@@ -19,6 +19,8 @@ from detcli.data.columns import DetectionJson
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of
 from detcli.page.entries import (
+    BoxKind,
+    PageBox,
     begin_entry,
     box_list,
     class_list,
@@ -29,7 +31,7 @@ from detcli.page.entries import (
     shape_lists,
 )
 from detcli.page.folder import PageFolder
-from detcli.sink.draw import PALETTE, Colour, colour_of
+from detcli.sink.draw import PALETTE, colour_of
 from detcli.source.decode import browser_shows
 
 log = logging.getLogger(__name__)
@@ -73,29 +75,6 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         if not is_encoded:
             raise OutputError("cannot encode an image of the page", "leave out --report")
         yield jpeg.tobytes()
-
-
-@frozen
-class BoxKind:
-    """A kind of boxes in a comparison: those that are missing, for instance."""
-
-    name: str  # as it is shown
-    colour: Colour  # of its boxes, BGR
-    dashed: bool = False  # whether its boxes are
-    wrong: bool = True  # whether images with such boxes come first
-    side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
-
-
-class PageBox(NamedTuple):
-    """A box on an image of a page."""
-
-    class_id: int  # of the model
-    class_name: str  # any text
-    score: float | None  # from 0 to 1; None for an object of a label
-    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
-    kind: int | None = None  # its number among the run's kinds; None for a run without any
-    # score and box of the counterpart on the other side of a comparison
-    counterpart: tuple[float | None, Sequence[float]] | None = None
 
 
 class PageTable(NamedTuple):

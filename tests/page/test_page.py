@@ -11,17 +11,8 @@ import pytest
 from sample_records import failed_frame, failure, feed, frame, image
 
 from detcli.page import page as module
-from detcli.page.page import (
-    BoxKind,
-    Conclusion,
-    Curves,
-    Page,
-    PageBox,
-    PageImage,
-    PageSink,
-    PageTable,
-    RunInfo,
-)
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Curves, Page, PageImage, PageSink, PageTable, RunInfo
 
 
 def fields(source="a.jpg", **more_fields):

@@ -8,7 +8,8 @@ from thinning import thin
 from detcli.config.shapes import Shape
 from detcli.page import folder as folders
 from detcli.page import page as module
-from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Curves, Page, PageTable, RunInfo
 from detcli.sink.draw import colour_of
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,8 @@ from pages import box, failure, grey, make, record
 from thinning import RUNS_WHOLE, note, thin
 
 from detcli.config.shapes import Shape
-from detcli.page.page import BoxKind, Conclusion, Curves, Page, PageBox, PageTable, RunInfo
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Curves, Page, PageTable, RunInfo
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ import time
 import pytest
 from pages import box, make, record
 
-from detcli.page.page import BoxKind, PageBox, RunInfo
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import RunInfo
 from detcli.run.marks import Marks
 
 pytestmark = pytest.mark.slow

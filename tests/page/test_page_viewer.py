@@ -8,7 +8,8 @@ from thinning import thin
 
 from detcli.config.shapes import Shape
 from detcli.page import page as module
-from detcli.page.page import BoxKind, Page, PageBox, PageImage, RunInfo
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Page, PageImage, RunInfo
 from detcli.sink.draw import COVER
 
 pytestmark = pytest.mark.slow

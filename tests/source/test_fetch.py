@@ -13,7 +13,7 @@ from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import Fetch, Fetches, Prefetcher, http_request
+from detcli.source.fetch import Download, Fetch, Fetches, Prefetcher, http_request
 from detcli.source.loading import Item
 from detcli.source.sources import Sources
 
@@ -55,7 +55,7 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
         yield b"ab"
         raise SourceError("torn")
 
-    fetch = Fetch(shared(), lambda: (4, torn()))
+    fetch = Fetch(shared(), lambda: Download(4, torn()))
     fetch.begin()
     with pytest.raises(SourceError, match="torn"):
         fetch.take()

@@ -27,17 +27,8 @@ from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.data.record import Record, RecordJson
-from detcli.page.page import (
-    BoxKind,
-    Conclusion,
-    Curves,
-    Page,
-    PageBox,
-    PageImage,
-    PageTable,
-    RunInfo,
-    versions,
-)
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Curves, Page, PageImage, PageTable, RunInfo, versions
 from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:

@@ -38,16 +38,8 @@ from detcli.core.errors import InputError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record, RecordJson, iso_time, name_of
-from detcli.page.page import (
-    BoxKind,
-    Conclusion,
-    Page,
-    PageBox,
-    PageImage,
-    PageTable,
-    RunInfo,
-    versions,
-)
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Page, PageImage, PageTable, RunInfo, versions
 from detcli.run.machine import FileHashes
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
