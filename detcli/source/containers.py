@@ -7,6 +7,7 @@ exchanged on their way to it, by which FFmpeg takes the tracks before for someth
 import re
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from detcli.core import frozen
 from detcli.data.geometry import Size
@@ -16,6 +17,8 @@ MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
 HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
 TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
+
+MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
 RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
@@ -50,8 +53,9 @@ _LENGTH = re.compile(
     rb"|filesize\0(?P<flv>.{8})",
     re.DOTALL,
 )
-# Where the matrix is behind a box's type, in its versions 0 and 1.
+# Where the matrix is behind a box's type, in its versions 0 and 1; and where it ends at most.
 _MATRIX = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
+_MATRIX_END = 56 + 5 * 4  # five numbers are read
 
 _FLV_LENGTH = re.compile(rb"filesize\0(.{8})", re.DOTALL)
 
@@ -143,17 +147,18 @@ def _riff_length(part: Part) -> Length | None:
     in four bytes, and as many bytes of content, padded to an even number.
     """
     end_of_frames = 0
-    end = 0
+    list_start = 0
     for _ in range(MAX_CHUNKS):
-        header = part(end, 12)
+        header = part(list_start, 12)
         if len(header) < 12 or not header.startswith(b"RIFF"):
             break
         size = int.from_bytes(header[4:8], "little")
         if size in UNFINISHED:
             return None
-        end_of_frames = _frame_list_end(part, end + 12, end + 8 + size)
-        end += 8 + size + size % 2
-    return Length(end_of_frames, max(1, end - RIFF_SLACK))
+        list_end = list_start + 8 + size
+        end_of_frames = _frame_list_end(part, list_start + 12, list_end)
+        list_start = list_end + size % 2
+    return Length(end_of_frames, max(1, list_start - RIFF_SLACK))
 
 
 def _frame_list_end(part: Part, start: int, end: int) -> int:
@@ -178,11 +183,9 @@ def _frame_list_end(part: Part, start: int, end: int) -> int:
 def _matroska_length(part: Part) -> int | None:
     """Return where the segment of a Matroska or WebM file ends; None if it was not closed."""
     head = part(0, 4096)
-    for number, body, end in _elements(head, 0, len(head)):
-        if number == SEGMENT:
-            if end is None:
-                return None
-            return max(end, body)
+    for element in _elements(head, 0, len(head)):
+        if element.number == SEGMENT:
+            return element.end
     return None
 
 
@@ -245,21 +248,20 @@ def is_whole(part: Part) -> bool:
     It is False if the header does not say a length (only Matroska, ASF and FLV do), if bytes are
     missing, or if the end is all zeros: room was made for it, but it was never written.
     """
-    match = _LENGTH.search(part(0, HEAD))
-    if match is None:
+    length_field = _LENGTH.search(part(0, HEAD))
+    if length_field is None:
         return False
-    if match["segment"]:
-        # Matroska counts the bytes behind this number.
-        end = match.end() + int.from_bytes(match["segment"])
-    elif match["asf"]:
-        end = int.from_bytes(match["asf"], "little")
+    if length_field["segment"]:  # Matroska counts the bytes behind this number
+        end = length_field.end() + int.from_bytes(length_field["segment"])
+    elif length_field["asf"]:
+        end = int.from_bytes(length_field["asf"], "little")
     else:
-        end = _flv_bytes(match["flv"]) or 0
-    if end >= 1 << 63:
+        end = _flv_bytes(length_field["flv"]) or 0
+    if end >= MAX_OFFSET:
         return False
-    start = max(0, end - TAIL)
-    tail = part(start, end - start)
-    return any(tail) and len(tail) == end - start
+    tail_start = max(0, end - TAIL)
+    tail = part(tail_start, end - tail_start)
+    return any(tail) and len(tail) == end - tail_start
 
 
 def is_mirrored(part: Part) -> bool:
@@ -272,17 +274,17 @@ def is_mirrored(part: Part) -> bool:
     if head.startswith(EBML.to_bytes(4)):
         return _YAW.search(head) is not None
 
-    def read_from_head(start: int, size: int) -> bytes:
+    def read_once(start: int, size: int) -> bytes:  # what is in `head` is not read again
         if start + size <= len(head):
             return head[start : start + size]
         return part(start, size)
 
-    moov = _find_moov(read_from_head)
-    track = _VIDEO_TRACK.search(moov)
-    if track is None:
+    moov = _find_moov(read_once)
+    video_handler = _VIDEO_TRACK.search(moov)  # behind the matrix of the first video track
+    if video_handler is None:
         return False
-    movie_mirrors = _mirrors(moov, b"mvhd", track.start())
-    track_mirrors = _mirrors(moov, b"tkhd", track.start())
+    movie_mirrors = _mirrors(moov, b"mvhd", video_handler.start())
+    track_mirrors = _mirrors(moov, b"tkhd", video_handler.start())
     return movie_mirrors != track_mirrors
 
 
@@ -301,7 +303,7 @@ def _find_moov(part: Part) -> bytes:
             size = int.from_bytes(header[8:16])
         if header[4:8] == b"moov":
             return part(position, min(size or MAX_MOOV, MAX_MOOV))
-        if size < 8 or position + size >= 1 << 63:
+        if size < 8 or position + size >= MAX_OFFSET:
             break
         position += size
     return b""
@@ -316,7 +318,8 @@ def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
         end: The offset in `moov` before which the last such box counts.
     """
     start = moov.rfind(kind, 0, end)
-    if not 0 <= start <= end - 76:
+    is_complete = 0 <= start <= end - _MATRIX_END
+    if not is_complete:
         return False
     version = moov[start + 4]
     if version > 1:
@@ -326,7 +329,15 @@ def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
     return int(a * d) < int(b * c)
 
 
-def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int | None]]:
+class _Element(NamedTuple):
+    """An element of a Matroska file: a number that says what it is, and where its content lies."""
+
+    number: int
+    start: int
+    end: int | None  # may lie behind the data that were read; None if the length is not known
+
+
+def _elements(data: bytes, start: int, end: int) -> Iterator[_Element]:
     """Yield the elements of a Matroska file in a range of bytes, without those inside of them.
 
     An element is a number that says what it is, a length, and the content. The number and the
@@ -337,10 +348,6 @@ def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int
         data: The first bytes of the file.
         start: The offset of the first element in `data`.
         end: The offset where the elements end.
-
-    Yields:
-        The number of an element, the offset of its content, and the offset of its end. The end is
-        None if the length is not known, and may lie behind the data.
     """
     position = start
     while position < end:
@@ -354,9 +361,9 @@ def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int
         length = int.from_bytes(data[position : position + length_bytes]) & unknown_length
         position += length_bytes
         if length == unknown_length:
-            yield number, position, None
+            yield _Element(number, position, None)
             return
-        yield number, position, position + length
+        yield _Element(number, position, position + length)
         position += length
 
 
@@ -447,23 +454,22 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     for track in movie.tracks:
         thumbnails.update(track.chapters)
 
-    starts_and_tracks: list[tuple[int, VideoTrack]] = []
+    track_at: dict[int, VideoTrack] = {}  # by the offset of its box
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
         if track.is_video and has_frames:
-            video_track = VideoTrack(
+            hides_box = Patch(track.start + 4, b"free")
+            hides_handler = Patch(track.handler_offset, b"free")
+            track_at[track.start] = VideoTrack(
                 track.size,
-                (Patch(track.start + 4, b"free"), Patch(track.handler_offset, b"free")),
+                (hides_box, hides_handler),
                 is_default=track.is_enabled,
                 is_cover=track.number in thumbnails,
             )
-            starts_and_tracks.append((track.start, video_track))
-
     for start in movie.covers:
-        cover = VideoTrack((0, 0), (Patch(start + 4, b"free"),), is_cover=True)
-        starts_and_tracks.append((start, cover))
-    starts_and_tracks.sort(key=lambda start_and_track: start_and_track[0])
-    return [track for _, track in starts_and_tracks]
+        hides_cover = Patch(start + 4, b"free")
+        track_at[start] = VideoTrack((0, 0), (hides_cover,), is_cover=True)
+    return [track_at[start] for start in sorted(track_at)]
 
 
 def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
@@ -472,14 +478,14 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
     They are described in the element Tracks of the segment, which comes before the first cluster
     of frames. There are none if the element is not complete in `head`.
     """
-    for number, body, _ in _elements(head, 0, len(head)):
-        if number != SEGMENT:
+    for segment in _elements(head, 0, len(head)):
+        if segment.number != SEGMENT:
             continue
-        for child, start, end in _elements(head, body, len(head)):
-            if child == CLUSTER:
+        for child in _elements(head, segment.start, len(head)):
+            if child.number == CLUSTER:
                 return
-            if child == TRACKS and end is not None and end <= len(head):
-                yield from _matroska_entries(head, start, end)
+            if child.number == TRACKS and child.end is not None and child.end <= len(head):
+                yield from _matroska_entries(head, child.start, child.end)
                 return
 
 
@@ -489,55 +495,48 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
     The entries are in the range of `head` from `start` to `end`. A track is hidden from FFmpeg by
     setting the last byte of its type to that of subtitles.
     """
-    for number, body, stop in _elements(head, start, end):
-        if stop is None or stop > end:
+    for entry in _elements(head, start, end):
+        if entry.end is None or entry.end > end:
             return
-        if number != TRACK_ENTRY:
+        if entry.number != TRACK_ENTRY:
             continue
-        ranges = _ranges_by_number(head, body, stop)
-        type_start, type_end = ranges.get(TRACK_TYPE, (0, None))
-        if type_end is None or _unsigned(head, (type_start, type_end), 0) != VIDEO_TYPE:
+        children = _elements_by_number(head, entry.start, entry.end)
+        track_type = children.get(TRACK_TYPE)
+        if track_type is None or track_type.end is None:
             continue
-        yield VideoTrack(
-            _matroska_size(head, ranges.get(VIDEO)),
-            (Patch(type_end - 1, SUBTITLES),),
-            is_default=bool(_unsigned(head, ranges.get(DEFAULT_FLAG), 1)),
-        )
+        if _unsigned(head, track_type, default=0) == VIDEO_TYPE:
+            hides_track = Patch(track_type.end - 1, SUBTITLES)
+            yield VideoTrack(
+                _matroska_size(head, children.get(VIDEO)),
+                (hides_track,),
+                is_default=bool(_unsigned(head, children.get(DEFAULT_FLAG), default=1)),
+            )
 
 
-def _ranges_by_number(head: bytes, start: int, end: int) -> dict[int, tuple[int, int | None]]:
-    """Return where the contents of Matroska elements begin and end, by the number of their kind.
-
-    The elements are in `head` from `start` to `end`. Of several of a kind, the last one counts. An
-    end is None if the element does not say its length.
-    """
-    ranges = {}
-    for number, content_start, content_end in _elements(head, start, end):
-        ranges[number] = (content_start, content_end)
-    return ranges
+def _elements_by_number(head: bytes, start: int, end: int) -> dict[int, _Element]:
+    """Return the elements from `start` to `end` by their number; of equal ones the last counts."""
+    return {element.number: element for element in _elements(head, start, end)}
 
 
-def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
+def _matroska_size(head: bytes, video: _Element | None) -> Size:
     """Return the height and width of a Matroska track's frames; zeros if they are not told.
 
-    `video` is where the content of the track's element Video begins and ends in `head`.
+    `video` is the track's element Video.
     """
-    if video is None or video[1] is None:
+    if video is None or video.end is None:
         return 0, 0
-    ranges = _ranges_by_number(head, video[0], video[1])
-    height = _unsigned(head, ranges.get(PIXEL_HEIGHT), 0)
-    width = _unsigned(head, ranges.get(PIXEL_WIDTH), 0)
+    children = _elements_by_number(head, video.start, video.end)
+    height = _unsigned(head, children.get(PIXEL_HEIGHT), default=0)
+    width = _unsigned(head, children.get(PIXEL_WIDTH), default=0)
     return height, width
 
 
-def _unsigned(head: bytes, content: tuple[int, int | None] | None, default: int) -> int:
-    """Return the number in the range `content` of a Matroska file; a default without a range."""
-    if content is None:
+def _unsigned(head: bytes, element: _Element | None, *, default: int) -> int:
+    """Return the number in an element of a Matroska file; a default without one, or its length."""
+    if element is None or element.end is None:
         return default
-    start, end = content
-    if end is None:
-        return default
-    return int.from_bytes(head[start : min(end, start + 8)])
+    longest_end = element.start + 8
+    return int.from_bytes(head[element.start : min(element.end, longest_end)])
 
 
 def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
