@@ -13,7 +13,7 @@ import lzma
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from detcli.core.errors import DecodeError
 from detcli.source.limits import LARGER
@@ -31,6 +31,9 @@ MAX_EXTENDED_BYTES = 1 << 20
 
 MAX_EXTENDED_HEADERS = 64
 """Extended headers that may precede a member; a program writes up to four."""
+
+MAX_LENGTH_DIGITS = 20
+"""Bytes in which the length of a pax record has to end."""
 
 MAX_PADDING = 1 << 20
 """Bytes behind the end that are looked at; programs pad archives with zeros to 10 KiB or more."""
@@ -54,6 +57,9 @@ BLOCK_CONTINUES = 504
 Regions = list[tuple[int, int]]
 """Where the stored bytes of a sparse file belong: offsets and sizes, in their order."""
 
+Records = list[tuple[str, bytes]]
+"""Keys and values of pax headers, in their order; of several with a key, the last counts."""
+
 
 class TarError(Exception):
     """The archive ends too early, or holds what no program writes."""
@@ -70,9 +76,22 @@ class Member:
     real_size: int | None = None  # of a sparse file
 
     @property
+    def largest_size(self) -> int:
+        """How many bytes its content takes at most: as it is stored, or with its zeros."""
+        return max(self.stored_size, self.real_size or 0)
+
+    @property
     def is_image(self) -> bool:
         """Whether its name is that of an image."""
         return self.is_file and is_media(self.name) and not is_video(self.name)
+
+
+@dataclass(slots=True)
+class _Extension:
+    """What the extended headers before a member's own header say of it."""
+
+    records: Records
+    long_name: str | None = None
 
 
 def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | DecodeError]]:
@@ -82,18 +101,18 @@ def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | Deco
         TarError: The archive breaks off, or is damaged; errors of the decompressors mean the same.
     """
     reader = TarReader(decompressed(file))
-    while (member := reader.next_member()) is not None:
+    for member in iter(reader.next_member, None):
         if not member.is_image:
             reader.skip(member.stored_size)
-        elif max(member.stored_size, member.real_size or 0) > max_bytes:
+        elif member.largest_size > max_bytes:
             yield member.name, DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
             reader.skip(member.stored_size)
         else:
-            content = reader.read(member.stored_size)
+            stored = reader.read(member.stored_size)
             if member.real_size is None:
-                yield member.name, content
+                yield member.name, stored
             else:
-                yield member.name, _expand_sparse(member, content)
+                yield member.name, _expand_sparse(member, stored)
     reader.require_nothing_more()
 
 
@@ -135,28 +154,38 @@ class TarReader:
         Raises:
             TarError: The archive is damaged or breaks off.
         """
-        records = list(self._common.items())
-        long_name: str | None = None
-        has_extended_header = False
+        extension = _Extension(list(self._common.items()))
+        must_follow = False  # whether extended headers of a member precede it
         for _ in range(MAX_EXTENDED_HEADERS):
             block = self._header_block()
             if block == ENDING_BLOCK:
-                if has_extended_header:
+                if must_follow:
                     raise TarError("it breaks off: an extended header has no member")
                 return None
             header = _parse_header(block)
             if header.type not in EXTENDED_TYPES:
-                return self._member(block, header, records, long_name)
-            has_extended_header = header.type != PAX_OF_ALL
+                return self._member(block, header, extension)
+            must_follow = header.type != PAX_OF_ALL
             content = self._extended_content(header.size)
-            if header.type == LONG_NAME:
-                long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
-            elif header.type == PAX_OF_ALL:
-                self._note_common(pax_records(content))
-                records = list(self._common.items()) + records
-            elif header.type in PAX:
-                records += pax_records(content)
+            self._note_extended_header(header.type, content, extension)
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
+
+    def _note_extended_header(self, kind: bytes, content: bytes, extension: _Extension) -> None:
+        """Add what an extended header says to that of the headers before it.
+
+        Args:
+            kind: Its type in the archive.
+            content: The name, or the pax records.
+            extension: What the headers before it say, changed here.
+        """
+        if kind == LONG_NAME:
+            extension.long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
+        elif kind == PAX_OF_ALL:
+            self._note_common(pax_records(content))
+            # Those of the member itself come last, as they count.
+            extension.records = list(self._common.items()) + extension.records
+        elif kind in PAX:
+            extension.records += pax_records(content)
 
     def read(self, size: int) -> bytes:
         """Read the content of a member, and skip the bytes that pad it to whole blocks."""
@@ -226,8 +255,7 @@ class TarReader:
         self,
         block: bytes,
         header: tarfile.TarInfo,
-        records: list[tuple[str, bytes]],
-        long_name: str | None,
+        extension: _Extension,
     ) -> Member:
         """Return the member that a header describes, together with extended headers before it.
 
@@ -237,25 +265,22 @@ class TarReader:
         Args:
             block: The bytes of the header.
             header: The same header, parsed.
-            records: Keys and values of all pax headers that apply; the last of a key counts.
-            long_name: The name from a GNU header for long names; None without one.
+            extension: What the extended headers say.
         """
-        fields = dict(records)
+        fields = dict(extension.records)
         size = header.size
         if "size" in fields:
             size = _decimal_number(fields["size"])
         has_content = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
-        stored_size = 0
-        if has_content:
-            stored_size = size
-        member = Member(long_name or header.name, stored_size, header.isreg())
+        stored_size = size if has_content else 0
+        member = Member(extension.long_name or header.name, stored_size, header.isreg())
         if "path" in fields:
             member.name = fields["path"].decode("utf-8", "surrogateescape")
         if header.type == SPARSE:
             member.regions = self._regions_in_headers(block)
             member.real_size = _header_number(block[HEADER_REAL_SIZE])
         elif any(key.startswith("GNU.sparse.") for key in fields):
-            _describe_sparse(member, fields, records)
+            _describe_sparse(member, fields, extension.records)
         return member
 
     def _extended_content(self, size: int) -> bytes:
@@ -264,7 +289,7 @@ class TarReader:
             raise TarError(f"a name or header of {size} bytes")
         return self.read(size)
 
-    def _note_common(self, records: list[tuple[str, bytes]]) -> None:
+    def _note_common(self, records: Records) -> None:
         """Remember the names and sizes that a global pax header gives to all members after it.
 
         Other records are dropped, because there may be any number of them.
@@ -334,8 +359,8 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     return header
 
 
-def pax_records(content: bytes) -> list[tuple[str, bytes]]:
-    """Parse the content of a pax header into its keys and values, in their order.
+def pax_records(content: bytes) -> Records:
+    """Parse the content of a pax header.
 
     A record is written as `LENGTH KEY=VALUE` and a newline; the length is that of all of this. A
     zero byte ends the records.
@@ -346,14 +371,16 @@ def pax_records(content: bytes) -> list[tuple[str, bytes]]:
     records = []
     start = 0
     while start < len(content) and content[start] != 0:
-        space = content.find(b" ", start, start + 20)
-        length = content[start : max(space, start)]  # empty without a space
-        if not length.isdigit():
+        space = content.find(b" ", start, start + MAX_LENGTH_DIGITS)
+        digits = b""
+        if space >= 0:
+            digits = content[start:space]
+        if not digits.isdigit():
             raise TarError("a pax header without lengths")
-        end = start + int(length)
-        newline = content[end - 1 : end]
-        key, equals, value = content[space + 1 : end - 1].partition(b"=")
-        if not equals or newline != b"\n":
+        end = start + int(digits)
+        last_byte = content[end - 1 : end]
+        key, equals_sign, value = content[space + 1 : end - 1].partition(b"=")
+        if not equals_sign or last_byte != b"\n":
             raise TarError("a pax header with a wrong length")
         records.append((key.decode("utf-8", "replace"), value))
         start = end
@@ -391,14 +418,8 @@ def _region_fields(fields: bytes, count: int) -> Regions:
     return regions
 
 
-def _describe_sparse(
-    member: Member, fields: dict[str, bytes], records: list[tuple[str, bytes]]
-) -> None:
+def _describe_sparse(member: Member, fields: dict[str, bytes], records: Records) -> None:
     """Set the name, the real size and the map of a sparse file, as its pax records say.
-
-    GNU tar has had three versions of these. In version 1.0, which has a record "major", the map
-    precedes the content and is not read here. In 0.1 it is one record of numbers with commas; in
-    0.0 it is two records for each region.
 
     Args:
         member: The file, which is changed.
@@ -411,14 +432,21 @@ def _describe_sparse(
     if size is None:
         raise TarError("a sparse file without a size")
     member.real_size = _decimal_number(size)
+    member.regions = _regions_in_records(fields, records)
+
+
+def _regions_in_records(fields: dict[str, bytes], records: Records) -> Regions | None:
+    """Return the map of a sparse file from its pax records; None if it precedes the content.
+
+    GNU tar has had three versions. In version 1.0, which has a record "major", the map precedes the
+    content. In 0.1 it is one record of numbers with commas; in 0.0 two records for each region.
+    """
     if "GNU.sparse.major" in fields:
-        return
+        return None
     if "GNU.sparse.map" in fields:
-        numbers = fields["GNU.sparse.map"].split(b",")
-    else:
-        keys = {"GNU.sparse.offset", "GNU.sparse.numbytes"}
-        numbers = [value for key, value in records if key in keys]
-    member.regions = _pair_regions(numbers)
+        return _pair_regions(fields["GNU.sparse.map"].split(b","))
+    keys = {"GNU.sparse.offset", "GNU.sparse.numbytes"}
+    return _pair_regions([value for key, value in records if key in keys])
 
 
 def _pair_regions(numbers: list[bytes]) -> Regions:
@@ -467,7 +495,14 @@ def _fill_regions(regions: Regions, stored: bytes, real_size: int) -> bytes:
     return bytes(content)
 
 
-def _take_leading_map(stored: bytes) -> tuple[Regions, bytes]:
+class _SparseContent(NamedTuple):
+    """What is stored of a sparse file: where its regions belong, and their bytes."""
+
+    regions: Regions
+    stored: bytes
+
+
+def _take_leading_map(stored: bytes) -> _SparseContent:
     """Split what is stored of a sparse file into the map at its beginning and the content.
 
     The map is text with a number in each line: how many regions there are, and then the offset and
@@ -482,8 +517,11 @@ def _take_leading_map(stored: bytes) -> tuple[Regions, bytes]:
     if number_count < len(stored):  # else it cannot hold so many numbers
         lines = stored.split(b"\n", number_count + 1)
     # The first line, one for each number, and what is behind the last of them.
-    if not newline or len(lines) != number_count + 2:
+    is_complete = bool(newline) and len(lines) == number_count + 2
+    if not is_complete:
         raise TarError("a sparse map breaks off")
-    map_size = len(stored) - len(lines[-1])
+    numbers = lines[1:-1]
+    behind_map = lines[-1]
+    map_size = len(stored) - len(behind_map)
     padding = -map_size % BLOCK
-    return _pair_regions(lines[1:-1]), stored[map_size + padding :]
+    return _SparseContent(_pair_regions(numbers), behind_map[padding:])
