@@ -74,18 +74,18 @@ def _properties_of_primary_item(data: bytes) -> dict[bytes, memoryview]:
     property_boxes = list(_boxes(meta[b"iprp"]))
     all_properties = list(_boxes(dict(property_boxes)[b"ipco"]))
 
-    properties: dict[bytes, memoryview] = {}
+    indices_of_primary_item: list[int] = []
     for box_kind, content in property_boxes:
-        if box_kind != b"ipma":
-            continue
-        for item, indices in _property_indices(content):
-            if item != primary_item:
-                continue
-            for index in indices:
-                if index == 0:  # which stands for no property
-                    continue
-                name, value = all_properties[index - 1]
-                properties.setdefault(name, value)  # the first of a name counts
+        if box_kind == b"ipma":
+            for item, indices in _property_indices(content):
+                if item == primary_item:
+                    indices_of_primary_item += indices
+
+    properties: dict[bytes, memoryview] = {}
+    for index in indices_of_primary_item:
+        if index > 0:  # 0 stands for no property
+            name, value = all_properties[index - 1]
+            properties.setdefault(name, value)  # the first of a name counts
     return properties
 
 

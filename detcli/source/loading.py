@@ -258,7 +258,8 @@ class Loaders:
                 item.run()
             with self._lock:
                 del self._running[thread]
-                if thread not in self._active:  # another thread has taken its place
+                was_replaced = thread not in self._active
+                if was_replaced:
                     self._abandoned -= 1
                     return
 
@@ -365,18 +366,18 @@ def _take_items(
             item, total = reader.items.get(timeout=POLL_S)
         except queue.Empty:
             hangs = limit_s > 0 and reader.step_s() > limit_s
-            if not hangs:
-                continue
-            log.info("%s hangs: its thread is abandoned", source)
-            reader.is_abandoned = True
-            progress.hanging.append(reader)
-            yield failed(source, too_slow(limit_s, "no frame can be read"))
-            return
-        progress.correct(counted=counted, count=total)
-        counted = total
-        if item is None:
-            return
-        yield item
+            if hangs:
+                log.info("%s hangs: its thread is abandoned", source)
+                reader.is_abandoned = True
+                progress.hanging.append(reader)
+                yield failed(source, too_slow(limit_s, "no frame can be read"))
+                return
+        else:
+            progress.correct(counted=counted, count=total)
+            counted = total
+            if item is None:
+                return
+            yield item
 
 
 class _Reader(BackgroundThread):

@@ -361,6 +361,7 @@ class ListedInput(NamedTuple):
             path = fields.get("path")
             image = fields.get("image")
             meta = fields.get("meta")
+            # Records could not hold NaN, which is no JSON, or half of a character, no UTF-8.
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
@@ -456,27 +457,28 @@ def _split_lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | 
     A line is too long if more than `MAX_NAME_BYTES` are there, or `MAX_LINE_BYTES` for JSON, which
     may contain an image. The rest of such a line is skipped without being stored.
     """
-    rest = bytearray()
-    is_skipping = False
+    line = bytearray()  # what is there of the current line
+    is_too_long = False  # whether an error was yielded in its place
     for chunk in chunks:
-        chunk_parts = chunk.split(separator)
-        rest += chunk_parts[0]
-        for line_start in chunk_parts[1:]:
-            if not is_skipping:
-                yield bytes(rest)
-            rest = bytearray(line_start)
-            is_skipping = False
-        max_bytes = MAX_NAME_BYTES
-        if BEGUN_JSON.match(rest):
-            max_bytes = MAX_LINE_BYTES
-        if is_skipping:
-            rest.clear()
-        elif len(rest) > max_bytes:
-            rest = bytearray()
-            is_skipping = True
+        for index, piece in enumerate(chunk.split(separator)):
+            ends_line = index > 0  # as a separator is before the piece
+            if ends_line and not is_too_long:
+                yield bytes(line)
+            if ends_line:
+                line = bytearray()
+                is_too_long = False
+            line += piece
+
+        if is_too_long:
+            line.clear()
+            continue
+        max_bytes = MAX_LINE_BYTES if BEGUN_JSON.match(line) else MAX_NAME_BYTES
+        if len(line) > max_bytes:
+            line = bytearray()
+            is_too_long = True
             yield SourceError(
                 f"a name of more than {max_bytes} bytes in the list",
                 "a list has one name a line; with -0, names end with NUL",
             )
-    if rest:
-        yield bytes(rest)
+    if line:
+        yield bytes(line)

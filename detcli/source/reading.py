@@ -12,7 +12,7 @@ from dataclasses import replace
 from io import BytesIO, UnsupportedOperation
 from pathlib import Path
 from threading import Event
-from typing import Self
+from typing import NamedTuple, Self
 
 from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
 from detcli.core.timing import POLL_S, RunningTime
@@ -184,28 +184,62 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Image:
     """
     try:
         with open(path, "rb", buffering=0, opener=_open_without_waiting) as file:
-            descriptor = file.fileno()
-            status = os.fstat(descriptor)
-            stamp: str | None = stamp_of(status)
-            require_unchanged(path, stamp)
-            if stat.S_ISREG(status.st_mode):
-                chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
-                data = gather(chunks, options.max_bytes, status.st_size)
-            else:
-                stamp = None  # it is something else each time
-                chunks = descriptor_chunks(descriptor, Event())
-                data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
+            content = _read_descriptor(path, file.fileno(), options)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
-    image = load_bytes(data, options)
+    image = load_bytes(content.data, options)
     if options.keep:
-        return replace(image, file=data, file_stamp=stamp)
-    return replace(image, file_stamp=stamp)
+        return replace(image, file=content.data, file_stamp=content.stamp)
+    return replace(image, file_stamp=content.stamp)
+
+
+class _FileContent(NamedTuple):
+    """The bytes of a file, and its stamp; None of a pipe, which is something else each time."""
+
+    data: bytes
+    stamp: str | None
+
+
+def _read_descriptor(path: str | Path, descriptor: int, options: DecodeOptions) -> _FileContent:
+    """Read an open file, or what is written to a pipe or device within the time limit.
+
+    Raises:
+        AlteredError: The file has changed since it was listed; `path` has the stamp of that.
+        DecodeError: It is too large, or not an image.
+    """
+    status = os.fstat(descriptor)
+    stamp = stamp_of(status)
+    require_unchanged(path, stamp)
+    if stat.S_ISREG(status.st_mode):
+        chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
+        data = gather(chunks, options.max_bytes, status.st_size)
+        return _FileContent(data, stamp)
+    chunks = descriptor_chunks(descriptor, Event())
+    data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
+    return _FileContent(data, None)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
     """Open a file without waiting for the writer of a named pipe; an `opener` for `open`."""
     return os.open(path, flags | NO_WAIT)
+
+
+def _missing(path: str | Path) -> SourceError:
+    """Return the error to raise for a file that is missing, or what looks like an address.
+
+    A file counts as mistyped if its folder has other files, because a drive that is gone leaves an
+    empty folder or none.
+    """
+    if "://" in str(path):
+        hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
+        return SourceError("not an address that can be read", hint)
+    with contextlib.suppress(OSError), os.scandir(Path(path).parent) as entries:
+        has_other_files = next(entries, None) is not None
+        is_broken_link = os.path.lexists(path)
+        if has_other_files and not is_broken_link:
+            return SourceError("no such file", "check the path")
+    hint = "check the path, from which folder it counts, and that its drive is there"
+    return PlaceError("no such file", hint)
 
 
 OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
@@ -217,8 +251,7 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
 
     It is a SourceError if only this file is to blame, as with a mistyped name. It is a PlaceError
     if the others would fail as well, as on a drive that is not there: a run then stops, and goes
-    on later. A missing file counts as mistyped if its folder has other files, because a drive
-    that is gone leaves an empty folder or none.
+    on later.
 
     Args:
         path: The file, as the user named it.
@@ -226,14 +259,7 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
     """
     error_number = getattr(error, "errno", None)
     if error_number in {errno.ENOENT, errno.ENOTDIR}:
-        if "://" in str(path):
-            hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
-            return SourceError("not an address that can be read", hint)
-        with contextlib.suppress(OSError), os.scandir(Path(path).parent) as others:
-            if next(others, None) is not None and not os.path.lexists(path):
-                return SourceError("no such file", "check the path")
-        hint = "check the path, from which folder it counts, and that its drive is there"
-        return PlaceError("no such file", hint)
+        return _missing(path)
     message = f"cannot be read: {system_reason(error)}"
     hint = "check the path and permissions"
     if error_number is None:
@@ -286,14 +312,17 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
     silent_s = 0.0
     while not stop.is_set():
         # Windows can only wait for sockets.
-        if sys.platform == "win32" or select.select([descriptor], [], [], POLL_S)[0]:
+        is_readable = sys.platform == "win32" or bool(
+            select.select([descriptor], [], [], POLL_S)[0]
+        )
+        if is_readable:
             data = os.read(descriptor, CHUNK)
             if not data:
                 return
             yield data
             silent_s = 0.0
-            continue
-        silent_s += POLL_S
-        if silent_s >= IDLE_S:
-            yield b""
-            silent_s = 0.0
+        else:
+            silent_s += POLL_S
+            if silent_s >= IDLE_S:
+                yield b""
+                silent_s = 0.0
