@@ -11,6 +11,7 @@ loading.py             an item, and the threads that load it within a time limit
 reading.py             bytes from files, pipes and standard input
 fetch.py               bytes from the network, ahead of their turn
 decode.py              bytes to pixels
+header_checks.py       headers for which OpenCV would allocate far too much
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
 tiff_forms.py          the forms of TIFF, and how each is read

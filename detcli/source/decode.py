@@ -7,7 +7,6 @@ other formats are left to OpenCV, which refuses what is too large before it allo
 
 import contextlib
 import re
-import struct
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from detcli.source.cut_jpeg import describe_cut, require_scan, without_trailing_
 from detcli.source.exif import capture_time, time_in_exif
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
+from detcli.source.header_checks import JPEG_2000, PNG, check_png, check_tiles
 from detcli.source.jpeg_header import (
     EXIF_START,
     LONG_ORIENTATION_FIELD,
@@ -70,15 +70,9 @@ class DecodeOptions:
 
 DEFAULTS = DecodeOptions()
 
-_MAX_TILES = 4096  # of a small JPEG 2000 image; a tile takes some 10 KiB
-_TILE_AREA = 4096  # pixels of each tile in a large one
-_PNG = b"\x89PNG"
-_CODESTREAM = b"\xff\x4f\xff\x51"  # with which that of a JPEG 2000 image begins
-# What follows in its header: length and profile, then eight numbers with the sizes.
-_SIZE_HEADER = re.compile(_CODESTREAM + rb".{4}(.{32})", re.DOTALL)
 _FORMATS = {
     JPEG: "JPEG",
-    _PNG: "PNG",
+    PNG: "PNG",
     b"GIF8": "GIF",
     b"BM": "BMP",
     b"RIFF": "WebP",
@@ -89,7 +83,7 @@ _FORMATS = {
     b"II+\0": "TIFF",
     b"MM\0+": "TIFF",
     b"\0\0\0\x0cjP  ": "JPEG 2000",
-    _CODESTREAM: "JPEG 2000",
+    JPEG_2000: "JPEG 2000",
     b"P1": "PNM",
     b"P2": "PNM",
     b"P3": "PNM",
@@ -199,8 +193,10 @@ def _load_other_format(data: bytes, max_pixels: int) -> Image:
     format_name = format_of(data)
     if not format_name:
         raise _not_an_image(data)
-    check_png(data, max_pixels)
-    check_tiles(data)
+    if format_name == "PNG":
+        check_png(data, max_pixels)
+    if format_name == "JPEG 2000":
+        check_tiles(data)
     try:
         odd_form = read_odd_form(data, format_name, max_pixels)
     except cv2.error as error:  # our readers call OpenCV as well
@@ -322,90 +318,6 @@ def _describe_beginning(data: bytes) -> str:
     return f"starts as {format_name}"
 
 
-def check_png(data: bytes, max_pixels: int) -> None:
-    """Refuse a PNG that is too large or ends within a chunk; files of other formats pass.
-
-    OpenCV allocates the memory that a chunk says it needs, up to 4 GiB, before it looks whether the
-    file is that long.
-
-    Raises:
-        DecodeError: It has more than `max_pixels`, or bytes are missing.
-    """
-    if not data.startswith(_PNG):
-        return
-    has_size = data[12:16] == b"IHDR" and len(data) >= 24
-    if has_size:
-        width, height = struct.unpack_from(">II", data, 16)
-        check_size((height, width), max_pixels)
-    missing = _count_missing_bytes(data)
-    if missing > 0:
-        raise DecodeError(f"a damaged PNG: at least {missing} bytes are missing", "fetch it again")
-
-
-def _count_missing_bytes(png: bytes) -> int:
-    """Count the bytes that are missing from the first chunk of a PNG that is cut; 0 if none is.
-
-    Behind the eight bytes of its signature, a PNG is a series of chunks up to one of the kind IEND.
-    A chunk has its length and kind (four bytes each), its content, and a checksum of four bytes.
-    """
-    position = 8
-    while position + 8 <= len(png):
-        content_bytes: int
-        content_bytes, kind = struct.unpack_from(">I4s", png, position)
-        position += 8 + content_bytes + 4
-        missing = position - len(png)
-        if missing > 0:
-            return missing
-        if kind == b"IEND":
-            break
-    return 0
-
-
-def check_tiles(data: bytes) -> None:
-    """Refuse a JPEG 2000 file of more tiles than any writer makes; other formats pass.
-
-    OpenCV allocates some 10 KiB for each tile that the header implies, which would be gigabytes
-    for a small file with tiles of a few pixels.
-
-    Raises:
-        DecodeError: It has too many tiles.
-    """
-    if format_of(data) != "JPEG 2000":
-        return
-    for header in _SIZE_HEADER.finditer(data):
-        tile_count, pixel_count = _count_tiles_and_pixels(header[1])
-        if tile_count > max(_MAX_TILES, pixel_count // _TILE_AREA):
-            raise DecodeError(
-                f"a JPEG 2000 file with {tile_count} tiles, more than any writer makes", RESAVE
-            )
-
-
-def _count_tiles_and_pixels(sizes: bytes) -> tuple[int, int]:
-    """Count the tiles and the pixels of a JPEG 2000 image.
-
-    The image is a rectangle on a canvas, and so is the grid of its tiles, which begins at or before
-    the image's left and top edge.
-
-    Args:
-        sizes: The eight numbers in the header of the image, of four bytes each.
-    """
-    (
-        image_right,
-        image_bottom,
-        image_left,
-        image_top,
-        tile_width,
-        tile_height,
-        grid_left,
-        grid_top,
-    ) = struct.unpack(">8I", sizes)
-    # -(-a // b) is a / b, rounded up; a damaged header may say 0 for the sides of a tile.
-    columns = -(-(image_right - grid_left) // max(tile_width, 1))
-    rows = -(-(image_bottom - grid_top) // max(tile_height, 1))
-    pixel_count = (image_bottom - image_top) * (image_right - image_left)
-    return columns * rows, pixel_count
-
-
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """Decode an image by OpenCV, and turn it upright where OpenCV does not.
 
@@ -414,11 +326,12 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     Raises:
         DecodeError: The image is too large, or OpenCV says what is wrong with it.
     """
-    flags = cv2.IMREAD_COLOR
     if data.startswith(_FLOATS):
         flags = cv2.IMREAD_UNCHANGED  # `_as_shown` scales them
     elif format_of(data) == "AVIF":  # `_as_shown` turns it by its properties, not by its EXIF
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    else:
+        flags = cv2.IMREAD_COLOR
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
@@ -427,7 +340,8 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
         return None
     check_size((pixels.shape[0], pixels.shape[1]), max_pixels)
     shown = _as_shown(pixels, data)
-    return replace(Image.whole(shown), is_plain=shown is pixels)
+    is_plain = shown is pixels  # as whoever decodes the file by OpenCV alone has it
+    return replace(Image.whole(shown), is_plain=is_plain)
 
 
 def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
@@ -532,7 +446,7 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return turn_avif(image, data)
-    if data.startswith((JPEG, _PNG, b"RIFF")) and LONG_ORIENTATION_FIELD in data:
+    if data.startswith((JPEG, PNG, b"RIFF")) and LONG_ORIENTATION_FIELD in data:
         return _turn_by_long_orientation(image, data)
     return image
 
@@ -588,10 +502,7 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
     scale = _reduction(header.size, options.fast_for)
     buffer = None
     if header.orientation == 1:  # an image that is turned ends in another array
-        # -(-a // b) is a / b, rounded up, as libjpeg-turbo rounds sizes.
-        reduced_height = -(-header.height // scale)
-        reduced_width = -(-header.width // scale)
-        buffer = options.allocate((reduced_height, reduced_width))
+        buffer = options.allocate(_reduced_size(header.size, scale))
     image: Pixels = simplejpeg.decode_jpeg(
         data,
         "BGR",
@@ -601,6 +512,12 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
     )
     upright = turn_upright(image, header.orientation, options.allocate)
     return Image(upright, header.size)
+
+
+def _reduced_size(size: Size, scale: int) -> Size:
+    """Divide height and width by a scale, rounded up, as libjpeg-turbo rounds sizes."""
+    height, width = size
+    return -(-height // scale), -(-width // scale)  # -(-a // b) is a / b, rounded up
 
 
 def _reduction(size: Size, input_size: Size | None) -> int:

@@ -66,8 +66,8 @@ _UNCOMPRESSED = 1
 _ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
 _TURNED = range(2, 9)  # orientations
 
-# Bytes of a value by its type: BYTE, SHORT, LONG, LONG8.
-_VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
+_BYTE, _SHORT, _LONG, _LONG8 = 1, 3, 4, 16  # types of values
+_VALUE_FORMATS = {_BYTE: "B", _SHORT: "H", _LONG: "I", _LONG8: "Q"}
 
 
 class TiffField(NamedTuple):
@@ -171,7 +171,22 @@ class Directory:
             raise damaged_tiff() from None
 
     def _read_page(self, page: int) -> None:
-        """Read all fields of a page, which counts from 0.
+        """Read all fields of a page, which counts from 0; none if the file has fewer pages."""
+        start = self._start_of_page(page)
+        if start == 0:
+            return
+        layout = self.layout
+        field_count = self._unpack(layout.count_format, start)
+        if field_count > MAX_FIELDS:
+            raise DecodeError(
+                f"a TIFF with {field_count} fields, more than any writer makes", RESAVE
+            )
+        first_field = start + struct.calcsize(layout.count_format)
+        for index in range(field_count):
+            self._read_field(first_field + index * layout.field_bytes)
+
+    def _start_of_page(self, page: int) -> int:
+        """Return the position of the directory of a page, which counts from 0; 0 if it has none.
 
         A directory begins with the number of its fields. Behind them is the position of the
         directory of the next page, or 0. The first one's position is in the header of the file.
@@ -181,21 +196,11 @@ class Directory:
         start = self._unpack(layout.offset, layout.first_position)
         for _ in range(page):
             if start == 0:
-                return
+                break
             field_count = self._unpack(layout.count_format, start)
             end_of_fields = start + count_bytes + field_count * layout.field_bytes
             start = self._unpack(layout.offset, end_of_fields)
-        if start == 0:
-            return
-
-        field_count = self._unpack(layout.count_format, start)
-        if field_count > MAX_FIELDS:
-            raise DecodeError(
-                f"a TIFF with {field_count} fields, more than any writer makes", RESAVE
-            )
-        first_field = start + count_bytes
-        for index in range(field_count):
-            self._read_field(first_field + index * layout.field_bytes)
+        return start
 
     def _read_field(self, position: int) -> None:
         """Read the field at a position of the file, and add it to `fields`.
@@ -451,19 +456,16 @@ def _without_padding(
     rows_of_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
     if rows_of_strip == 0:
         return lengths
-    samples_in_row = width
-    if not form.has_planes:
-        samples_in_row *= form.samples
-    # -(-a // b) is a / b, rounded up.
-    bytes_of_row = -(-samples_in_row * form.bits // 8)
+    samples_in_row = width if form.has_planes else width * form.samples
+    bytes_of_row = -(-samples_in_row * form.bits // 8)  # -(-a // b) is a / b, rounded up
     strips_of_plane = -(-height // rows_of_strip)
 
     lengths_of_pixels = []
     for index, length in enumerate(lengths):
         strip_in_plane = index % strips_of_plane  # the strips of one plane follow on another's
         first_row = strip_in_plane * rows_of_strip
-        row_count = min(rows_of_strip, height - first_row)
-        lengths_of_pixels.append(min(length, row_count * bytes_of_row))
+        bytes_of_pixels = min(rows_of_strip, height - first_row) * bytes_of_row
+        lengths_of_pixels.append(min(length, bytes_of_pixels))
     return tuple(lengths_of_pixels)
 
 
@@ -520,6 +522,25 @@ def _with_one_plane(directory: Directory, plane: int) -> bytes:
     return _with_fields(directory, fields)
 
 
+def _append_field(file: bytearray, layout: _Layout, tag: int, values: tuple[int, ...]) -> bytes:
+    """Make the entry of a field for a directory, with its value or the position of its values.
+
+    Args:
+        file: The file, to which several values are appended, as they have no room in the entry.
+        layout: How the directory is stored.
+        tag: The tag of the field.
+        values: Its values; all are stored in as many bytes as an offset.
+    """
+    value_format = layout.offset
+    value_type = _LONG8 if value_format == "Q" else _LONG
+    value_or_position = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
+    if len(values) != 1:
+        position = len(file)
+        file += value_or_position
+        value_or_position = struct.pack(layout.order + value_format, position)
+    return struct.pack(layout.field[:-1], tag, value_type, len(values)) + value_or_position
+
+
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
     """Copy the file of a TIFF, and give it another directory at its end.
 
@@ -531,22 +552,12 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
         The file, whose header leads to the new directory.
     """
     layout = directory.layout
-    value_format = layout.offset  # all as LONG or LONG8
-    value_type = 4
-    if value_format == "Q":
-        value_type = 16
     file = bytearray(directory.data)
     file += bytes(-len(file) % 16)  # up to the next multiple of 16
 
     entries: dict[int, bytes] = {}
     for tag, values in fields.items():
-        value_or_position = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
-        if len(values) != 1:
-            position = len(file)
-            file += value_or_position  # several values are outside the directory
-            value_or_position = struct.pack(layout.order + value_format, position)
-        beginning = struct.pack(layout.field[:-1], tag, value_type, len(values))
-        entries[tag] = beginning + value_or_position
+        entries[tag] = _append_field(file, layout, tag, values)
     if _JPEG_TABLES in directory.fields:  # which stay where they are
         kind, length, position = directory.fields[_JPEG_TABLES]
         entries[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
