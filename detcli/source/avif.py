@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -186,16 +187,16 @@ def exif_of_avif(data: bytes) -> bytes | None:
     exif_item = _item_of_kind(meta[b"iinf"], b"Exif")
     if exif_item is None:
         return None
-    stored_in, ranges = _ranges_of_item(meta[b"iloc"], exif_item)
-    if stored_in == _IN_FILE:
+    location = _location_of_item(meta[b"iloc"], exif_item)
+    if location.stored_in == _IN_FILE:
         container = memoryview(data)
-    elif stored_in == _IN_META:
+    elif location.stored_in == _IN_META:
         container = meta[b"idat"]
     else:
         return None
-    if sum(length for _, length in ranges) > len(data):  # ranges may overlap
+    if sum(part.length for part in location.parts) > len(data):  # they may overlap
         return None
-    content = b"".join(container[start : start + length] for start, length in ranges)
+    content = b"".join(container[part.start : part.start + part.length] for part in location.parts)
     (skipped_bytes,) = struct.unpack_from(">I", content)
     return content[4 + skipped_bytes :]
 
@@ -220,15 +221,26 @@ def _item_of_kind(iinf: memoryview, kind: bytes) -> int | None:
     return None
 
 
-def _ranges_of_item(iloc: memoryview, item: int) -> tuple[int, list[tuple[int, int]]]:
+class _ItemPart(NamedTuple):
+    """Where a part of the content of an item is."""
+
+    start: int
+    length: int
+
+
+class _Location(NamedTuple):
+    """Where the content of an item is: in parts, one behind the other."""
+
+    stored_in: int  # what the parts' positions count in: `_IN_FILE`, `_IN_META` or another item
+    parts: list[_ItemPart]
+
+
+def _location_of_item(iloc: memoryview, item: int) -> _Location:
     """Find where the bytes of an item are, from the content of the box `iloc`.
 
     Behind version and flags (four bytes) are the sizes of the numbers that follow, in half a byte
     each, and the number of items. An item has its number, where it is stored, a position from which
-    others count, and its ranges.
-
-    Returns:
-        Where it is stored, as `_IN_FILE`; and the start and length of each of its ranges there.
+    others count, and its parts.
 
     Raises:
         KeyError: The box does not have the item, or numbers of a size that no writer uses.
@@ -252,14 +264,14 @@ def _ranges_of_item(iloc: memoryview, item: int) -> tuple[int, list[tuple[int, i
         stored_in = numbers.next(stored_in_format) & 0xF
         numbers.next("H")  # the file that holds it, which is always this one
         base = numbers.next(base_format)
-        ranges = []
+        parts = []
         for _ in range(numbers.next("H")):
             numbers.next(index_format)
             start = base + numbers.next(start_format)
             length = numbers.next(length_format)
-            ranges.append((start, length))
+            parts.append(_ItemPart(start, length))
         if item_number == item:
-            return stored_in, ranges
+            return _Location(stored_in, parts)
     raise KeyError(item)
 
 

@@ -107,7 +107,8 @@ def _read_header(data: bytes) -> _BmpHeader | None:
     if header_bytes in _OS2_HEADER_BYTES:
         return None
     has_masks = compression in _BIT_FIELDS
-    if not has_masks and (bits != 16 or compression != _UNCOMPRESSED):
+    has_sixteen_bits = bits == 16 and compression == _UNCOMPRESSED
+    if not has_masks and not has_sixteen_bits:
         return None
     if bits not in {16, 32}:
         raise DecodeError(

@@ -127,7 +127,8 @@ def describe_cut(data: bytes) -> str:
     height, rows = _rows_before_cut(data)
     if not progress.has_means(scan_count):
         raise _nothing_is_there()
-    if rows == height and progress.has_details():
+    is_complete = rows == height and progress.has_details()
+    if is_complete:
         return f"cut off: all of its {height} rows were decoded, only its end is missing"
     # The last scan is the one that is cut. If those before it have all means, it has details.
     is_cut_in_details = progress.is_progressive and progress.has_means(scan_count - 1)

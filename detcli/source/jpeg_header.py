@@ -7,7 +7,7 @@ from detcli.core.errors import DecodeError
 from detcli.data.geometry import Size
 from detcli.source.limits import RESAVE
 from detcli.source.segments import APP1, FRAMES, SCAN, SCAN_MARKER, segments
-from detcli.source.tiff import CLASSIC, tiff_fields
+from detcli.source.tiff import CLASSIC, TiffField, tiff_fields
 
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
 
@@ -114,20 +114,25 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
     Raises:
         struct.error: The metadata end within a field.
     """
-    highest_tag = 0
-    for tag, value_type, value_count, value in tiff_fields(tiff):
-        if tag == _ORIENTATION:
-            is_in_order = tag > highest_tag
+    highest_tag = 0  # of the fields before
+    for field in tiff_fields(tiff):
+        if field.tag == _ORIENTATION:
+            is_in_order = field.tag > highest_tag
             if tiff[:4] not in CLASSIC or not is_in_order:
                 return None
-            is_little_endian = tiff.startswith(b"I")
-            return _orientation_of_field(value_type, value, is_little_endian=is_little_endian)
-
-        is_stored_elsewhere = value_count > 4  # so that `value` is the position of the text
-        if tag in _TEXT_TAGS and is_stored_elsewhere and value + value_count > len(tiff):
+            return _orientation_of_field(
+                field.value_type, field.value, is_little_endian=tiff.startswith(b"I")
+            )
+        if field.tag in _TEXT_TAGS and _ends_beyond(tiff, field):
             return None
-        highest_tag = max(highest_tag, tag)
+        highest_tag = max(highest_tag, field.tag)
     return 1
+
+
+def _ends_beyond(tiff: bytes, text: TiffField) -> bool:
+    """Return whether a text ends beyond the metadata; one of up to four bytes is in its field."""
+    is_stored_elsewhere = text.value_count > 4
+    return is_stored_elsewhere and text.value + text.value_count > len(tiff)
 
 
 def _orientation_of_field(value_type: int, value: int, *, is_little_endian: bool) -> int:

@@ -161,22 +161,20 @@ def without_copies(files: list[str]) -> list[str]:
     The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
     copy only if its image is among the files, and the hash is that of the image's path.
     """
-    copies: dict[str, re.Match[str]] = {}
+    # What a file's name says of its image if it is a copy: the path without suffix, and the hash.
+    image_of_copy: dict[str, tuple[str, ...]] = {}
     for file in files:
         copy = COPY.fullmatch(file)
         if copy is not None:
-            copies[file] = copy
-    if not copies:
+            image_of_copy[file] = copy.group("picture", "mark")
+    if not image_of_copy:
         return files
-    originals = set()
+
+    images = set()
     for file in files:
-        originals.add((os.path.splitext(file)[0], name_mark(os.path.abspath(file))))
-    remaining = []
-    for file in files:
-        if file in copies and copies[file].group("picture", "mark") in originals:
-            continue
-        remaining.append(file)
-    return remaining
+        path_without_suffix, _ = os.path.splitext(file)
+        images.add((path_without_suffix, name_mark(os.path.abspath(file))))
+    return [file for file in files if image_of_copy.get(file) not in images]
 
 
 def is_missing(name: str) -> bool:

@@ -11,7 +11,14 @@ _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 
 
 def to_eight_bits(values: np.ndarray) -> Pixels:
-    """The 8 bits of floating point numbers or wide integers: as they are, or with 1 as white."""
+    """Convert floating point numbers or wide integers to 8 bits.
+
+    Whole numbers up to 255, of which one is above 1, were written from 8 bits and stay as they are.
+    Others go from 0, black, to 1, white. NaN is black.
+
+    Raises:
+        DecodeError: Too many are outside of that: of integers any, of others more than half.
+    """
     if values.dtype == np.uint8:
         return values
     values = np.nan_to_num(values, nan=-1)
