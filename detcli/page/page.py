@@ -259,16 +259,15 @@ class Page:
         image_number = self._image_count
         self._image_count += 1
         file = page_image.file
-        original: Fields = {}
         if self._linked and file is not None and browser_shows(file):
-            original["original"] = self._folder.address_of(file)
-            sizes = [THUMBNAIL]
-        else:
-            sizes = [IMAGE, THUMBNAIL]
-            self._copy_count += 1
-        jpegs = render(page_image.pixels, sizes)
+            address = self._folder.address_of(file)
+            jpegs = render(page_image.pixels, [THUMBNAIL])
+            name = self._folder.write_image(image_number, *jpegs)
+            return {"picture": name, "original": address}
+        self._copy_count += 1
+        jpegs = render(page_image.pixels, [IMAGE, THUMBNAIL])
         name = self._folder.write_image(image_number, *jpegs)
-        return {"picture": name, **original}
+        return {"picture": name}
 
     def describe(self, about: RunInfo) -> None:
         """Replace what the page says of the run, of which more is known now."""

@@ -152,18 +152,17 @@ def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
         for scalar in array:
             yield "", scalar
         return
-    names = [field.name for field in array.type]
-    columns = array.flatten()  # with null where the struct is
-    contents = columns[names.index("bytes")]
+    fields = [field.name for field in array.type]
+    columns = array.flatten()  # a column for each field, with null where the struct is
+    contents = columns[fields.index("bytes")]
     paths = None
-    if "path" in names:
-        paths = _as_bytes(columns[names.index("path")])
-    for row in range(len(array)):
+    if "path" in fields:
+        paths = _as_bytes(columns[fields.index("path")])
+    for row, content in enumerate(contents):
         path = None
         if paths is not None:
-            path = paths[row].as_py()
-        name = os.fsdecode(path or b"")
-        yield name, contents[row]
+            path = paths[row].as_py()  # None where it is null
+        yield os.fsdecode(path or b""), content
 
 
 def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow

@@ -428,10 +428,11 @@ def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.in
     row_count = min(declared_rows, stored_rows)
     numbers = np.frombuffer(data, ">i4", 2 * row_count, box.body + 8)
     rows = numbers.reshape(-1, 2).astype(np.int64)
+    values = rows[:, 1]
     counts = rows[:, 0].clip(0, limit)
-    counts_before = np.cumsum(counts) - counts
-    counts = np.minimum(counts, (limit - counts_before).clip(0))
-    return np.repeat(rows[:, 1], counts)
+    counts_before = np.cumsum(counts) - counts  # of the rows above each row
+    remaining_counts = (limit - counts_before).clip(0)
+    return np.repeat(values, np.minimum(counts, remaining_counts))
 
 
 def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:

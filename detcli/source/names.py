@@ -365,7 +365,8 @@ class ListedInput(NamedTuple):
             raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
         has_path = isinstance(path, str)
         has_image = isinstance(image, str)
-        if has_path == has_image:  # both, or neither
+        has_both_or_neither = has_path == has_image
+        if has_both_or_neither:
             raise SourceError("a line of the list has not one of path and image", LISTED)
         meta_json = None
         if "meta" in fields:

@@ -128,8 +128,13 @@ def _reversed_channels(rgb: npt.NDArray[np.uint8]) -> Pixels:
 def _bgr_of_cmyk(cmyk: npt.NDArray[np.uint8], *, rounds_as_libtiff: bool) -> Pixels:
     """Convert cyan, magenta, yellow and black, (H, W, 4), to blue, green and red, (H, W, 3).
 
-    Each colour is what neither its ink nor the black ink takes from white. In files, OpenCV rounds
-    what the ink takes down, for which it divides by 256; libtiff rounds down what is left.
+    Each colour is what neither its ink nor the black ink takes from white. The two libraries that
+    read such files round differently, and Pillow's image becomes what its file does.
+
+    Args:
+        cmyk: The values as they are stored.
+        rounds_as_libtiff: Whether what is left is rounded down, as libtiff does for TIFF; else what
+            the ink takes is, for which OpenCV divides by 256.
     """
     black = cmyk[..., 3:].astype(np.int32)
     inks = cmyk[..., 2::-1].astype(np.int32)  # yellow, magenta, cyan, which take blue, green, red

@@ -366,17 +366,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """
         from detcli.source import capture, video, video_frames
 
-        def readable_address() -> str:
-            # The address of an object is signed anew each time, because signatures expire.
-            if is_object(entry):
-                return self._fetches.video(entry)
-            return entry
-
         def reopen() -> "VideoCapture":
-            return capture.open_video(readable_address())
+            return capture.open_video(self._readable_address(entry))
 
         def read_part(start: int, size: int) -> bytes:
-            return capture.read_part(readable_address(), start, size)
+            return capture.read_part(self._readable_address(entry), start, size)
 
         source = video_frames.VideoSource(
             public,
@@ -387,6 +381,15 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         )
         read = partial(video.read_video, source, self._inputs)
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
+
+    def _readable_address(self, entry: str) -> str:
+        """Return what a video can be read from now: a path, or an address.
+
+        The address of an object is signed anew each time, because signatures expire.
+        """
+        if is_object(entry):
+            return self._fetches.video(entry)
+        return entry
 
     def _archive(self, public: str, entry: str) -> Iterator[Item]:
         """Yield the images in a tar or Parquet file, read on a thread with a time limit.
