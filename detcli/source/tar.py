@@ -57,7 +57,7 @@ BLOCK_CONTINUES = 504
 Regions = list[tuple[int, int]]
 """Where the stored bytes of a sparse file belong: offsets and sizes, in their order."""
 
-Records = list[tuple[str, bytes]]
+PaxRecords = list[tuple[str, bytes]]
 """Keys and values of pax headers, in their order; of several with a key, the last counts."""
 
 
@@ -90,7 +90,7 @@ class Member:
 class _Extension:
     """What the extended headers before a member's own header say of it."""
 
-    records: Records
+    records: PaxRecords
     long_name: str | None = None
 
 
@@ -289,7 +289,7 @@ class TarReader:
             raise TarError(f"a name or header of {size} bytes")
         return self.read(size)
 
-    def _note_common(self, records: Records) -> None:
+    def _note_common(self, records: PaxRecords) -> None:
         """Remember the names and sizes that a global pax header gives to all members after it.
 
         Other records are dropped, because there may be any number of them.
@@ -359,7 +359,7 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     return header
 
 
-def pax_records(content: bytes) -> Records:
+def pax_records(content: bytes) -> PaxRecords:
     """Parse the content of a pax header.
 
     A record is written as `LENGTH KEY=VALUE` and a newline; the length is that of all of this. A
@@ -418,7 +418,7 @@ def _region_fields(fields: bytes, count: int) -> Regions:
     return regions
 
 
-def _describe_sparse(member: Member, fields: dict[str, bytes], records: Records) -> None:
+def _describe_sparse(member: Member, fields: dict[str, bytes], records: PaxRecords) -> None:
     """Set the name, the real size and the map of a sparse file, as its pax records say.
 
     Args:
@@ -435,7 +435,7 @@ def _describe_sparse(member: Member, fields: dict[str, bytes], records: Records)
     member.regions = _regions_in_records(fields, records)
 
 
-def _regions_in_records(fields: dict[str, bytes], records: Records) -> Regions | None:
+def _regions_in_records(fields: dict[str, bytes], records: PaxRecords) -> Regions | None:
     """Return the map of a sparse file from its pax records; None if it precedes the content.
 
     GNU tar has had three versions. In version 1.0, which has a record "major", the map precedes the
