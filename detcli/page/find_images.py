@@ -83,13 +83,8 @@ class Finder:
         is_of_stream = {"frame", "time"} <= record.keys()
         if path is None or is_of_stream:
             return None
-        video = None
         try:
-            if "frame" in record:
-                video = self._frame_reader(path, record["frame"])
-                image = video.at(record["frame"])
-            else:
-                image = self._load(path, name_of(record))
+            image = self._read(path, record)
         except InputError:
             return None
         if image is None or image.size != (record["height"], record["width"]):
@@ -97,13 +92,26 @@ class Finder:
         if "sha256" not in record:
             self.unproven += 1
             return image
-        if video is not None:
-            digest = video.digest
-        else:
-            digest = hashlib.sha256(image.file or b"").hexdigest()
-        if record["sha256"] != digest:
+        if record["sha256"] != self._digest(image, record):
             return None
         return image
+
+    def _read(self, path: Path, record: RecordJson) -> Image | None:
+        """Read the image in a file, or the frame of a video that a record is about.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        if "frame" in record:
+            frame_number = record["frame"]
+            return self._frame_reader(path, frame_number).at(frame_number)
+        return self._load(path, name_of(record))
+
+    def _digest(self, image: Image, record: RecordJson) -> str:
+        """Return the SHA-256 of the file that an image was read from last, as `_read` does."""
+        if "frame" in record and self._video is not None:
+            return self._video.digest
+        return hashlib.sha256(image.file or b"").hexdigest()
 
     def size_of(self, source: str) -> Size | None:
         """Find an image or video, and return the height and width of its upright pixels.

@@ -253,7 +253,8 @@ class PageFolder:
             # The script is a call, runs(FORMAT, [...]); its arguments are JSON.
             arguments = data.replace(b"runs(", b"[", 1).replace(b");\n", b"]")
             page_format, runs = json.loads(arguments)
-            if page_format == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
+            are_chunks_counted = all(isinstance(run["chunks"], int) for run in runs)
+            if page_format == FORMAT and are_chunks_counted:
                 return list(runs)
         except (ValueError, TypeError, LookupError, RecursionError):
             pass

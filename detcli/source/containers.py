@@ -232,11 +232,11 @@ def _mxf_length(part: Part) -> int | None:
     """
     head = part(0, 64)
     first_length_byte = head[16]
-    more_length_bytes = 0
-    if first_length_byte & 0x80:
-        more_length_bytes = first_length_byte & 0x7F
-    fields = 17 + more_length_bytes
-    footer = int.from_bytes(head[fields + 24 : fields + 32])
+    fields_start = 17
+    if first_length_byte >= 128:
+        fields_start += first_length_byte & 0x7F
+    footer_field = fields_start + 24
+    footer = int.from_bytes(head[footer_field : footer_field + 8])
     if footer == 0:
         return None
     return footer + len(MXF_PARTITION)
