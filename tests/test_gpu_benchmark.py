@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def host(driver):
+def gpu_host(driver):
     from detcli.backend.cuda.driver import Gpu
 
     driver.start(late=False)
@@ -21,11 +21,11 @@ def host(driver):
 
 
 @pytest.mark.parametrize("section", list(bench.KERNELS))
-def test_every_way_that_runs_here_gives_numpys_answer(section, host, tmp_path):
+def test_every_way_that_runs_here_gives_numpys_answer(section, gpu_host, tmp_path):
     """The cases' code without their events; peers take part where they are installed."""
     path = tmp_path / "section.json"
     told = []
-    records = bench.kernel_records(host, HostClock, Plan(samples=1), section, "TINY")
+    records = bench.kernel_records(gpu_host, HostClock, Plan(samples=1), section, "TINY")
     assert bench.write(path, records, told.append) == []
     cases = json.loads(path.read_text())["cases"]
     assert len(cases) == len(told) == len(bench.KERNELS[section].TINY)

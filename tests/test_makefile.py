@@ -29,7 +29,7 @@ if shutil.which("make") is None:
 
 
 @pytest.fixture
-def make(tmp_path):
+def run_make(tmp_path):
     """Run make beside a pyproject.toml; returns what pip was asked for, and what was printed."""
     folder = tmp_path / ".venv/bin"
     folder.mkdir(parents=True)
@@ -58,15 +58,15 @@ def make(tmp_path):
 
 
 @pytest.mark.parametrize(("target", "package"), [("setup", ".[dev]"), ("demo", ".")])
-def test_nothing_more_is_installed_where_opencv_loads(make, target, package):
-    assert make(target)[0] == [f"--editable {package}"]
-    assert make(target)[0] == []
+def test_nothing_more_is_installed_where_opencv_loads(run_make, target, package):
+    assert run_make(target)[0] == [f"--editable {package}"]
+    assert run_make(target)[0] == []
 
 
 @pytest.mark.parametrize(("target", "package"), [("setup", ".[dev]"), ("demo", ".")])
-def test_a_machine_without_the_libraries_of_a_desktop(make, tmp_path, target, package):
+def test_a_machine_without_the_libraries_of_a_desktop(run_make, tmp_path, target, package):
     (tmp_path / "broken").touch()
-    asked, printed = make(target)
+    asked, printed = run_make(target)
     assert asked == [f"--editable {package}", HEADLESS]
     assert "does not load: libxcb.so.1: cannot open shared object file" in printed
     assert "Installing opencv-python-headless==5.0.0.93 over it in .venv\n" in printed
@@ -78,29 +78,29 @@ def test_a_machine_without_the_libraries_of_a_desktop(make, tmp_path, target, pa
     ["opencv-python==5.0.0.93\nopencv-python-headless==5.0.0.93\n",
      "opencv-python-headless==5.0.0.93\n"],
 )  # fmt: skip
-def test_it_is_mended_when_pip_has_overwritten_it_since(make, tmp_path, target, packages):
-    make(target)
+def test_it_is_mended_when_pip_has_overwritten_it_since(run_make, tmp_path, target, packages):
+    run_make(target)
     (tmp_path / "broken").touch()
     (tmp_path / "opencv").write_text(packages)
-    assert make(target)[0] == [HEADLESS]
+    assert run_make(target)[0] == [HEADLESS]
 
 
-def test_opencv_removed_altogether(make, tmp_path):
-    make("demo")
+def test_opencv_removed_altogether(run_make, tmp_path):
+    run_make("demo")
     (tmp_path / "broken").touch()
     (tmp_path / "opencv").write_text("")
-    assert make("demo")[0] == ["--force-reinstall --no-deps opencv-python-headless"]
+    assert run_make("demo")[0] == ["--force-reinstall --no-deps opencv-python-headless"]
 
 
-def test_if_that_does_not_help_make_ends_with_the_reason(make, tmp_path):
+def test_if_that_does_not_help_make_ends_with_the_reason(run_make, tmp_path):
     (tmp_path / "broken").mkdir()  # which the pretended pip does not remove
-    asked, printed = make("demo", code=2)
+    asked, printed = run_make("demo", code=2)
     assert asked[-1] == HEADLESS
     assert printed.count("libxcb.so.1: cannot open shared object file") == 2
 
 
-def test_the_demonstration_is_the_readmes_and_says_what_comes_next(make):
-    printed, _, following = make("demo")[1].partition("Next:")
+def test_the_demonstration_is_the_readmes_and_says_what_comes_next(run_make):
+    printed, _, following = run_make("demo")[1].partition("Next:")
     (shown,) = (line for line in printed.splitlines() if line.startswith(".venv/bin/detcli "))
     first = blocks(README, "console")[0].splitlines()[0].removeprefix("$ ")
     given = shown.removeprefix(".venv/bin/").replace(" --format table", "")
@@ -113,15 +113,15 @@ def test_the_demonstration_is_the_readmes_and_says_what_comes_next(make):
     assert page[-2:] == ["--report", "page"]
 
 
-def test_the_demonstration_uses_the_development_tools_environment(make):
-    make("setup")
-    assert make("demo")[0] == []
-    assert make("setup")[0] == []
+def test_the_demonstration_uses_the_development_tools_environment(run_make):
+    run_make("setup")
+    assert run_make("demo")[0] == []
+    assert run_make("setup")[0] == []
 
 
-def test_the_development_tools_are_added_to_the_demonstration(make):
-    make("demo")
-    assert make("setup")[0] == ["--editable .[dev]"]
+def test_the_development_tools_are_added_to_the_demonstration(run_make):
+    run_make("demo")
+    assert run_make("setup")[0] == ["--editable .[dev]"]
 
 
 @pytest.fixture
@@ -137,42 +137,42 @@ def settings_change(tmp_path):
     return touch
 
 
-def test_ci_has_all_libraries(make):
-    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
-    assert make("setup", CI="true")[0] == []
+def test_ci_has_all_libraries(run_make):
+    assert run_make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert run_make("setup", CI="true")[0] == []
 
 
-def test_what_ci_installed_is_enough_at_home(make):
-    make("setup", CI="1")
-    assert make("setup")[0] == []
-    assert make("demo")[0] == []
+def test_what_ci_installed_is_enough_at_home(run_make):
+    run_make("setup", CI="1")
+    assert run_make("setup")[0] == []
+    assert run_make("demo")[0] == []
 
 
-def test_ci_adds_to_what_was_installed_at_home(make):
-    make("setup")
-    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
-    assert make("setup", CI="1")[0] == []
+def test_ci_adds_to_what_was_installed_at_home(run_make):
+    run_make("setup")
+    assert run_make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert run_make("setup", CI="1")[0] == []
 
 
 @pytest.mark.parametrize("variables", [{}, {"CI": ""}])
-def test_an_empty_ci_is_none(make, variables):
-    assert make("setup", **variables)[0] == ["--editable .[dev]"]
+def test_an_empty_ci_is_none(run_make, variables):
+    assert run_make("setup", **variables)[0] == ["--editable .[dev]"]
 
 
-def test_either_extra_is_installed_anew_for_other_requirements(make, settings_change):
-    make("setup", CI="1")
+def test_either_extra_is_installed_anew_for_other_requirements(run_make, settings_change):
+    run_make("setup", CI="1")
     settings_change()
-    assert make("setup")[0] == ["--editable .[dev]"]
-    assert make("setup")[0] == []
-    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
-    assert make("setup", CI="1")[0] == []
+    assert run_make("setup")[0] == ["--editable .[dev]"]
+    assert run_make("setup")[0] == []
+    assert run_make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert run_make("setup", CI="1")[0] == []
 
 
-def test_training_is_added_to_either_extra_once(make):
+def test_training_is_added_to_either_extra_once(run_make):
     for target, variables in (("setup", {}), ("setup", {"CI": "1"})):
-        make(target, **variables)
-        assert make(".venv/installed-train", **variables)[0] == ["--editable .[train]"]
-        assert make(".venv/installed-train", **variables)[0] == []
+        run_make(target, **variables)
+        assert run_make(".venv/installed-train", **variables)[0] == ["--editable .[train]"]
+        assert run_make(".venv/installed-train", **variables)[0] == []
 
 
 def test_the_lowest_versions_are_of_all_libraries():
@@ -182,5 +182,5 @@ def test_the_lowest_versions_are_of_all_libraries():
     assert install.endswith('--editable ".[dev-all]"')
 
 
-def test_a_release_without_a_place_for_its_sources_is_refused(make):
-    assert "REPOSITORY=https://HOST/OWNER/detcli" in make("release", code=2)[1]
+def test_a_release_without_a_place_for_its_sources_is_refused(run_make):
+    assert "REPOSITORY=https://HOST/OWNER/detcli" in run_make("release", code=2)[1]

@@ -86,7 +86,7 @@ def boosted(model):
 
 
 @pytest.fixture(scope="module")
-def fetched(models, tmp_path_factory):
+def fetched_folder(models, tmp_path_factory):
     """The folder of a library that has fetched one of the models."""
     folder = tmp_path_factory.mktemp("fetched")
     hub_server.fetch("yolov10n", (models / "yolov10n.onnx").read_bytes(), folder)
@@ -94,12 +94,12 @@ def fetched(models, tmp_path_factory):
 
 
 @pytest.fixture
-def workplace(tmp_path, models, fetched, monkeypatch):
+def troubled_workplace(tmp_path, models, fetched_folder, monkeypatch):
     """A folder with everything that the page names, and the model that was fetched by name."""
     for path in models.iterdir():
         shutil.copy(path, tmp_path)
     (tmp_path / "yolov10n.onnx").unlink()
-    monkeypatch.setenv("HF_HOME", str(fetched))
+    monkeypatch.setenv("HF_HOME", str(fetched_folder))
     (tmp_path / "names.txt").write_text("person\nbus\ncar\n")
     (tmp_path / "pics").mkdir()
     pixels = image(("red", 2, 3), ("green", 30, 10), size=(384, 640))
@@ -110,14 +110,14 @@ def workplace(tmp_path, models, fetched, monkeypatch):
 
 
 @pytest.fixture
-def environment(workplace, warm_detcli, title, block):
+def environment_without_gpu(troubled_workplace, warm_detcli, title, block):
     """A machine without a display, and for what is about GPUs, with one whose libraries lack."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the page shows Linux")
     path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]
     environment = {**os.environ, "PATH": os.pathsep.join(map(str, path)), "COLUMNS": "160"}
     if re.search("GPU|cuda", title + block):
-        libraries = workplace / "driver"
+        libraries = troubled_workplace / "driver"
         fake_driver(
             libraries,
             version=12040 if title == OLD_DRIVER else 13000,
@@ -132,15 +132,15 @@ def environment(workplace, warm_detcli, title, block):
         environment.pop(name, None)
     if "bucket" in title:
         environment["AWS_EC2_METADATA_DISABLED"] = "true"
-        environment["HOME"] = str(workplace)  # whoever works here may have signed in
+        environment["HOME"] = str(troubled_workplace)  # whoever works here may have signed in
     if title == TWO_WHEELS:
-        environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))
+        environment["PYTHONPATH"] = str(install_two_wheels(troubled_workplace / "wheels"))
     if title == NO_DESKTOP:
         code = f"raise ImportError({NO_DESKTOP!r})"
-        environment["PYTHONPATH"] = str(install_opencv(workplace / "wheels", code))
+        environment["PYTHONPATH"] = str(install_opencv(troubled_workplace / "wheels", code))
     if title == OLD_OPENCV:
-        environment["PYTHONPATH"] = str(install_opencv(workplace / "wheels", OLD_CODE))
-        install_metadata(workplace / "wheels", "opencv-contrib-python", "4.10.0.84", "cv2")
+        environment["PYTHONPATH"] = str(install_opencv(troubled_workplace / "wheels", OLD_CODE))
+        install_metadata(troubled_workplace / "wheels", "opencv-contrib-python", "4.10.0.84", "cv2")
     return environment
 
 
@@ -201,10 +201,10 @@ def lacks_cuda():
 
 
 @pytest.mark.parametrize(("title", "block"), TRIED, ids=[title[:30] for title, _ in TRIED])
-def test_a_complaint_is_answered(title, block, environment):
+def test_a_complaint_is_answered(title, block, environment_without_gpu):
     assert title
     skip_without_what_the_page_assumes(block)
-    done = run(block, environment)
+    done = run(block, environment_without_gpu)
     for (command, lines), (printed, code) in zip(commands(block), done, strict=True):
         assert "Traceback" not in printed
         assert "Error: No such" not in printed, printed

@@ -44,7 +44,7 @@ def engine_double(monkeypatch):
 
 
 @pytest.fixture
-def gpu(engine_double, monkeypatch):
+def machine_with_gpus(engine_double, monkeypatch):
     """A machine with GPUs, and without OpenVINO."""
     gpu = engine_double(cuda, "cuda:0")
 
@@ -78,8 +78,8 @@ def intel(engine_double, monkeypatch):
         (Device(DeviceKind.OPENVINO, unit="NPU"), "openvino:NPU"),
     ],
 )
-def test_the_requested_device_is_opened(device, opened, gpu, intel, prepared_model):
-    engine = intel if opened.startswith("openvino") else gpu
+def test_the_requested_device_is_opened(device, opened, machine_with_gpus, intel, prepared_model):
+    engine = intel if opened.startswith("openvino") else machine_with_gpus
     for options in (DeviceOptions(gpu_mem_limit=1 << 30), DeviceOptions(cores=2)):
         engine.found.clear()
         name = open_backend(device, prepared_model, options).device
@@ -89,18 +89,20 @@ def test_the_requested_device_is_opened(device, opened, gpu, intel, prepared_mod
         assert engine.found == [(prepared_model, *request), (b"graph", "m", *request)]
 
 
-def test_auto_prefers_a_gpu_then_openvino(gpu, intel, prepared_model, caplog):
+def test_auto_prefers_a_gpu_then_openvino(machine_with_gpus, intel, prepared_model, caplog):
     caplog.set_level(logging.INFO, "detcli")
     assert open_backend("auto", prepared_model).device == "cuda:0"
     assert "cuda:0 is used" in caplog.text
     assert intel.found == []
-    gpu.count = 0
+    machine_with_gpus.count = 0
     assert open_backend("auto", prepared_model).device == "openvino:CPU"
     assert "openvino:CPU is used: NVIDIA's driver shows no GPU" in caplog.text
 
 
-def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, prepared_model):
-    gpu.failure = DeviceError("no libcublas", "install it")
+def test_auto_warns_about_what_is_installed_but_does_not_work(
+    machine_with_gpus, intel, prepared_model
+):
+    machine_with_gpus.failure = DeviceError("no libcublas", "install it")
     with pytest.warns(DetcliWarning, match=r"^openvino:CPU is used: no libcublas \(install it\)$"):
         assert open_backend("auto", prepared_model).device == "openvino:CPU"
     intel.failure = ModelError("no MaxFool", "use cpu")
@@ -119,15 +121,15 @@ FAILURES = [
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("where", ["failure", "count"])
-def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, prepared_model):
-    setattr(gpu, where, failure)
+def test_auto_warns_about_an_unusable_gpu(failure, where, machine_with_gpus, prepared_model):
+    setattr(machine_with_gpus, where, failure)
     with pytest.warns(DetcliWarning, match=rf"the CPU is used: {failure} \(install it\)"):
         assert open_backend("auto", prepared_model).device == "cpu"
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_requested_device_is_never_replaced(failure, gpu, intel, prepared_model):
-    gpu.failure = intel.failure = failure
+def test_a_requested_device_is_never_replaced(failure, machine_with_gpus, intel, prepared_model):
+    machine_with_gpus.failure = intel.failure = failure
     keeps_its_type = isinstance(failure, (DeviceMemoryError, ModelError))
     expected = type(failure) if keeps_its_type else DeviceError
     for device in ("cuda", "tensorrt", "openvino"):
@@ -137,8 +139,8 @@ def test_a_requested_device_is_never_replaced(failure, gpu, intel, prepared_mode
         assert keeps_its_type or caught.value.exit_code == 5
 
 
-def test_unsupported_options_are_refused_first(gpu, prepared_model):
-    gpu.failure = DeviceError("nothing is installed")
+def test_unsupported_options_are_refused_first(machine_with_gpus, prepared_model):
+    machine_with_gpus.failure = DeviceError("nothing is installed")
     for device, options in [
         ("cpu", DeviceOptions(half=True)),
         ("cuda", DeviceOptions(half=True)),
@@ -150,14 +152,14 @@ def test_unsupported_options_are_refused_first(gpu, prepared_model):
             open_backend(device, prepared_model, options)
 
 
-def test_gpu_options_are_ignored_on_the_cpu(gpu, prepared_model, caplog):
+def test_gpu_options_are_ignored_on_the_cpu(machine_with_gpus, prepared_model, caplog):
     caplog.set_level(logging.INFO, "detcli")
     options = DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30)
     assert open_backend("cpu", prepared_model, options).device == "cpu"
-    gpu.count = 0
+    machine_with_gpus.count = 0
     assert open_backend("auto", prepared_model, options).device == "cpu"
     assert "the CPU is used: NVIDIA's driver shows no GPU, OpenVINO is not installed" in caplog.text
-    assert gpu.found == []
+    assert machine_with_gpus.found == []
 
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])

@@ -66,7 +66,7 @@ class Driver:
 
 
 @pytest.fixture
-def install(monkeypatch):
+def install_driver(monkeypatch):
     """Put a driver where the loader looks."""
 
     def put(driver):
@@ -89,8 +89,8 @@ GPUS = tuple(GpuFacts(f"GPU {number}", "9.2", number << 30) for number in (40, 4
         (Driver(count_status=999, version=0, gpus=3), DriverFacts(None, 999, None, ())),
     ],
 )
-def test_what_the_driver_says(driver, facts, install):
-    install(driver)
+def test_what_the_driver_says(driver, facts, install_driver):
+    install_driver(driver)
     assert ask_driver() == facts
     if facts.status in (0, 100):
         assert count_gpus() == len(facts.gpus)
@@ -100,9 +100,9 @@ def test_what_the_driver_says(driver, facts, install):
     assert "nvidia-smi" in caught.value.hint
 
 
-def test_another_library_of_the_drivers_name(install):
+def test_another_library_of_the_drivers_name(install_driver):
     """As an emulation or a damaged installation may leave behind."""
-    install(object())
+    install_driver(object())
     assert count_gpus() == 0
     assert "cuDriverGetVersion" in ask_driver().load_error
 
@@ -116,9 +116,9 @@ def test_the_loaders_message_is_kept(monkeypatch):
     assert count_gpus() == 0
 
 
-def test_uuids_are_written_as_in_nvidia_smi(install):
+def test_uuids_are_written_as_in_nvidia_smi(install_driver):
     driver = Driver(gpus=2)
-    install(driver)
+    install_driver(driver)
     assert gpu_uuid(0) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert gpu_uuid(1) == "01020304-0506-0708-090a-0b0c0d0e0f10"
     with pytest.raises(DeviceError, match="no GPU number 2"):
@@ -148,9 +148,9 @@ def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
     assert (fitting and fitting.name) == extra
 
 
-def test_the_command_that_installs_cuda(install):
+def test_the_command_that_installs_cuda(install_driver):
     for version, extra in ((13020, "cuda"), (12020, "cuda12"), (11080, "cuda")):
-        install(Driver(version=version))
+        install_driver(Driver(version=version))
         assert cuda_command() == f'pip install "detcli[{extra}]"'
 
 

@@ -240,7 +240,7 @@ def test_all_outputs_by_name_or_errors(graph):
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def opened_graphs(monkeypatch):
     """How a session would be opened on a GPU."""
     opened = []
 
@@ -261,12 +261,12 @@ def half():
     return to_half(convolution_model.build()).SerializeToString()
 
 
-def test_tensors_on_a_gpu(opened, make_model, half, monkeypatch):
+def test_tensors_on_a_gpu(opened_graphs, make_model, half, monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     exact = make_model().read_bytes()
     open_tensors("cuda:2", exact, "m")
     assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
-    required, (graph, ((name, provider_options),), title) = opened
+    required, (graph, ((name, provider_options),), title) = opened_graphs
     assert required == CUDA
     assert graph == exact
     assert name == CUDA
@@ -275,16 +275,16 @@ def test_tensors_on_a_gpu(opened, make_model, half, monkeypatch):
     assert provider_options["use_tf32"] == "0"
     assert "user_compute_stream" not in provider_options
     open_tensors("cuda:2", half, "m")
-    _, ((_, provider_options),), _ = opened[-1]
+    _, ((_, provider_options),), _ = opened_graphs[-1]
     assert "use_tf32" not in provider_options  # it would keep float16 from tensor cores
 
 
 @pytest.mark.parametrize("requests_half", [True, False])
-def test_tensors_with_tensorrt(requests_half, opened, make_model, half, monkeypatch):
+def test_tensors_with_tensorrt(requests_half, opened_graphs, make_model, half, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     graph = make_model().read_bytes() if requests_half else half
     open_tensors("tensorrt:0", graph, "m", DeviceOptions(half=requests_half))
-    required, (_, (engine, (second, _)), _) = opened
+    required, (_, (engine, (second, _)), _) = opened_graphs
     assert required == TENSORRT
     assert engine == (TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})
     assert second == CUDA

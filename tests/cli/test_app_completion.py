@@ -43,7 +43,7 @@ START = {
 
 
 @pytest.fixture
-def environment(tmp_path, warm_detcli):
+def completing_environment(tmp_path, warm_detcli):
     """An environment with this `detcli` and a temporary home."""
     path = os.pathsep.join(map(str, (warm_detcli, Path(sys.executable).parent, os.environ["PATH"])))
     variables = {"PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
@@ -114,14 +114,14 @@ SHOWN = {
 
 
 @pytest.fixture
-def terminal(environment, folder_of_models):
+def terminal(completing_environment, folder_of_models):
     """Open a shell; it is closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def start(name, *lines):
             if shutil.which(name) is None:
                 pytest.skip(f"{name} is not installed")
-            opened = Terminal(name, environment, folder_of_models, *lines)
+            opened = Terminal(name, completing_environment, folder_of_models, *lines)
             stack.callback(opened.close)
             return opened
 
@@ -161,10 +161,10 @@ def test_completed_lines(terminal, name):
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_completion_as_it_is_installed(terminal, name, environment):
+def test_completion_as_it_is_installed(terminal, name, completing_environment):
     """The first key of a new shell works."""
     if shutil.which(name) is not None:
         install = ["detcli", "--install-completion", name]
-        subprocess.run(install, check=True, capture_output=True, env=environment)
+        subprocess.run(install, check=True, capture_output=True, env=completing_environment)
     completed = terminal(name).complete("detcli predict -m it\t")
     assert words(completed) == ["detcli", "predict", "-m", "it's $5.onnx"]

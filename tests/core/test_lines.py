@@ -183,16 +183,18 @@ def test_a_shard_whose_names_take_too_long_a_line_is_refused(
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, make_image):
+def folder_with_lists(tmp_path, monkeypatch, make_image):
     monkeypatch.chdir(tmp_path)
     make_image("a.png", ("red", 2, 2))
     make_image("猫.png", ("red", 2, 2))
     return tmp_path
 
 
-@pytest.mark.usefixtures("workplace")
-def test_lists_are_read_as_their_mark_tells(invoke, make_model, workplace, encoding):
-    (workplace / "list").write_bytes(marked('a.png\r\n{"path": "猫.png", "meta": 1}\r\n', encoding))
+@pytest.mark.usefixtures("folder_with_lists")
+def test_lists_are_read_as_their_mark_tells(invoke, make_model, folder_with_lists, encoding):
+    (folder_with_lists / "list").write_bytes(
+        marked('a.png\r\n{"path": "猫.png", "meta": 1}\r\n', encoding)
+    )
     result = invoke("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
     assert result.returncode == 0
     assert [answer["source"] for answer in lines(result.stdout)] == ["a.png", "猫.png"]
@@ -207,11 +209,11 @@ def test_the_list_of_another_is_read(shared):
 
 
 def test_names_zones_and_defaults_are_read_as_their_mark_tells(
-    invoke, make_model, workplace, monkeypatch, encoding
+    invoke, make_model, folder_with_lists, monkeypatch, encoding
 ):
-    (workplace / "names.txt").write_bytes(marked("rot\r\ngrün\r\nblau\r\n", encoding))
-    (workplace / "zones.txt").write_bytes(marked("tür=0,0,1,0,1,1,0,1\r\n", encoding))
-    (workplace / "detcli.toml").write_bytes(marked('names = "names.txt"\r\n', encoding))
+    (folder_with_lists / "names.txt").write_bytes(marked("rot\r\ngrün\r\nblau\r\n", encoding))
+    (folder_with_lists / "zones.txt").write_bytes(marked("tür=0,0,1,0,1,1,0,1\r\n", encoding))
+    (folder_with_lists / "detcli.toml").write_bytes(marked('names = "names.txt"\r\n', encoding))
     monkeypatch.setenv("DETCLI_CONFIG", "detcli.toml")
     model = make_model()
     result = invoke("predict", "a.png", "-m", model, "--zone", "@zones.txt", "--format", "jsonl")
@@ -221,11 +223,11 @@ def test_names_zones_and_defaults_are_read_as_their_mark_tells(
     assert answer["detections"][0]["zones"] == ["tür"]
 
 
-def test_records_that_powershell_redirected_are_read(invoke, workplace, encoding):
+def test_records_that_powershell_redirected_are_read(invoke, folder_with_lists, encoding):
     records = [record("a.png", box()), record("猫.png", box())]
     text = "\r\n".join(json.dumps(fields, ensure_ascii=False) for fields in records)
-    (workplace / "boxes.jsonl").write_bytes(marked(f"{text}\r\n", encoding))
-    (workplace / "boxes").write_bytes(marked(text, encoding))  # without a suffix
+    (folder_with_lists / "boxes.jsonl").write_bytes(marked(f"{text}\r\n", encoding))
+    (folder_with_lists / "boxes").write_bytes(marked(text, encoding))  # without a suffix
     assert [answer["source"] for answer in read_records("boxes.jsonl")] == ["a.png", "猫.png"]
     result = invoke("report", "boxes.jsonl", "-o", "page")
     assert result.returncode == 0, result.stderr
@@ -234,26 +236,26 @@ def test_records_that_powershell_redirected_are_read(invoke, workplace, encoding
         assert json.loads(result.stdout)["agree"]
 
 
-def test_records_that_end_within_a_character_cannot_be_read(workplace):
+def test_records_that_end_within_a_character_cannot_be_read(folder_with_lists):
     text = json.dumps(record("a.png", box()))
-    (workplace / "boxes.jsonl").write_bytes(marked(f"{text}\n", "utf-16-le") + b"x")
+    (folder_with_lists / "boxes.jsonl").write_bytes(marked(f"{text}\n", "utf-16-le") + b"x")
     with pytest.raises(SourceError, match="cannot read boxes"):
         list(read_records("boxes.jsonl"))
 
 
-def test_marks_are_read_as_their_mark_tells(invoke, workplace, encoding):
-    (workplace / "boxes.jsonl").write_text(json.dumps(record("a.png", box())))
+def test_marks_are_read_as_their_mark_tells(invoke, folder_with_lists, encoding):
+    (folder_with_lists / "boxes.jsonl").write_text(json.dumps(record("a.png", box())))
     marks = [{"mark": "drop", "source": "a.png"}]
-    (workplace / "marks.json").write_bytes(marked(json.dumps(marks), encoding))
+    (folder_with_lists / "marks.json").write_bytes(marked(json.dumps(marks), encoding))
     result = invoke("report", "boxes.jsonl", "--apply", "marks.json", "-o", "page")
     assert result.returncode == 0, result.stderr
     assert "wrote a page of 0 records" in result.stderr
 
 
 def test_labels_and_their_description_are_read_as_their_mark_tells(
-    invoke, make_model, workplace, encoding
+    invoke, make_model, folder_with_lists, encoding
 ):
-    (workplace / "data.yaml").write_bytes(
+    (folder_with_lists / "data.yaml").write_bytes(
         marked("val: .\r\nnames: [red, green, blue]\r\n", encoding)
     )
     result = invoke("predict", "a.png", "-m", make_model(), "--format", "jsonl")
@@ -263,7 +265,7 @@ def test_labels_and_their_description_are_read_as_their_mark_tells(
     middle = first["x1"] + width / 2, first["y1"] + height / 2
     sides = [value / 64 for value in (*middle, width, height)]
     for name in ("a", "猫"):
-        (workplace / f"{name}.txt").write_bytes(
+        (folder_with_lists / f"{name}.txt").write_bytes(
             marked(f"0 {' '.join(map(str, sides))}\r\n", encoding)
         )
     result = invoke("eval", make_model(), "--data", "data.yaml", "--format", "json")
@@ -271,8 +273,10 @@ def test_labels_and_their_description_are_read_as_their_mark_tells(
     assert json.loads(result.stdout)["metrics"]["map50"] == pytest.approx(1)
 
 
-def test_a_journal_in_utf_16_cannot_be_continued(invoke, make_model, workplace):
-    (workplace / "boxes.jsonl").write_bytes(marked(json.dumps(record("a.png")) + "\n", "utf-16-le"))
+def test_a_journal_in_utf_16_cannot_be_continued(invoke, make_model, folder_with_lists):
+    (folder_with_lists / "boxes.jsonl").write_bytes(
+        marked(json.dumps(record("a.png")) + "\n", "utf-16-le")
+    )
     result = invoke("predict", "a.png", "-m", make_model(), "--resume", "boxes.jsonl")
     assert result.returncode == 2
     assert "it is UTF-16, as PowerShell's > writes" in result.stderr

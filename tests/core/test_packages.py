@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
+def installed_metadata(tmp_path, monkeypatch):
     """Put a package's metadata on an otherwise empty path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     return lambda name, version, module, folder=tmp_path: install_metadata(
@@ -40,9 +40,9 @@ def gpu_wheel(request, monkeypatch):
     return request.param
 
 
-def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
-    install("onnxruntime", "1.30.0", "onnxruntime")
-    install("onnxruntime_gpu", "1.31.1", "onnxruntime")
+def test_two_wheels_of_onnx_runtime_over_each_other(installed_metadata, gpu_wheel):
+    installed_metadata("onnxruntime", "1.30.0", "onnxruntime")
+    installed_metadata("onnxruntime_gpu", "1.31.1", "onnxruntime")
     reason, remedy = find_mixture()
     assert reason == "onnxruntime and onnxruntime-gpu are installed over each other"
     assert remedy.startswith(
@@ -54,8 +54,8 @@ def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
         assert not_built_in(CUDA, "1.30.0") == (reason, remedy)
 
 
-def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
-    install("onnxruntime", "1.26.0", "onnxruntime")
+def test_an_onnx_runtime_built_for_the_cpu_only(installed_metadata, gpu_wheel):
+    installed_metadata("onnxruntime", "1.26.0", "onnxruntime")
     reason, remedy = not_built_in(CUDA, "1.26.0")
     if gpu_wheel:
         assert reason == f"the installed onnxruntime 1.26.0 was built without {CUDA}"
@@ -65,11 +65,11 @@ def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
         assert remedy == "use --device cpu"
 
 
-def test_what_is_no_mixture(install, tmp_path, monkeypatch):
+def test_what_is_no_mixture(installed_metadata, tmp_path, monkeypatch):
     # A virtual environment hides the system's packages, which pip would not remove.
-    install("onnxruntime-gpu", "1.31.1", "onnxruntime", folder=tmp_path / "system")
-    install("onnxruntime_gpu", "1.30.0", "onnxruntime", folder=tmp_path / "system")
-    install("onnxruntime", "1.30.0", "onnxruntime")
+    installed_metadata("onnxruntime-gpu", "1.31.1", "onnxruntime", folder=tmp_path / "system")
+    installed_metadata("onnxruntime_gpu", "1.30.0", "onnxruntime", folder=tmp_path / "system")
+    installed_metadata("onnxruntime", "1.30.0", "onnxruntime")
     # What an interrupted removal left is not a package.
     (tmp_path / "~nnxruntime-1.29.0.dist-info").mkdir()
     (tmp_path / "~nnxruntime-1.29.0.dist-info/top_level.txt").write_text("onnxruntime\n")
@@ -82,7 +82,7 @@ def test_what_is_no_mixture(install, tmp_path, monkeypatch):
     assert find_mixture() is None
 
 
-@pytest.mark.usefixtures("install")
+@pytest.mark.usefixtures("installed_metadata")
 def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
     """Not onnxruntime where detcli's extra would install onnxruntime-gpu over it."""
     expected = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
@@ -109,10 +109,10 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
               (["opencv-contrib-python-headless", "opencv-python"], "opencv-python-headless"))),
     ],
 )  # fmt: skip
-def test_a_package_that_does_not_load(install, packages, said, remedy):
+def test_a_package_that_does_not_load(installed_metadata, packages, said, remedy):
     module = {"onnxruntime-gpu": "onnxruntime", "numpy": "numpy"}.get(packages[0], "cv2")
     for package in packages:
-        install(package, "5.0.0", module)
+        installed_metadata(package, "5.0.0", module)
     reason, found = explain(module, said)
     assert reason == f"{' '.join(packages)} does not load: {said}"
     assert found.startswith(remedy)

@@ -216,7 +216,7 @@ OTHER = PAGE.partition("## In other programs")[2]
 
 
 @pytest.fixture
-def results(workplace):
+def results_of_recipes(workplace):
     """A folder with what the page writes for other programs."""
     script = blocks(OTHER, "sh")[0]
     skip_without_jq(script)
@@ -233,7 +233,7 @@ def results(workplace):
     return workplace
 
 
-@pytest.mark.usefixtures("results")
+@pytest.mark.usefixtures("results_of_recipes")
 def test_other_programs_read_what_is_written():
     """DuckDB, pandas, supervision and hotcoco, in one process."""
     for module in ("duckdb", "pandas", "supervision"):
@@ -285,10 +285,10 @@ def test_the_csv_file_for_excel_has_a_byte_order_mark_and_the_same_rows(workplac
     assert "caf\u00e9" in content.decode("utf-8-sig")
 
 
-def test_the_zip_for_cvat_has_a_folder_for_its_part(results):
+def test_the_zip_for_cvat_has_a_folder_for_its_part(results_of_recipes):
     for _ in range(2):  # it can be made again
         works(recipe("cvat/"))
-    with zipfile.ZipFile(results / "dataset.zip") as archive:
+    with zipfile.ZipFile(results_of_recipes / "dataset.zip") as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         description = yaml.safe_load(archive.read("data.yaml"))
     assert names == {
@@ -311,21 +311,21 @@ def readers(monkeypatch):
 
 
 @pytest.mark.usefixtures("readers")
-def test_the_validator_of_megadetector_accepts_the_results(results):
+def test_the_validator_of_megadetector_accepts_the_results(results_of_recipes):
     optional.require("supervision")  # which installs Pillow, requests and tqdm
     from megadetector.postprocessing import validate_batch_results as validator
 
     options = validator.ValidateBatchResultsOptions()
     options.check_image_existence = True
-    options.relative_path_base = str(results / "pics")
-    report = validator.validate_batch_results(str(results / "timelapse.json"), options)
+    options.relative_path_base = str(results_of_recipes / "pics")
+    report = validator.validate_batch_results(str(results_of_recipes / "timelapse.json"), options)
     assert report["validation_results"]["errors"] == []
     assert report["validation_results"]["warnings"] == []
     assert sum(report["validation_results"]["detection_category_id_to_count"].values()) > 0
 
 
 @pytest.mark.usefixtures("readers")
-def test_label_studio_takes_the_tasks(results):
+def test_label_studio_takes_the_tasks(results_of_recipes):
     from label_studio_sdk.label_interface import LabelInterface
 
     tags = "".join(f'<Label value="{name}"/>' for name in ("person", "bus", "car"))
@@ -333,7 +333,7 @@ def test_label_studio_takes_the_tasks(results):
         '<View><Image name="image" value="$image"/>'
         f'<RectangleLabels name="label" toName="image">{tags}</RectangleLabels></View>'
     )
-    tasks = json.loads((results / "tasks.json").read_text())
+    tasks = json.loads((results_of_recipes / "tasks.json").read_text())
     assert [task["data"]["image"] for task in tasks] == ["pics/car.jpg", "pics/person.jpg"]
     predictions = [one for task in tasks for one in task["predictions"]]
     for one in predictions:
@@ -343,10 +343,13 @@ def test_label_studio_takes_the_tasks(results):
     assert (2.5, 1.25) in [(value["x"], value["width"]) for value in values]  # 16 to 24 of 640
 
 
-def test_supervision_reads_the_dataset(results):
+def test_supervision_reads_the_dataset(results_of_recipes):
     supervision = optional.require("supervision")
     found = supervision.DetectionDataset.from_yolo(
-        *(str(results / name) for name in ("dataset/images", "dataset/labels", "dataset/data.yaml"))
+        *(
+            str(results_of_recipes / name)
+            for name in ("dataset/images", "dataset/labels", "dataset/data.yaml")
+        )
     )
     boxes = [(found.classes[row[3]], *row[0]) for _, _, rows in found for row in rows]
     assert ("person", 16, 24, 24, 32) in boxes

@@ -25,7 +25,7 @@ ADDRESS = "/onnx-community/yolov10n/resolve/{}/onnx/model.onnx"
 
 
 @pytest.fixture(autouse=True)
-def _impatient(hub, monkeypatch):
+def _short_timeouts(hub, monkeypatch):
     """Short timeouts, and content for the model that all tests fetch."""
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.3)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)

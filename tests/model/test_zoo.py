@@ -15,7 +15,7 @@ from detcli.model.zoo import find, model_path, pull
 
 
 @pytest.fixture
-def bundled(tmp_path, monkeypatch):
+def bundled_file(tmp_path, monkeypatch):
     """A stand-in for the model that comes with detcli."""
     monkeypatch.setattr(zoo, "BUNDLED", tmp_path / "bundled")
     (tmp_path / "bundled").mkdir()
@@ -87,19 +87,19 @@ def test_neither_a_path_nor_a_name(name, reason, close, tmp_path, monkeypatch):
     assert error.value.hint.startswith(f"did you mean {close}? " if close else "give the path")
 
 
-def test_the_bundled_model_needs_no_hub(bundled, hub):
+def test_the_bundled_model_needs_no_hub(bundled_file, hub):
     for half in (False, True):
-        assert find("codes", half=half) == ModelFile(bundled, "codes")
-    assert pull("codes") == model_path("codes") == bundled
+        assert find("codes", half=half) == ModelFile(bundled_file, "codes")
+    assert pull("codes") == model_path("codes") == bundled_file
     assert hub.requests == []
 
 
 @pytest.mark.parametrize("act", [find, pull, model_path])
-def test_what_the_bundled_model_lacks_is_said(act, bundled):
+def test_what_the_bundled_model_lacks_is_said(act, bundled_file):
     if act is not find:  # which takes what there is
         with pytest.raises(ModelError, match="codes has no float16 file"):
             act("codes", half=True)
-    bundled.unlink()
+    bundled_file.unlink()
     with pytest.raises(ModelError, match=r"codes\.onnx is missing") as error:
         act("codes")
     assert "reinstall detcli" in error.value.hint

@@ -22,7 +22,7 @@ ABOUT = RunInfo("eval", kinds=KINDS, sides=("a.onnx", "labels"))
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def page_with_tables(tmp_path_factory):
     """Three images, tables that lead to them, and curves of twelve classes."""
     found_person = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
     missed_car = PageBox(1, "car", None, (5, 5, 30, 30), 1)
@@ -55,8 +55,8 @@ def cells(browser):
     )
 
 
-def test_tables_sort_by_a_column_both_ways(browser, compared):
-    browser.show(compared, "#view=figures")
+def test_tables_sort_by_a_column_both_ways(browser, page_with_tables):
+    browser.show(page_with_tables, "#view=figures")
     assert cells(browser) == ["person", "refrigerator", "car"]
     for column, first_order, second_order, direction in (
         (1, ["car", "person", "refrigerator"], ["refrigerator", "person", "car"], "ascending"),
@@ -73,8 +73,8 @@ def test_tables_sort_by_a_column_both_ways(browser, compared):
         assert cells(browser) == second_order
 
 
-def test_a_row_opens_its_images_one_after_the_other(browser, compared):
-    browser.show(compared, "#view=figures")
+def test_a_row_opens_its_images_one_after_the_other(browser, page_with_tables):
+    browser.show(page_with_tables, "#view=figures")
     browser.click(".opener button")
     assert browser.text("#viewer-name") == "c.jpg"
     assert browser.text("#position") == "1 of 2"
@@ -93,8 +93,8 @@ def test_a_row_opens_its_images_one_after_the_other(browser, compared):
     assert len(browser.texts(".opener")) == 3  # one row has none
 
 
-def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared):
-    browser.show(compared, "#view=figures")
+def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, page_with_tables):
+    browser.show(page_with_tables, "#view=figures")
     lines = """return [...document.querySelectorAll('.curves')].map((svg) =>
         [...svg.querySelectorAll('path')].filter((path) => path.querySelector('title'))
         .map((path) => [path.textContent, path.getAttribute('class'), path.getAttribute('d')]))"""
@@ -132,8 +132,8 @@ def test_a_curve_of_one_point_is_a_dot(browser, tmp_path):
     assert caps == ["round", "round"]  # without it, nothing is drawn
 
 
-def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
-    browser.show(compared)
+def test_a_verdict_is_red_or_green(browser, page_with_tables, tmp_path):
+    browser.show(page_with_tables)
     assert browser.text("#summary").splitlines() == ["differs: 2 boxes", "left: a.onnx on cpu"]
     colour = "return getComputedStyle(document.querySelector('#summary p')).color"
     red = browser.run(colour)
@@ -142,7 +142,7 @@ def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
     assert browser.run(colour) != red
     border = "return getComputedStyle(document.querySelector('#summary')).borderLeftColor"
     border_of_agreement = browser.run(border)
-    browser.show(compared)
+    browser.show(page_with_tables)
     assert browser.run(border) not in {border_of_agreement, "rgb(221, 225, 230)"}
 
 
@@ -324,7 +324,7 @@ def violations(browser, view):
 
 
 @pytest.mark.parametrize(("width", "dark"), WINDOWS)
-def test_axe_has_nothing_to_say(browser, everything, compared, width, dark):
+def test_axe_has_nothing_to_say(browser, everything, page_with_tables, width, dark):
     script = axe()
     complaints = []
     browser.open(everything, width=width, dark=dark)
@@ -339,10 +339,10 @@ def test_axe_has_nothing_to_say(browser, everything, compared, width, dark):
     browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
     browser.click("#open-marks")
     complaints += violations(browser, "marks")
-    browser.open(compared, width=width, dark=dark)
+    browser.open(page_with_tables, width=width, dark=dark)
     browser.run(script)
     for view in ("#view=figures&sides=pair", "#picture=2&sides=pair"):
-        browser.show(compared, view, width=width, dark=dark)
+        browser.show(page_with_tables, view, width=width, dark=dark)
         complaints += violations(browser, view)
     assert complaints == [], "\n".join(map(str, complaints))
 

@@ -347,7 +347,7 @@ SIDES = RunInfo(
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared_boxes(tmp_path_factory):
     """A box that both sides have, and one of each."""
     of_both = PageBox(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34)))
     of_left = PageBox(1, "car", 0.8, (40, 10, 60, 30), 1)
@@ -370,8 +370,8 @@ LEFT = ["car 0.80", "person 0.90"]
 RIGHT = ["car 0.60", "person 0.70"]
 
 
-def test_two_sides_meet_at_a_border_that_moves(browser, compared):
-    opened(browser, compared, "#picture=0&sides=swipe")
+def test_two_sides_meet_at_a_border_that_moves(browser, compared_boxes):
+    opened(browser, compared_boxes, "#picture=0&sides=swipe")
     assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
     assert browser.texts(".side-name") == ["a.onnx", "b.onnx"]
     clip = """return [...document.querySelectorAll('#stage svg')]
@@ -383,8 +383,8 @@ def test_two_sides_meet_at_a_border_that_moves(browser, compared):
     assert browser.run("return document.querySelector('#stage input').value") == "80"
 
 
-def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared):
-    opened(browser, compared)
+def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared_boxes):
+    opened(browser, compared_boxes)
     assert drawn(browser) == [[None, ["car 0.60", "car 0.80", "person 0.90"]]]
     browser.press("s", "s")
     assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
@@ -418,15 +418,15 @@ def frames(count):
 
 
 @pytest.fixture(scope="module")
-def film(tmp_path_factory):
+def film_page(tmp_path_factory):
     about = RunInfo("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "VIDEO_IMAGES", 16)
         return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)
 
 
-def test_each_track_has_a_row_with_its_crossings(browser, film):
-    browser.show(film, "#view=timeline")
+def test_each_track_has_a_row_with_its_crossings(browser, film_page):
+    browser.show(film_page, "#view=timeline")
     assert browser.texts(".tracks li bdi") == ["#1 person", "#2 car"]
     class_legend, crossing_legend = browser.texts("#view-timeline .legend")
     assert class_legend.splitlines() == ["car", "person"]  # once, in however many tracks
@@ -449,12 +449,12 @@ def test_each_track_has_a_row_with_its_crossings(browser, film):
     browser.click(".lane .crossing")
     assert "frame 8" in browser.text("#viewer-facts")
     browser.press("b")
-    browser.show(film, "#view=timeline&class=car")
+    browser.show(film_page, "#view=timeline&class=car")
     assert browser.texts(".tracks li bdi") == ["#2 car"]
 
 
-def test_a_click_on_the_strip_opens_that_moment(browser, film):
-    browser.show(film, "#view=timeline")
+def test_a_click_on_the_strip_opens_that_moment(browser, film_page):
+    browser.show(film_page, "#view=timeline")
     x, y, width = browser.run("""
         const { x, y, width } = document.querySelector('.strip').getBoundingClientRect();
         return [x, y, width]""")
@@ -465,8 +465,8 @@ def test_a_click_on_the_strip_opens_that_moment(browser, film):
     assert "frame 8 ·" in browser.text("#viewer-facts")
 
 
-def test_one_jumps_from_event_to_event(browser, film):
-    opened(browser, film)
+def test_one_jumps_from_event_to_event(browser, film_page):
+    opened(browser, film_page)
     assert browser.text("#moments") == "0:00.0: #1 person appears"
     browser.press("]")
     assert browser.text("#moments") == "0:00.6: #2 car appears"
@@ -476,14 +476,14 @@ def test_one_jumps_from_event_to_event(browser, film):
     assert "frame 8 ·" in browser.text("#viewer-facts")  # it was the last one
     browser.press("[")
     assert "frame 6 ·" in browser.text("#viewer-facts")
-    browser.show(film, "#picture=0&class=car")
+    browser.show(film_page, "#picture=0&class=car")
     assert browser.text("#moments") == ""
     browser.press("]")
     assert browser.text("#moments") == "0:00.6: #2 car appears"
 
 
-def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film):
-    opened(browser, film)
+def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film_page):
+    opened(browser, film_page)
     browser.run(
         "window.openedFrames = []; const open = openViewer;"
         "openViewer = (record) => { openedFrames.push(record.frame); open(record); }"

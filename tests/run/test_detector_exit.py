@@ -66,7 +66,7 @@ def run_script(make_model):
 
 
 @pytest.fixture
-def film(tmp_path):
+def long_film_path(tmp_path):
     return number_video.write(tmp_path / "film.avi", 200, code="MJPG")
 
 
@@ -76,7 +76,7 @@ def assert_quiet(finished, code=0):
 
 
 @pytest.fixture
-def images(make_image, tmp_path):
+def many_images(make_image, tmp_path):
     """A folder of more images than are read ahead."""
     for number in range(40):
         make_image(f"images/{number}.png", ("red", 1, 1), size=(640, 640))
@@ -84,35 +84,35 @@ def images(make_image, tmp_path):
 
 
 @pytest.mark.parametrize("ending", thin("videos that are left early", ENDINGS, 4))
-def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, film, ending):
-    assert_quiet(run_script(ENDINGS[ending], film))
+def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, long_film_path, ending):
+    assert_quiet(run_script(ENDINGS[ending], long_film_path))
 
 
 @pytest.mark.parametrize("ending", thin("images that are left early", ENDINGS, 4))
-def test_images_that_are_left_early_do_not_abort_the_process(run_script, images, ending):
-    assert_quiet(run_script(ENDINGS[ending], images))
+def test_images_that_are_left_early_do_not_abort_the_process(run_script, many_images, ending):
+    assert_quiet(run_script(ENDINGS[ending], many_images))
 
 
-def test_sys_exit_between_records_keeps_its_exit_code(run_script, film):
+def test_sys_exit_between_records_keeps_its_exit_code(run_script, long_film_path):
     script = "for record in predict(source, detector):\n    sys.exit(7)"
-    assert_quiet(run_script(script, film), code=7)
+    assert_quiet(run_script(script, long_film_path), code=7)
 
 
 @NEEDS_FORK
-def test_ctrl_c_between_records_ends_as_it_does_without_them(run_script, film):
+def test_ctrl_c_between_records_ends_as_it_does_without_them(run_script, long_film_path):
     # Whoever started the tests in the background ignores SIGINT, and Python then takes it as well.
     script = (
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "records = begin()\n"
         "os.kill(os.getpid(), signal.SIGINT)"
     )
-    finished = run_script(script, film)
+    finished = run_script(script, long_film_path)
     assert finished.stderr.endswith("\nKeyboardInterrupt\n")
     assert finished.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
 
 
 @NEEDS_FORK
-def test_a_fork_of_a_process_with_open_records_ends(run_script, film):
+def test_a_fork_of_a_process_with_open_records_ends(run_script, long_film_path):
     script = (
         "records = begin()\n"
         "child = os.fork()\n"
@@ -121,11 +121,11 @@ def test_a_fork_of_a_process_with_open_records_ends(run_script, film):
         "    sys.exit(5)\n"
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n"
     )
-    assert_quiet(run_script(script, film))
+    assert_quiet(run_script(script, long_film_path))
 
 
 @NEEDS_FORK
-def test_a_child_of_multiprocessing_ends(run_script, film):
+def test_a_child_of_multiprocessing_ends(run_script, long_film_path):
     script = (
         "import multiprocessing\n"
         "records = begin()\n"
@@ -134,4 +134,4 @@ def test_a_child_of_multiprocessing_ends(run_script, film):
         "child.join(60)\n"
         "assert child.exitcode == 0\n"
     )
-    assert_quiet(run_script(script, film))
+    assert_quiet(run_script(script, long_film_path))

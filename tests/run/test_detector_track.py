@@ -18,16 +18,16 @@ WATCHED = Watched(track="bytetrack", zones=["left=0,0,0.5,0,0.5,1,0,1"], lines=[
 
 
 @pytest.fixture
-def detector(make_model):
+def tracking_detector(make_model):
     with Detector(make_model(), "cpu", Settings(conf=0.5, max_det=20)) as detector:
         yield detector
 
 
 @pytest.fixture
-def video_records(detector, tmp_path):
+def video_records(tracking_detector, tmp_path):
     """The records of the frames of a video."""
     film = number_video.write(tmp_path / "film.avi", FRAMES, rate=FPS, code="MJPG")
-    return list(predict(film, detector, watched=WATCHED))
+    return list(predict(film, tracking_detector, watched=WATCHED))
 
 
 def without_source(record):
@@ -38,9 +38,9 @@ def without_source(record):
 
 
 @optional.needs("trackers")
-def test_frames_have_the_tracks_of_a_video_of_these_frames(detector, video_records):
+def test_frames_have_the_tracks_of_a_video_of_these_frames(tracking_detector, video_records):
     frames = [record.picture.pixels for record in video_records]
-    records = list(detector.track(frames, WATCHED, fps=FPS))
+    records = list(tracking_detector.track(frames, WATCHED, fps=FPS))
     assert len(records) == FRAMES
     assert [without_source(record) for record in records] == [
         without_source(record) for record in video_records
@@ -52,9 +52,9 @@ def test_frames_have_the_tracks_of_a_video_of_these_frames(detector, video_recor
 
 
 @optional.needs("trackers")
-def test_frames_without_a_rate_have_the_same_tracks_but_no_times(detector, video_records):
+def test_frames_without_a_rate_have_the_same_tracks_but_no_times(tracking_detector, video_records):
     frames = [record.picture.pixels for record in video_records]
-    records = list(detector.track(frames))
+    records = list(tracking_detector.track(frames))
     for record, video_record in zip(records, video_records, strict=True):
         track_id = record.detections.track_id
         np.testing.assert_array_equal(track_id, video_record.detections.track_id)
@@ -62,17 +62,19 @@ def test_frames_without_a_rate_have_the_same_tracks_but_no_times(detector, video
 
 
 @optional.needs("trackers")
-def test_two_videos_have_tracks_of_their_own(detector):
+def test_two_videos_have_tracks_of_their_own(tracking_detector):
     frames = [image(("red", 1, 1)) for _ in range(4)]
-    first_ids = [record.detections.track_id.tolist() for record in detector.track(frames)]
-    second_ids = [record.detections.track_id.tolist() for record in detector.track(frames)]
+    first_ids = [record.detections.track_id.tolist() for record in tracking_detector.track(frames)]
+    second_ids = [record.detections.track_id.tolist() for record in tracking_detector.track(frames)]
     assert first_ids == second_ids
 
 
-def test_frames_without_a_tracker_have_zones(detector, make_image):
+def test_frames_without_a_tracker_have_zones(tracking_detector, make_image):
     zone = Zone("left", [(0, 0), (0.5, 0), (0.5, 1), (0, 1)])
     path = make_image("a.png", ("red", 1, 1), ("blue", 6, 6))
-    records = list(detector.track([path, image()], Watched(zones=[zone]), name="camera of ours"))
+    records = list(
+        tracking_detector.track([path, image()], Watched(zones=[zone]), name="camera of ours")
+    )
     zones = dict(zip(records[0].detections.class_name, records[0].detections.zones, strict=True))
     assert zones == {"red": ("left",), "blue": ()}
     assert [record.origin.source for record in records] == ["camera of ours"] * 2
@@ -80,7 +82,7 @@ def test_frames_without_a_tracker_have_zones(detector, make_image):
     assert len(records[1].detections) == 0
 
 
-def test_a_frame_is_taken_only_when_its_record_is_asked_for(detector):
+def test_a_frame_is_taken_only_when_its_record_is_asked_for(tracking_detector):
     taken = []
 
     def frames():
@@ -88,7 +90,7 @@ def test_a_frame_is_taken_only_when_its_record_is_asked_for(detector):
             taken.append(number)
             yield image()
 
-    records = detector.track(frames(), Watched())
+    records = tracking_detector.track(frames(), Watched())
     assert taken == []
     next(records)
     next(records)
@@ -96,16 +98,16 @@ def test_a_frame_is_taken_only_when_its_record_is_asked_for(detector):
 
 
 @pytest.mark.parametrize("fps", [0, -1, float("inf"), float("nan")])
-def test_a_rate_that_is_none_is_refused(detector, fps):
+def test_a_rate_that_is_none_is_refused(tracking_detector, fps):
     with pytest.raises(UsageError, match=f"fps is {re.escape(str(fps))}"):
-        detector.track([], Watched(), fps=fps)
+        tracking_detector.track([], Watched(), fps=fps)
 
 
-def test_arguments_of_another_type_are_refused(detector):
+def test_arguments_of_another_type_are_refused(tracking_detector):
     with pytest.raises(UsageError, match="watched is the string 'bytetrack'"):
-        detector.track([], "bytetrack")
+        tracking_detector.track([], "bytetrack")
     with pytest.raises(TypeError, match="got int"):
-        next(detector.track([7], Watched()))
+        next(tracking_detector.track([7], Watched()))
 
 
 def test_a_closed_detector_tracks_nothing(make_model):
@@ -115,13 +117,13 @@ def test_a_closed_detector_tracks_nothing(make_model):
         detector.track([image()], Watched())
 
 
-def test_a_detector_sums_the_times_of_its_stages(detector):
-    assert detector.times == {}
-    detector(image())
-    times = detector.times
+def test_a_detector_sums_the_times_of_its_stages(tracking_detector):
+    assert tracking_detector.times == {}
+    tracking_detector(image())
+    times = tracking_detector.times
     assert times.keys() == {"preprocess", "network", "selection", "waiting"}
     assert min(times.values()) >= 0
-    detector(image())
-    assert detector.times["network"] > times["network"]
-    with detector.clone() as clone:
+    tracking_detector(image())
+    assert tracking_detector.times["network"] > times["network"]
+    with tracking_detector.clone() as clone:
         assert clone.times == {}

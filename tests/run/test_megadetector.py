@@ -24,7 +24,7 @@ SIZE = {"width": 200, "height": 100}
 
 
 @pytest.fixture
-def read(tmp_path):
+def read_entries(tmp_path):
     """Write entries as MegaDetector does, and read their records."""
 
     def run(*entries, finder=None, categories=CATEGORIES, **members):
@@ -36,8 +36,8 @@ def read(tmp_path):
     return run
 
 
-def test_an_image_becomes_a_record_with_boxes_in_pixels(read):
-    (record,) = read({"file": "a.jpg", **SIZE, "detections": [DETECTION]})
+def test_an_image_becomes_a_record_with_boxes_in_pixels(read_entries):
+    (record,) = read_entries({"file": "a.jpg", **SIZE, "detections": [DETECTION]})
     assert record == {
         "schema_version": 2,
         "source": "a.jpg",
@@ -60,38 +60,42 @@ def test_an_image_becomes_a_record_with_boxes_in_pixels(read):
     }
 
 
-def test_detections_come_best_first(read):
+def test_detections_come_best_first(read_entries):
     low = {**DETECTION, "conf": 0.1}
-    (record,) = read({"file": "a.jpg", **SIZE, "detections": [low, DETECTION]})
+    (record,) = read_entries({"file": "a.jpg", **SIZE, "detections": [low, DETECTION]})
     assert [detection["score"] for detection in record["detections"]] == [0.926, 0.1]
 
 
-def test_a_failure_becomes_an_error(read):
-    (record,) = read({"file": "a.jpg", "failure": "Failure image access", "detections": None})
+def test_a_failure_becomes_an_error(read_entries):
+    (record,) = read_entries(
+        {"file": "a.jpg", "failure": "Failure image access", "detections": None}
+    )
     assert record["error"]["message"] == "Failure image access"
 
 
-def test_a_failure_without_detections_becomes_an_error(read):
-    (record,) = read({"file": "a.jpg", "failure": "Failure image access"})
+def test_a_failure_without_detections_becomes_an_error(read_entries):
+    (record,) = read_entries({"file": "a.jpg", "failure": "Failure image access"})
     assert record["error"]["message"] == "Failure image access"
 
 
-def test_a_category_without_a_name_is_no_detection(read):
+def test_a_category_without_a_name_is_no_detection(read_entries):
     unnamed = {**DETECTION, "category": "9"}
-    (record,) = read({"file": "a.jpg", **SIZE, "detections": [unnamed]})
+    (record,) = read_entries({"file": "a.jpg", **SIZE, "detections": [unnamed]})
     assert record["detections"] == []
 
 
-def test_categories_from_zero_on_are_class_ids(read):
+def test_categories_from_zero_on_are_class_ids(read_entries):
     categories = {"0": "empty", "1": "animal"}
-    (record,) = read({"file": "a.jpg", **SIZE, "detections": [DETECTION]}, categories=categories)
+    (record,) = read_entries(
+        {"file": "a.jpg", **SIZE, "detections": [DETECTION]}, categories=categories
+    )
     assert record["detections"][0]["class_id"] == 1
 
 
-def test_a_video_becomes_a_record_for_each_frame(read):
+def test_a_video_becomes_a_record_for_each_frame(read_entries):
     detection = {**DETECTION, "frame_number": 20}
     video = {"file": "a.mp4", **SIZE, "frame_rate": 20, "frames_processed": [0, 20, 40]}
-    records = read(
+    records = read_entries(
         {**video, "detections": [detection]}, {"file": "b.jpg", **SIZE, "detections": []}
     )
     assert [record.get("frame") for record in records] == [0, 20, 40, None]
@@ -101,14 +105,14 @@ def test_a_video_becomes_a_record_for_each_frame(read):
     assert [record["input"] for record in records] == [0, 0, 0, 1]
 
 
-def test_a_video_without_the_frames_that_were_processed_has_those_with_detections(read):
+def test_a_video_without_the_frames_that_were_processed_has_those_with_detections(read_entries):
     detections = [{**DETECTION, "frame_number": 7}, {**DETECTION, "frame_number": 3}]
-    records = read({"file": "a.mp4", **SIZE, "frame_rate": 10, "detections": detections})
+    records = read_entries({"file": "a.mp4", **SIZE, "frame_rate": 10, "detections": detections})
     assert [record["frame"] for record in records] == [3, 7]
 
 
-def test_a_video_without_any_frame_has_its_first(read):
-    (record,) = read({"file": "a.mp4", **SIZE, "frame_rate": 10, "detections": []})
+def test_a_video_without_any_frame_has_its_first(read_entries):
+    (record,) = read_entries({"file": "a.mp4", **SIZE, "frame_rate": 10, "detections": []})
     assert record["frame"] == 0
     assert record["detections"] == []
 
@@ -132,10 +136,10 @@ def test_programs_on_windows_may_mark_the_encoding(tmp_path, encoding):
     assert record["source"] == "ä.jpg"
 
 
-def test_classifications_are_left_out_with_a_warning(read):
+def test_classifications_are_left_out_with_a_warning(read_entries):
     detection = {**DETECTION, "classifications": [["3", 0.9]]}
     with pytest.warns(DetcliWarning, match="has classifications, which are left out") as caught:
-        read({"file": "a.jpg", **SIZE, "detections": [detection, detection]})
+        read_entries({"file": "a.jpg", **SIZE, "detections": [detection, detection]})
     assert len(caught) == 1
 
 
@@ -152,48 +156,48 @@ def write_photograph(path, size=(100, 200), orientation=None):
 
 
 @pytest.mark.parametrize("folder", ["", "pics/"])
-def test_a_size_that_is_missing_is_that_of_the_image(read, tmp_path, folder):
+def test_a_size_that_is_missing_is_that_of_the_image(read_entries, tmp_path, folder):
     """Beside the file of results, or in the folder of --images."""
     write_photograph(tmp_path / folder / "site/a.jpg")
     finder = Finder(tmp_path / folder if folder else None, Inputs())
-    (record,) = read({"file": "site/a.jpg", "detections": [DETECTION]}, finder=finder)
+    (record,) = read_entries({"file": "site/a.jpg", "detections": [DETECTION]}, finder=finder)
     assert record["width"] == 200
     assert record["height"] == 100
     assert record["detections"][0]["x2"] == 100.0
 
 
-def test_the_size_is_that_of_the_upright_image(read, tmp_path):
+def test_the_size_is_that_of_the_upright_image(read_entries, tmp_path):
     write_photograph(tmp_path / "a.jpg", size=(100, 200), orientation=6)
-    (record,) = read({"file": "a.jpg", "detections": []})
+    (record,) = read_entries({"file": "a.jpg", "detections": []})
     assert (record["width"], record["height"]) == (100, 200)
 
 
-def test_the_size_of_other_formats_is_found(read, tmp_path):
+def test_the_size_of_other_formats_is_found(read_entries, tmp_path):
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((10, 30, 3), np.uint8))
-    (record,) = read({"file": "a.png", "detections": []})
+    (record,) = read_entries({"file": "a.png", "detections": []})
     assert (record["width"], record["height"]) == (30, 10)
 
 
-def test_the_size_of_a_video_is_found(read, tmp_path):
+def test_the_size_of_a_video_is_found(read_entries, tmp_path):
     fourcc = cv2.VideoWriter.fourcc(*"mp4v")
     video = cv2.VideoWriter(str(tmp_path / "a.mp4"), fourcc, 10, (64, 32))
     video.write(np.zeros((32, 64, 3), np.uint8))
     video.release()
     entry = {"file": "a.mp4", "frame_rate": 10, "frames_processed": [0], "detections": []}
-    (record,) = read(entry)
+    (record,) = read_entries(entry)
     assert (record["width"], record["height"]) == (64, 32)
 
 
-def test_an_image_that_is_not_found_is_an_error_that_says_what_to_do(read):
+def test_an_image_that_is_not_found_is_an_error_that_says_what_to_do(read_entries):
     with pytest.raises(UsageError, match=r"no width and height of a\.jpg") as caught:
-        read({"file": "a.jpg", "detections": []})
+        read_entries({"file": "a.jpg", "detections": []})
     assert "--images" in caught.value.hint
 
 
-def test_an_image_that_is_gone_can_be_left_out(read):
+def test_an_image_that_is_gone_can_be_left_out(read_entries):
     finder = Finder(None, Inputs(), existing_only=True)
     known = {"file": "b.jpg", **SIZE, "detections": []}
-    records = read({"file": "a.jpg", "detections": []}, known, finder=finder)
+    records = read_entries({"file": "a.jpg", "detections": []}, known, finder=finder)
     assert [record["source"] for record in records] == ["b.jpg"]
     assert finder.gone == 1
 
@@ -213,15 +217,15 @@ def test_an_image_that_is_gone_can_be_left_out(read):
         ({"file": "a", **SIZE, "frames_processed": [-1], "detections": []}, "-1 is not the number"),
     ],
 )
-def test_a_damaged_entry_is_named(read, entry, fault):
+def test_a_damaged_entry_is_named(read_entries, entry, fault):
     with pytest.raises(UsageError, match=fault):
-        read(entry)
+        read_entries(entry)
 
 
 @pytest.mark.parametrize("categories", [None, [], {"x": "animal"}, {"-1": "animal"}, {"1": 3}])
-def test_damaged_categories_are_refused(read, categories):
+def test_damaged_categories_are_refused(read_entries, categories):
     with pytest.raises(UsageError, match="categor"):
-        read(categories=categories)
+        read_entries(categories=categories)
 
 
 def test_a_file_that_is_cut_off_is_refused(tmp_path):

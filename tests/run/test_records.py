@@ -17,7 +17,7 @@ MANY_FRAMES = 100
 
 
 @pytest.fixture
-def film(tmp_path):
+def long_film(tmp_path):
     """A video of more frames than are read ahead."""
     return number_video.write(tmp_path / "film.avi", MANY_FRAMES, code="MJPG")
 
@@ -40,8 +40,8 @@ def running_after_wait():
     return background_threads()
 
 
-def test_records_are_an_iterator(detector, film):
-    records = predict(film, detector)
+def test_records_are_an_iterator(detector, long_film):
+    records = predict(long_film, detector)
     assert iter(records) is records
     frames = [record.origin.frame for record in records]
     assert frames == list(range(MANY_FRAMES))
@@ -49,16 +49,16 @@ def test_records_are_an_iterator(detector, film):
         next(records)
 
 
-def test_a_with_block_ends_the_threads(detector, film):
-    with predict(film, detector) as records:
+def test_a_with_block_ends_the_threads(detector, long_film):
+    with predict(long_film, detector) as records:
         assert next(records).origin.frame == 0
         assert background_threads() != []
     assert running_after_wait() == []
     assert list(records) == []
 
 
-def test_close_ends_the_threads_and_may_be_called_again(detector, film):
-    records = predict(film, detector)
+def test_close_ends_the_threads_and_may_be_called_again(detector, long_film):
+    records = predict(long_film, detector)
     next(records)
     records.close()
     records.close()
@@ -67,15 +67,15 @@ def test_close_ends_the_threads_and_may_be_called_again(detector, film):
         next(records)
 
 
-def test_records_that_were_never_started_can_be_closed(detector, film):
-    records = predict(film, detector)
+def test_records_that_were_never_started_can_be_closed(detector, long_film):
+    records = predict(long_film, detector)
     records.close()
     assert list(records) == []
 
 
-def test_closing_the_detector_ends_the_threads(make_model, film):
+def test_closing_the_detector_ends_the_threads(make_model, long_film):
     detector = Detector(make_model(), "cpu")
-    several = [predict(film, detector) for _ in range(2)]
+    several = [predict(long_film, detector) for _ in range(2)]
     for records in several:
         next(records)
     detector.close()
@@ -83,10 +83,10 @@ def test_closing_the_detector_ends_the_threads(make_model, film):
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_records_without_their_detector_raise(make_model, film, taken):
+def test_records_without_their_detector_raise(make_model, long_film, taken):
     """An end without an error would look like the end of the video."""
     with Detector(make_model(), "cpu") as detector:
-        records = predict(film, detector)
+        records = predict(long_film, detector)
         assert len(list(itertools.islice(records, taken))) == taken
     for _ in range(2):
         with pytest.raises(InferenceError, match="the detector has been closed"):
@@ -101,17 +101,17 @@ def test_records_that_were_complete_stay_so_without_their_detector(make_model, m
     assert list(records) == []
 
 
-def test_predict_with_a_closed_detector_raises(make_model, film):
+def test_predict_with_a_closed_detector_raises(make_model, long_film):
     detector = Detector(make_model(), "cpu")
     detector.close()
     with pytest.raises(InferenceError, match="the detector has been closed") as caught:
-        predict(film, detector)
+        predict(long_film, detector)
     assert caught.value.hint == "use it inside its with block"
 
 
-def test_closing_a_detector_leaves_the_records_of_its_clone(detector, film):
+def test_closing_a_detector_leaves_the_records_of_its_clone(detector, long_film):
     with detector.clone() as clone:
-        records = predict(film, clone)
+        records = predict(long_film, clone)
         next(records)
         detector.close()
         assert len(list(records)) == MANY_FRAMES - 1
@@ -167,8 +167,8 @@ def test_another_thread_may_close_the_detector_of_records_that_are_waited_for(
     assert running_after_wait() == []
 
 
-def test_threads_share_the_records(detector, film):
-    records = predict(film, detector)
+def test_threads_share_the_records(detector, long_film):
+    records = predict(long_film, detector)
     takers = [Taker(records) for _ in range(4)]
     for taker in takers:
         taker.start()

@@ -207,7 +207,7 @@ def test_odd_names_do_not_stop_drawing():
 
 
 @pytest.fixture
-def labels(monkeypatch):
+def drawn_labels(monkeypatch):
     """Text, rectangle (left, top, right, bottom) and text size of each label that is drawn."""
     labels = []
     draw_label = draw.draw_label
@@ -241,11 +241,11 @@ def shared_area(first, second):
 
 
 @pytest.mark.parametrize("count", [2, 10, 40, 300])
-def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(labels, random, count):
+def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(drawn_labels, random, count):
     detections = crowd(random, count, (480, 640))
     annotate(grey(480, 640), detections)
-    assert len(labels) >= min(count * 0.9, 25)
-    rectangles = [rectangle for _, rectangle, _ in labels]
+    assert len(drawn_labels) >= min(count * 0.9, 25)
+    rectangles = [rectangle for _, rectangle, _ in drawn_labels]
     for first, second in itertools.combinations(rectangles, 2):
         assert shared_area(first, second) == 0
     for box in detections.xyxy.tolist():
@@ -253,15 +253,15 @@ def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(labels, rand
         assert sum(shared_area(rectangle, box) for rectangle in rectangles) <= 0.31 * area
 
 
-def test_where_there_is_no_room_the_text_is_smaller(labels, random):
+def test_where_there_is_no_room_the_text_is_smaller(drawn_labels, random):
     for count in (3, 60):
         annotate(grey(480, 640), crowd(random, count, (480, 640)))
-    sizes = [size for _, _, size in labels]
+    sizes = [size for _, _, size in drawn_labels]
     assert sizes[0] == 14  # a fortieth of the image
     assert sizes[-1] == 10  # smaller text cannot be read
 
 
-def test_the_best_have_the_first_choice(labels):
+def test_the_best_have_the_first_choice(drawn_labels):
     """Eighty boxes in one place have fewer labels, those of the best."""
     count = 80
     detections = Detections(
@@ -271,9 +271,9 @@ def test_the_best_have_the_first_choice(labels):
         ("cat",),
     )
     annotate(grey(200, 200), detections)
-    assert 3 <= len(labels) < 20
-    assert labels[0][0] == "cat 1.00"
-    texts = [text for text, _, _ in labels]
+    assert 3 <= len(drawn_labels) < 20
+    assert drawn_labels[0][0] == "cat 1.00"
+    texts = [text for text, _, _ in drawn_labels]
     assert texts == sorted(texts, reverse=True)
 
 
@@ -311,11 +311,11 @@ def test_the_whole_outline_of_a_box_at_the_border_is_visible():
             assert edge[side // 2].sum() == 2 * wide
 
 
-def test_what_labels_say(labels):
+def test_what_labels_say(drawn_labels):
     for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
         style = Style(label_parts=frozenset(parts))
         out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), style)
-    assert [text for text, _, _ in labels] == ["cat 0.50", "cat", "0.50"]
+    assert [text for text, _, _ in drawn_labels] == ["cat 0.50", "cat", "0.50"]
     assert (out[:48] == GREY).all()  # without any
 
 

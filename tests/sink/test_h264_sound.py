@@ -15,7 +15,7 @@ TIMES = tuple(number / 25 for number in range(75))
 
 
 @pytest.fixture
-def make(tmp_path):
+def make_film(tmp_path):
     """Write a source of 3 seconds, and return what becomes of it."""
 
     def run(suffix="mp4", sound="aac", *, signal_s=1.0, film=None, **options):
@@ -47,8 +47,8 @@ SOUNDS = [
 @pytest.mark.parametrize(
     ("suffix", "sound", "film", "expected"), thin("sounds of videos", SOUNDS, 7)
 )
-def test_it_is_heard_when_it_is_seen(make, suffix, sound, film, expected):
-    source, written = make(suffix, sound, film=film)
+def test_it_is_heard_when_it_is_seen(make_film, suffix, sound, film, expected):
+    source, written = make_film(suffix, sound, film=film)
     assert source.heard_s is not None
     assert written.sound == expected
     assert len(written.times) == len(TIMES)
@@ -60,8 +60,8 @@ def test_it_is_heard_when_it_is_seen(make, suffix, sound, film, expected):
 
 
 @pytest.mark.parametrize(("suffix", "sound"), [("mp4", "aac"), ("mkv", "libopus"), ("mkv", "flac")])
-def test_it_is_copied_bit_for_bit(make, suffix, sound):
-    source, written = make(suffix, sound)
+def test_it_is_copied_bit_for_bit(make_film, suffix, sound):
+    source, written = make_film(suffix, sound)
     assert source.packets[: len(written.packets)] == written.packets
     assert len(source.packets) - len(written.packets) <= 3
 
@@ -70,8 +70,8 @@ def test_it_is_copied_bit_for_bit(make, suffix, sound):
     ("suffix", "sound", "start_s"),
     [("mp4", "aac", 0.5), ("mp4", "aac", 0.93), ("mov", "pcm_s16le", 0.93)],
 )
-def test_it_begins_where_the_images_do(make, suffix, sound, start_s):
-    _, written = make(suffix, sound, inputs=Inputs(start=start_s, end=2.0))
+def test_it_begins_where_the_images_do(make_film, suffix, sound, start_s):
+    _, written = make_film(suffix, sound, inputs=Inputs(start=start_s, end=2.0))
     assert written.seen_s == pytest.approx(1.0 - start_s, abs=0.041)
     assert written.heard_s == pytest.approx(written.seen_s, abs=0.03)
     assert written.heard_until_s == pytest.approx(written.length_s, abs=0.06)
@@ -85,15 +85,15 @@ def test_a_late_start_is_looked_up(tmp_path):
     assert written.heard_s == pytest.approx(2.0, abs=0.03)
 
 
-def test_a_stride_leaves_it_whole(make):
-    source, written = make(inputs=Inputs(vid_stride=5))
+def test_a_stride_leaves_it_whole(make_film):
+    source, written = make_film(inputs=Inputs(vid_stride=5))
     assert len(written.times) == 15
     assert written.heard_s == pytest.approx(source.heard_s, abs=0.001)
 
 
 @pytest.mark.parametrize("options", [{"sound": None}, {"silent": True}, {"condensed": True}])
-def test_there_may_be_none(make, options):
-    _, written = make(**options)
+def test_there_may_be_none(make_film, options):
+    _, written = make_film(**options)
     assert written.sound is None
     assert len(written.times) == 75
 

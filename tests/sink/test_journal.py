@@ -24,7 +24,7 @@ from detcli.sink.journal import Journal
 
 
 @pytest.fixture
-def path(tmp_path):
+def journal_path(tmp_path):
     return tmp_path / "run.jsonl"
 
 
@@ -53,52 +53,54 @@ def windows(monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.usefixtures("windows")
-def test_on_windows_two_runs_do_not_write_to_one_file_either(path):
-    write(path, image("a"), failure("b"))
-    path.write_text(path.read_text() + '{"schema_version"')  # and it is written anew
-    first = Journal(path)
+def test_on_windows_two_runs_do_not_write_to_one_file_either(journal_path):
+    write(journal_path, image("a"), failure("b"))
+    journal_path.write_text(
+        journal_path.read_text() + '{"schema_version"'
+    )  # and it is written anew
+    first = Journal(journal_path)
     with pytest.raises(UsageError, match="another run is writing to it"):
-        Journal(path)
+        Journal(journal_path)
     first.write(image("c"))
     first.close()
-    run(path, ["a", "b", "c"])
-    assert sources(path) == ["a", "c", "b"]
+    run(journal_path, ["a", "b", "c"])
+    assert sources(journal_path) == ["a", "c", "b"]
 
 
-def test_failures_are_tried_again(path):
-    write(path, image("a"), failure("b"), image("c"))
-    run(path, ["a", "b", "c"])
-    assert sources(path) == ["a", "c", "b"]
+def test_failures_are_tried_again(journal_path):
+    write(journal_path, image("a"), failure("b"), image("c"))
+    run(journal_path, ["a", "b", "c"])
+    assert sources(journal_path) == ["a", "c", "b"]
 
 
-def test_an_input_named_twice_has_two_records(path):
-    write(path, image("a"))
-    run(path, ["a", "a", "b"])
-    assert sources(path) == ["a", "a", "b"]
+def test_an_input_named_twice_has_two_records(journal_path):
+    write(journal_path, image("a"))
+    run(journal_path, ["a", "a", "b"])
+    assert sources(journal_path) == ["a", "a", "b"]
 
 
-def test_an_input_named_twice_has_two_records_in_a_file_that_is_written_anew(path):
-    write(path, failure("b"), image("a"))
-    run(path, ["a", "a", "b"])
-    assert sources(path) == ["a", "a", "b"]
+def test_an_input_named_twice_has_two_records_in_a_file_that_is_written_anew(journal_path):
+    write(journal_path, failure("b"), image("a"))
+    run(journal_path, ["a", "a", "b"])
+    assert sources(journal_path) == ["a", "a", "b"]
 
 
-def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(path):
+def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(journal_path):
     name = "http://host/a.jpg?file=***"
-    write(path, failure(name), image(name), image("b"))
-    run(path, [name, name, "b"])
-    assert sources(path) == ["b", name, name]
+    write(journal_path, failure(name), image(name), image("b"))
+    run(journal_path, [name, name, "b"])
+    assert sources(journal_path) == ["b", name, name]
 
 
-def test_standard_input_is_never_skipped(path):
-    run(path, ["-", "a"])
-    run(path, ["-", "a"])
-    assert sources(path) == ["-", "a", "-"]
+def test_standard_input_is_never_skipped(journal_path):
+    run(journal_path, ["-", "a"])
+    run(journal_path, ["-", "a"])
+    assert sources(journal_path) == ["-", "a", "-"]
 
 
-def test_frames_are_distinguished(path):
-    write(path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
-    journal = Journal(path)
+def test_frames_are_distinguished(journal_path):
+    write(journal_path, numbered(0, "v.mp4"), numbered(1, "v.mp4"))
+    journal = Journal(journal_path)
     assert journal.skip(Origin("v.mp4", frame=0))
     assert journal.skip(Origin("v.mp4", frame=1))
     assert not journal.skip(Origin("v.mp4", frame=2))
@@ -107,28 +109,28 @@ def test_frames_are_distinguished(path):
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_journal_torn_anywhere_can_be_completed(path, data):
+def test_a_journal_torn_anywhere_can_be_completed(journal_path, data):
     """The run is killed at any byte that it writes."""
-    path.unlink(missing_ok=True)
+    journal_path.unlink(missing_ok=True)
     names = [f"{number}.jpg" for number in range(5)]
-    run(path, names)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
-    run(path, names)
-    assert Counter(sources(path)) == Counter(names)
+    run(journal_path, names)
+    whole = journal_path.read_bytes()
+    journal_path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    run(journal_path, names)
+    assert Counter(sources(journal_path)) == Counter(names)
 
 
-def test_records_are_written_before_the_journal_is_closed(path):
-    journal = Journal(path)
+def test_records_are_written_before_the_journal_is_closed(journal_path):
+    journal = Journal(journal_path)
     journal.write(image("a"))
-    assert sources(path) == ["a"]
+    assert sources(journal_path) == ["a"]
     journal.close()
 
 
-def test_odd_names_are_recognised(path):
+def test_odd_names_are_recognised(journal_path):
     name = "caf\udce9\u2028\n.jpg"  # no UTF-8, and no line for every reader
-    write(path, image(name))
-    journal = Journal(path)
+    write(journal_path, image(name))
+    journal = Journal(journal_path)
     assert journal.skip(Origin(name))
     journal.close()
 
@@ -146,35 +148,35 @@ def test_odd_names_are_recognised(path):
         '{"source": "a", "schema_version": 2, "width": 9, "height": 9, "detections": []}',
     ],
 )
-def test_another_file_is_not_touched(path, content):
-    path.write_text(content)
+def test_another_file_is_not_touched(journal_path, content):
+    journal_path.write_text(content)
     with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
-        Journal(path)
-    assert path.read_text() == content
+        Journal(journal_path)
+    assert journal_path.read_text() == content
 
 
-def test_two_runs_do_not_write_to_one_file(path):
-    journal = Journal(path)
+def test_two_runs_do_not_write_to_one_file(journal_path):
+    journal = Journal(journal_path)
     with pytest.raises(UsageError, match="another run"):
-        Journal(path)
+        Journal(journal_path)
     journal.close()
-    Journal(path).close()
+    Journal(journal_path).close()
 
 
-def test_a_file_system_without_locks_will_do(path, monkeypatch):
+def test_a_file_system_without_locks_will_do(journal_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    run(path, ["a"])
-    assert sources(path) == ["a"]
+    run(journal_path, ["a"])
+    assert sources(journal_path) == ["a"]
 
 
-def test_a_repaired_file_is_locked_too(path):
-    write(path, failure("a"))
-    journal = Journal(path)
+def test_a_repaired_file_is_locked_too(journal_path):
+    write(journal_path, failure("a"))
+    journal = Journal(journal_path)
     with pytest.raises(UsageError, match="another run"):
-        Journal(path)
+        Journal(journal_path)
     journal.close()
 
 
@@ -183,108 +185,108 @@ def test_a_missing_folder_is_named(tmp_path):
         Journal(tmp_path / "nowhere" / "run.jsonl")
 
 
-def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
+def test_a_full_disk_names_the_file_and_the_next_run_continues(journal_path):
     names = [f"{number}.jpg" for number in range(20)]
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
-        run(path, names)
-    run(path, names)
-    assert sources(path) == names
+        run(journal_path, names)
+    run(journal_path, names)
+    assert sources(journal_path) == names
 
 
-def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(path):
-    write(path, failure("a"), *[image(name) for name in "bcdefgh"])
-    before = path.read_bytes()
+def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(journal_path):
+    write(journal_path, failure("a"), *[image(name) for name in "bcdefgh"])
+    before = journal_path.read_bytes()
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
-        Journal(path)
-    assert path.read_bytes() == before
-    assert [*path.parent.iterdir()] == [path]
+        Journal(journal_path)
+    assert journal_path.read_bytes() == before
+    assert [*journal_path.parent.iterdir()] == [journal_path]
 
 
-def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(path, monkeypatch):
+def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(journal_path, monkeypatch):
     """The other run opens the file, writes it anew and ends while this one waits for its turn."""
-    write(path, image("a"), failure("b"))
+    write(journal_path, image("a"), failure("b"))
     flock = fcntl.flock
 
     def late(file, operation):
         monkeypatch.setattr(fcntl, "flock", flock)
-        run(path, ["a", "b"])
+        run(journal_path, ["a", "b"])
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    run(path, ["a", "b", "c"])
-    assert sources(path) == ["a", "b", "c"]
+    run(journal_path, ["a", "b", "c"])
+    assert sources(journal_path) == ["a", "b", "c"]
 
 
-def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(path, monkeypatch):
+def test_a_file_that_is_removed_before_the_lock_is_taken_is_made_again(journal_path, monkeypatch):
     flock = fcntl.flock
 
     def late(file, operation):
         monkeypatch.setattr(fcntl, "flock", flock)
-        path.unlink()
+        journal_path.unlink()
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    run(path, ["a"])
-    assert sources(path) == ["a"]
+    run(journal_path, ["a"])
+    assert sources(journal_path) == ["a"]
 
 
-def test_a_run_between_the_rewriting_and_its_lock_is_read_again(path, monkeypatch):
+def test_a_run_between_the_rewriting_and_its_lock_is_read_again(journal_path, monkeypatch):
     """The lock of the old file says nothing about the new one."""
-    write(path, failure("a"), image("b"))
+    write(journal_path, failure("a"), image("b"))
     rewrite = Journal._keep_only  # noqa: SLF001 - what comes after it is the point
 
     def then_another(journal, can_stay):
         rewrite(journal, can_stay)
         monkeypatch.setattr(Journal, "_keep_only", rewrite)
-        run(path, ["a", "b"])
+        run(journal_path, ["a", "b"])
 
     monkeypatch.setattr(Journal, "_keep_only", then_another)
-    run(path, ["a", "b"])
-    assert sources(path) == ["b", "a"]
+    run(journal_path, ["a", "b"])
+    assert sources(journal_path) == ["b", "a"]
 
 
 @pytest.mark.slow
-def test_what_a_power_cut_leaves_is_completed(path):
+def test_what_a_power_cut_leaves_is_completed(journal_path):
     names = ["a", "b", "c", "d"]
-    run(path, names)
-    whole = path.read_bytes()
+    run(journal_path, names)
+    whole = journal_path.read_bytes()
     lines = whole.splitlines(keepends=True)
     for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length].ljust(len(whole), b"\0"))
-        run(path, names)
-        assert Counter(sources(path)) == Counter(names)
-        assert path.read_bytes().startswith(whole[:length].rpartition(b"\n")[0])
+        journal_path.write_bytes(whole[:length].ljust(len(whole), b"\0"))
+        run(journal_path, names)
+        assert Counter(sources(journal_path)) == Counter(names)
+        assert journal_path.read_bytes().startswith(whole[:length].rpartition(b"\n")[0])
     for missing in range(1, len(lines)):  # a page in the middle never reached the disk
         damaged = lines.copy()
         damaged[missing] = bytes(len(lines[missing]) - 7) + lines[missing][-7:]
-        path.write_bytes(b"".join(damaged))
-        run(path, names)
-        assert Counter(sources(path)) == Counter(names)
+        journal_path.write_bytes(b"".join(damaged))
+        run(journal_path, names)
+        assert Counter(sources(journal_path)) == Counter(names)
 
 
 @pytest.mark.parametrize("content", [b"\0\0\1\0icon", b"\0" * 9 + b"text\n", b"\x93NUMPY\0\n"])
-def test_a_binary_file_is_not_touched(path, content):
-    path.write_bytes(content)
+def test_a_binary_file_is_not_touched(journal_path, content):
+    journal_path.write_bytes(content)
     with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
-        Journal(path)
-    assert path.read_bytes() == content
+        Journal(journal_path)
+    assert journal_path.read_bytes() == content
 
 
 VERSION_1 = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
 
 
-def test_a_record_of_version_1_is_read(path):
-    path.write_text(json.dumps(VERSION_1) + "\n")
-    Journal(path).close()
+def test_a_record_of_version_1_is_read(journal_path):
+    journal_path.write_text(json.dumps(VERSION_1) + "\n")
+    Journal(journal_path).close()
 
 
 @pytest.mark.parametrize(
     "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {"detections": 5}]
 )
-def test_fields_of_other_types_are_not_records(path, field):
-    path.write_text(json.dumps(VERSION_1 | field) + "\n")
+def test_fields_of_other_types_are_not_records(journal_path, field):
+    journal_path.write_text(json.dumps(VERSION_1 | field) + "\n")
     with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
-        Journal(path)
+        Journal(journal_path)
 
 
 @pytest.fixture
@@ -302,10 +304,10 @@ def synced(monkeypatch):
     return kinds
 
 
-def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypatch):
+def test_records_are_put_on_the_disk_about_once_a_second(journal_path, synced, monkeypatch):
     clock = SimpleNamespace(time_s=100.0)
     monkeypatch.setattr("time.monotonic", lambda: clock.time_s)
-    journal = Journal(path)
+    journal = Journal(journal_path)
     assert synced == ["folder"]
     for number in range(13):
         journal.write(image(str(number)))
@@ -315,18 +317,18 @@ def test_records_are_put_on_the_disk_about_once_a_second(path, synced, monkeypat
     assert synced == ["folder", "file", "file", "file", "file", "file"]
 
 
-def test_a_journal_that_is_written_anew_is_on_the_disk_first(path, synced):
-    write(path, image("a"), failure("b"))
+def test_a_journal_that_is_written_anew_is_on_the_disk_first(journal_path, synced):
+    write(journal_path, image("a"), failure("b"))
     synced.clear()
-    Journal(path)._file.close()  # noqa: SLF001 - as a kill would
+    Journal(journal_path)._file.close()  # noqa: SLF001 - as a kill would
     assert synced[:2] == ["file", "folder"]
 
 
-def test_a_disk_that_loses_records_is_an_output_error(path, monkeypatch):
+def test_a_disk_that_loses_records_is_an_output_error(journal_path, monkeypatch):
     def broken(_):
         raise OSError(5, "Input/output error")
 
-    journal = Journal(path)
+    journal = Journal(journal_path)
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OutputError, match="Input/output"):
         journal.write(image("a"))
@@ -334,23 +336,23 @@ def test_a_disk_that_loses_records_is_an_output_error(path, monkeypatch):
         journal.close()
 
 
-def test_a_pipe_is_refused_and_not_waited_for(path):
-    os.mkfifo(path)
+def test_a_pipe_is_refused_and_not_waited_for(journal_path):
+    os.mkfifo(journal_path)
     with pytest.raises(UsageError, match="not a regular file"):
-        Journal(path)
+        Journal(journal_path)
 
 
-def test_a_link_is_followed(path, tmp_path):
-    path.symlink_to(tmp_path / "there.jsonl")
-    write(path, image("a"), failure("b"))
-    write(path, image("b"))
-    assert path.is_symlink()
-    assert sources(path) == ["a", "b"]
+def test_a_link_is_followed(journal_path, tmp_path):
+    journal_path.symlink_to(tmp_path / "there.jsonl")
+    write(journal_path, image("a"), failure("b"))
+    write(journal_path, image("b"))
+    assert journal_path.is_symlink()
+    assert sources(journal_path) == ["a", "b"]
 
 
-def test_a_journal_of_version_1_is_written_anew_as_version_2(path):
-    path.write_text(json.dumps(VERSION_1) + "\n")
-    Journal(path).close()
-    [record] = [json.loads(line) for line in path.read_text().splitlines()]
+def test_a_journal_of_version_1_is_written_anew_as_version_2(journal_path):
+    journal_path.write_text(json.dumps(VERSION_1) + "\n")
+    Journal(journal_path).close()
+    [record] = [json.loads(line) for line in journal_path.read_text().splitlines()]
     assert record["schema_version"] == 2
     assert record["source"] == "a"

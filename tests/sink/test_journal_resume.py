@@ -13,7 +13,7 @@ from detcli.sink.journal import Journal
 
 
 @pytest.fixture
-def path(tmp_path):
+def resumed_path(tmp_path):
     return tmp_path / "run.jsonl"
 
 
@@ -32,11 +32,11 @@ def settings_of(path):
     return [json.loads(line).get("settings") for line in path.read_text().splitlines()]
 
 
-def test_the_first_record_of_a_run_has_its_settings(path):
-    written_with(path, image("a"), image("b"))
-    written_with(path)
-    written_with(path, image("c"))
-    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+def test_the_first_record_of_a_run_has_its_settings(resumed_path):
+    written_with(resumed_path, image("a"), image("b"))
+    written_with(resumed_path)
+    written_with(resumed_path, image("c"))
+    assert settings_of(resumed_path) == [SETTINGS, None, SETTINGS]
 
 
 @pytest.mark.parametrize(
@@ -52,72 +52,72 @@ def test_the_first_record_of_a_run_has_its_settings(path):
         ),
     ],
 )
-def test_other_settings_are_refused_unless_forced(path, changed, message):
-    written_with(path, image("a"))
-    before = path.read_bytes()
+def test_other_settings_are_refused_unless_forced(resumed_path, changed, message):
+    written_with(resumed_path, image("a"))
+    before = resumed_path.read_bytes()
     with pytest.raises(UsageError, match=message) as caught:
-        written_with(path, **changed)
+        written_with(resumed_path, **changed)
     assert "--force" in caught.value.hint
-    assert path.read_bytes() == before
-    written_with(path, image("b"), force=True, **changed)
-    written_with(path, **changed)
+    assert resumed_path.read_bytes() == before
+    written_with(resumed_path, image("b"), force=True, **changed)
+    written_with(resumed_path, **changed)
     with pytest.raises(UsageError):
-        written_with(path)
+        written_with(resumed_path)
 
 
-def test_settings_survive_the_record_that_had_them(path):
-    written_with(path, failure("a"), image("b"), image("c"))
-    written_with(path, image("a"))
-    assert sources(path) == ["b", "c", "a"]
-    assert settings_of(path) == [SETTINGS, None, SETTINGS]
+def test_settings_survive_the_record_that_had_them(resumed_path):
+    written_with(resumed_path, failure("a"), image("b"), image("c"))
+    written_with(resumed_path, image("a"))
+    assert sources(resumed_path) == ["b", "c", "a"]
+    assert settings_of(resumed_path) == [SETTINGS, None, SETTINGS]
     with pytest.raises(UsageError):
-        written_with(path, conf=0.5)
+        written_with(resumed_path, conf=0.5)
 
 
-def test_failures_leave_no_settings_behind(path):
-    written_with(path, image("a"))
-    written_with(path, failure("b"), conf=0.5, force=True)
-    written_with(path, image("b"))
-    assert settings_of(path) == [SETTINGS, SETTINGS]
+def test_failures_leave_no_settings_behind(resumed_path):
+    written_with(resumed_path, image("a"))
+    written_with(resumed_path, failure("b"), conf=0.5, force=True)
+    written_with(resumed_path, image("b"))
+    assert settings_of(resumed_path) == [SETTINGS, SETTINGS]
 
 
-def test_a_journal_of_0_1_0_is_continued_by_the_same_model(path):
-    write(path, image("a"))
+def test_a_journal_of_0_1_0_is_continued_by_the_same_model(resumed_path):
+    write(resumed_path, image("a"))
     with pytest.raises(UsageError, match='model "m" instead of "n"'):
-        written_with(path, model="n")
-    written_with(path, image("b"))
-    assert settings_of(path) == [None, SETTINGS]
+        written_with(resumed_path, model="n")
+    written_with(resumed_path, image("b"))
+    assert settings_of(resumed_path) == [None, SETTINGS]
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path, finished):
+def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resumed_path, finished):
     film = tmp_path / "film.avi"
     video = tmp_path / "out" / "film.mp4"
     film.touch()
     frames = [numbered(number, str(film)) for number in range(3)]
     for frame in frames:
         frame.saved.append(video)
-    write(path, *frames, image("a"))
+    write(resumed_path, *frames, image("a"))
     if finished:
         video.parent.mkdir()
         video.touch()
-    journal = Journal(path, videos=video.parent)
+    journal = Journal(resumed_path, videos=video.parent)
     assert journal.skip(frames[0].origin) == finished
     assert journal.skip(Origin("a"))
     journal.close()
-    assert len(sources(path)) == (4 if finished else 1)
+    assert len(sources(resumed_path)) == (4 if finished else 1)
 
 
 @pytest.mark.parametrize("source", ["camera:0", "gone.avi"])
-def test_frames_that_cannot_be_detected_again_stay(tmp_path, path, source):
+def test_frames_that_cannot_be_detected_again_stay(tmp_path, resumed_path, source):
     """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
     of_lost_video = numbered(0, source)
     of_lost_video.saved.append(tmp_path / "out" / "film.mp4")
     without_video = numbered(1, __file__)
     without_video.saved.append(tmp_path / "elsewhere" / "crop.jpg")
-    write(path, of_lost_video, without_video)
-    Journal(path, videos=tmp_path / "out").close()
-    assert sources(path) == [source, __file__]
+    write(resumed_path, of_lost_video, without_video)
+    Journal(resumed_path, videos=tmp_path / "out").close()
+    assert sources(resumed_path) == [source, __file__]
 
 
 TRACKED = {"track": "bytetrack,conf=0.25"}
@@ -172,31 +172,33 @@ def records_of_two_runs(videos):
     ]
 
 
-def test_with_tracks_a_video_is_whole_or_worked_again(path, videos, records_of_two_runs):
+def test_with_tracks_a_video_is_whole_or_worked_again(resumed_path, videos, records_of_two_runs):
     """Those that a run ended with, in this run or an earlier one, and those with a failure."""
     first = str(videos[0])
-    assert frames_left(path, records_of_two_runs) == [(first, 0), (first, 1)]
+    assert frames_left(resumed_path, records_of_two_runs) == [(first, 0), (first, 1)]
 
 
-def test_with_tracks_what_was_left_does_not_count_as_cut_off(path, videos, records_of_two_runs):
+def test_with_tracks_what_was_left_does_not_count_as_cut_off(
+    resumed_path, videos, records_of_two_runs
+):
     """It is whole, although the next run begins there."""
     first, cut, _, last = videos
-    frames_left(path, records_of_two_runs)
-    left = [json.loads(line) for line in path.read_text().splitlines()]
-    frames = frames_left(path, left + frames_of(cut, 0, 1) + frames_of(last, 0))
+    frames_left(resumed_path, records_of_two_runs)
+    left = [json.loads(line) for line in resumed_path.read_text().splitlines()]
+    frames = frames_left(resumed_path, left + frames_of(cut, 0, 1) + frames_of(last, 0))
     assert frames == [(str(first), 0), (str(first), 1), (str(cut), 0), (str(cut), 1)]
     live_frames = frames_of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
-    frames = frames_left(path, left + live_frames)
+    frames = frames_left(resumed_path, left + live_frames)
     assert frames == [(str(first), 0), (str(first), 1), ("rtsp://a", 0)]
 
 
-def test_with_tracks_only_what_can_be_worked_again_is(path):
+def test_with_tracks_only_what_can_be_worked_again_is(resumed_path):
     """An address can; a file that is gone cannot, nor what was cut off without tracks."""
-    assert frames_left(path, frames_of("https://host/film.avi", 0)) == []
-    assert frames_left(path, frames_of("gone.avi", 0)) == [("gone.avi", 0)]
-    write_fields(path, frames_of(__file__, 0))
-    Journal(path).close()
-    assert sources(path) == [__file__]
+    assert frames_left(resumed_path, frames_of("https://host/film.avi", 0)) == []
+    assert frames_left(resumed_path, frames_of("gone.avi", 0)) == [("gone.avi", 0)]
+    write_fields(resumed_path, frames_of(__file__, 0))
+    Journal(resumed_path).close()
+    assert sources(resumed_path) == [__file__]
 
 
 def write_tracked(path, name, settings):
@@ -205,17 +207,17 @@ def write_tracked(path, name, settings):
     journal.close()
 
 
-def test_with_tracks_a_run_that_goes_on_begins_no_other(path):
+def test_with_tracks_a_run_that_goes_on_begins_no_other(resumed_path):
     """What is left then is whole; settings would say that a run ended before them."""
-    write_tracked(path, "a", TRACKED)
-    write_tracked(path, "b", TRACKED)
-    assert settings_of(path) == [TRACKED, None]
+    write_tracked(resumed_path, "a", TRACKED)
+    write_tracked(resumed_path, "b", TRACKED)
+    assert settings_of(resumed_path) == [TRACKED, None]
 
 
-def test_with_tracks_a_run_with_another_tracker_begins_anew(path):
-    write_tracked(path, "a", TRACKED)
-    write_tracked(path, "b", {"track": "botsort"})
-    assert settings_of(path) == [TRACKED, {"track": "botsort"}]
+def test_with_tracks_a_run_with_another_tracker_begins_anew(resumed_path):
+    write_tracked(resumed_path, "a", TRACKED)
+    write_tracked(resumed_path, "b", {"track": "botsort"})
+    assert settings_of(resumed_path) == [TRACKED, {"track": "botsort"}]
 
 
 def stamped(stamp):
@@ -223,48 +225,48 @@ def stamped(stamp):
     return replace(image("a"), origin=Origin("a", file_stamp=stamp))
 
 
-def test_an_unchanged_file_is_skipped(path):
-    write(path, stamped("old"))
-    journal = Journal(path)
+def test_an_unchanged_file_is_skipped(resumed_path):
+    write(resumed_path, stamped("old"))
+    journal = Journal(resumed_path)
     assert journal.skip(Origin("a", file_stamp="old"))
     journal.close()
 
 
-def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(path):
-    write(path, stamped("old"))
-    journal = Journal(path)
+def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(resumed_path):
+    write(resumed_path, stamped("old"))
+    journal = Journal(resumed_path)
     assert not journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
-    last = json.loads(path.read_text().splitlines()[-1])
+    last = json.loads(resumed_path.read_text().splitlines()[-1])
     assert last["file_stamp"] == "new"
     assert last["replaces"] == "old"
     journal._file.close()  # noqa: SLF001 - as a kill would
-    Journal(path).close()
-    assert sources(path) == ["a"]
+    Journal(resumed_path).close()
+    assert sources(resumed_path) == ["a"]
 
 
-def test_a_run_says_which_files_had_changed(path):
-    write(path, stamped("old"))
-    journal = Journal(path)
+def test_a_run_says_which_files_had_changed(resumed_path):
+    write(resumed_path, stamped("old"))
+    journal = Journal(resumed_path)
     journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
     with pytest.warns(DetcliWarning, match="1 input worked again, as their files have changed: a"):
         journal.close()
 
 
-def test_a_file_without_a_stamp_is_skipped_with_a_warning(path):
-    write(path, image("a"))
-    journal = Journal(path)
+def test_a_file_without_a_stamp_is_skipped_with_a_warning(resumed_path):
+    write(resumed_path, image("a"))
+    journal = Journal(resumed_path)
     assert journal.skip(Origin("a", file_stamp="new"))
     with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
         journal.close()
 
 
-def test_the_progress_of_reading_is_shown(path, monkeypatch):
+def test_the_progress_of_reading_is_shown(resumed_path, monkeypatch):
     monkeypatch.setattr("detcli.sink.journal.RECORDS_A_STEP", 2)
-    write(path, *[image(name) for name in "abcde"])
+    write(resumed_path, *[image(name) for name in "abcde"])
     shown = []
-    Journal(path, show=lambda count, part: shown.append((count, part))).close()
+    Journal(resumed_path, show=lambda count, part: shown.append((count, part))).close()
     counts, parts = zip(*shown, strict=True)
     assert counts == (2, 4)
     assert 0 < parts[0] <= parts[1] <= 1
@@ -289,27 +291,27 @@ def test_the_progress_of_reading_is_shown(path, monkeypatch):
         {"settings": 3},
     ],
 )
-def test_a_line_that_is_no_record_is_refused(path, change):
-    write(path, image("a"))
-    fields = json.loads(path.read_text())
-    with path.open("a") as file:
+def test_a_line_that_is_no_record_is_refused(resumed_path, change):
+    write(resumed_path, image("a"))
+    fields = json.loads(resumed_path.read_text())
+    with resumed_path.open("a") as file:
         file.write(json.dumps(fields | change) + "\n")
     with pytest.raises(UsageError, match="line 2 is not a record of detcli"):
-        Journal(path)
+        Journal(resumed_path)
 
 
 @pytest.mark.parametrize("missing", ["schema_version", "source", "width", "height", "detections"])
-def test_a_line_without_a_field_that_every_record_has_is_refused(path, missing):
-    write(path, image("a"))
-    fields = json.loads(path.read_text())
+def test_a_line_without_a_field_that_every_record_has_is_refused(resumed_path, missing):
+    write(resumed_path, image("a"))
+    fields = json.loads(resumed_path.read_text())
     del fields[missing]
-    with path.open("a") as file:
+    with resumed_path.open("a") as file:
         file.write(json.dumps(fields) + "\n")
     with pytest.raises(UsageError, match="line 2 is not a record of detcli"):
-        Journal(path)
+        Journal(resumed_path)
 
 
-def test_other_settings_are_refused_unless_the_caller_says_otherwise(path):
-    written_with(path, image("a"))
+def test_other_settings_are_refused_unless_the_caller_says_otherwise(resumed_path):
+    written_with(resumed_path, image("a"))
     with pytest.raises(UsageError, match=r"conf 0\.25 instead of 0\.5"):
-        Journal(path, SETTINGS | {"conf": 0.5})  # type: ignore[arg-type]
+        Journal(resumed_path, SETTINGS | {"conf": 0.5})  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def reduced(record):
 
 
 @pytest.fixture
-def labels(tmp_path):
+def write_labels(tmp_path):
     """Write labels of YOLO, and return what the files hold by name."""
 
     def write(*records, **options):
@@ -50,24 +50,24 @@ def labels(tmp_path):
     return write
 
 
-def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
+def test_one_line_per_box_with_centre_and_size_in_fractions(write_labels):
     record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
     text = "2 0.200000 0.350000 0.200000 0.500000\n0 0.500000 0.500000 1.000000 1.000000\n"
-    assert labels(record, frame(7)) == {"a.txt": text, "film_7.txt": ""}
-    assert labels(reduced(record))["a.txt"] == text
+    assert write_labels(record, frame(7)) == {"a.txt": text, "film_7.txt": ""}
+    assert write_labels(reduced(record))["a.txt"] == text
 
 
-def test_labels_may_have_the_score(labels):
+def test_labels_may_have_the_score(write_labels):
     record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
-    assert labels(record, scores=True)["a.txt"] == (
+    assert write_labels(record, scores=True)["a.txt"] == (
         "2 0.200000 0.350000 0.200000 0.500000 0.900000\n"
         "0 0.500000 0.500000 1.000000 1.000000 0.512390\n"
     )
 
 
-def test_earlier_labels_are_replaced(labels):
-    labels(detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2)))
-    assert labels(detected_in("a.jpg"))["a.txt"] == ""
+def test_earlier_labels_are_replaced(write_labels):
+    write_labels(detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2)))
+    assert write_labels(detected_in("a.jpg"))["a.txt"] == ""
 
 
 def test_coco_results_have_every_digit(tmp_path, random):
@@ -82,13 +82,13 @@ def test_coco_results_have_every_digit(tmp_path, random):
     assert [result["score"] for result in results] == record.detections.score.tolist()
 
 
-def test_labels_end_at_the_edges_of_the_image(labels, random):
+def test_labels_end_at_the_edges_of_the_image(write_labels, random):
     """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
     corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)
     rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
     around = (-1e30, -1e30, 1e30, 1e30, 0.5, 1)
     outside = (90, 5, 99, 9, 0.5, 2)
-    (text,) = labels(detected_in("a.jpg", *rows, around, outside)).values()
+    (text,) = write_labels(detected_in("a.jpg", *rows, around, outside)).values()
     read = np.array([line.split() for line in text.splitlines()], np.float64)
     low = corners[:, 0]
     high = corners[:, 1]
@@ -128,7 +128,7 @@ def truth(tmp_path):
 
 
 @pytest.fixture
-def results(tmp_path):
+def write_coco_results(tmp_path):
     """Write results of COCO, and return their path."""
 
     def write(*records, ids=None):
@@ -138,14 +138,14 @@ def results(tmp_path):
     return write
 
 
-def test_one_element_per_detection(results):
+def test_one_element_per_detection(write_coco_results):
     record = detected_in("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
-    path = results(record, image(count=0), frame(3, count=1))
+    path = write_coco_results(record, image(count=0), frame(3, count=1))
     in_image, in_frame = json.loads(path.read_text())
     box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.625}
     assert in_image == box
     assert in_frame["image_id"] == 4  # the number of the frame's record
-    assert json.loads(results(reduced(record)).read_text()) == [box]
+    assert json.loads(write_coco_results(reduced(record)).read_text()) == [box]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_one_element_per_detection(results):
     ],
     ids=["all", "one missed", "elsewhere"],
 )
-def test_pycocotools_measures_results(results, truth, records, precision):
+def test_pycocotools_measures_results(write_coco_results, truth, records, precision):
     ground = coco.COCO(str(truth))
-    path = results(*records, ids=CocoIds(truth))
+    path = write_coco_results(*records, ids=CocoIds(truth))
     evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
     evaluation.evaluate()
     evaluation.accumulate()
@@ -176,18 +176,18 @@ def test_pycocotools_measures_results(results, truth, records, precision):
         ("none.jpg", "none.jpg is not among the images of "),
     ],
 )
-def test_images_without_an_id_of_their_own_are_left_out(name, says, results, truth):
+def test_images_without_an_id_of_their_own_are_left_out(name, says, write_coco_results, truth):
     names = ("x/left.jpg", name, name, "right.jpg")
     records = [image(source, index=index) for index, source in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = results(*records, ids=CocoIds(truth))
+        path = write_coco_results(*records, ids=CocoIds(truth))
     first, last = (str(warning.message) for warning in caught)
     assert says in first
     assert last == "2 images are not in the COCO results"
     assert len({result["image_id"] for result in json.loads(path.read_text())}) == 2
 
 
-def test_the_published_ids_of_a_real_data_set(results, shared):
+def test_the_published_ids_of_a_real_data_set(write_coco_results, shared):
     folder = shared("data/coco128")
     content = json.loads((folder / "instances.json").read_text())
     published = {category["name"]: category["id"] for category in content["categories"]}
@@ -197,7 +197,7 @@ def test_the_published_ids_of_a_real_data_set(results, shared):
     assert ids["toothbrush"] == 90
     images = sorted(folder.rglob("*.jpg"))[:5]
     records = [image(str(path), "person") for path in images]
-    results_path = results(*records, ids=CocoIds(folder / "instances.json"))
+    results_path = write_coco_results(*records, ids=CocoIds(folder / "instances.json"))
     content = json.loads(results_path.read_text())
     assert [result["image_id"] for result in content] == [int(path.stem) for path in images]
     assert {result["category_id"] for result in content} == {1}
@@ -257,11 +257,11 @@ def test_a_frame_has_the_number_of_its_record(name):
     assert CocoIds().image_id(frame(3, Film(name, 10.0))) == 4
 
 
-def test_ids_never_collide(results):
+def test_ids_never_collide(write_coco_results):
     names = ["2.jpg", "3.jpg", "cat.jpg", "dog.jpg", "x/2.jpg", "4.jpg", "6.jpg", "a.jpg"]
     records = [image(name, index=index) for index, name in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = results(*records)
+        path = write_coco_results(*records)
     ids = [result["image_id"] for result in json.loads(path.read_text())]
     assert ids == [2, 3, 10**18 + 3, 4, 10**18 + 5, 10**18 + 6, 6, 8]
     messages = [str(warning.message) for warning in caught]
@@ -332,11 +332,11 @@ def test_categories_are_found_by_name(instances):
     assert "--names" in caught.value.hint
 
 
-def test_a_class_without_a_category_is_left_out_with_one_warning(instances, results):
+def test_a_class_without_a_category_is_left_out_with_one_warning(instances, write_coco_results):
     ids = instances({"left.jpg": 7})
     record = detected_in("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
     with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
-        path = results(record, ids=ids)
+        path = write_coco_results(record, ids=ids)
     assert [result["category_id"] for result in json.loads(path.read_text())] == [10]
     with warnings.catch_warnings():
         warnings.simplefilter("error")

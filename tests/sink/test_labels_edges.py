@@ -77,15 +77,15 @@ def predict_boxes(path, height, width, *boxes):
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
+def labels_path(tmp_path_factory):
     return tmp_path_factory.mktemp("tasks") / "tasks.json"
 
 
 @given(height=SIDES, width=SIDES, box=BOXES)
 @example(height=640, width=1080, box=(-3.5, 2, 1085, 700))
 @example(height=7, width=333, box=(0.01, 0, 333, 7))
-def test_regions_of_label_studio_are_inside_the_image(path, height, width, box):
-    for region in predict_boxes(path, height, width, in_order(box))["result"]:
+def test_regions_of_label_studio_are_inside_the_image(labels_path, height, width, box):
+    for region in predict_boxes(labels_path, height, width, in_order(box))["result"]:
         value = region["value"]
         assert 0 <= value["x"] <= 100
         assert 0 <= value["y"] <= 100
@@ -95,13 +95,13 @@ def test_regions_of_label_studio_are_inside_the_image(path, height, width, box):
         assert value["y"] + value["height"] <= 100
 
 
-def test_a_box_outside_has_no_region_and_does_not_count(path):
-    prediction = predict_boxes(path, 100, 100, (-20, -20, -10, -10), (10, 20, 30, 60))
+def test_a_box_outside_has_no_region_and_does_not_count(labels_path):
+    prediction = predict_boxes(labels_path, 100, 100, (-20, -20, -10, -10), (10, 20, 30, 60))
     (region,) = prediction["result"]
     assert region["id"] == "1"
     value = region["value"]
     assert [value["x"], value["y"], value["width"], value["height"]] == [10, 20, 20, 40]
-    assert predict_boxes(path, 100, 100, (-20, -20, -10, -10))["result"] == []
+    assert predict_boxes(labels_path, 100, 100, (-20, -20, -10, -10))["result"] == []
 
 
 def write_instances(path, *names):

@@ -199,7 +199,7 @@ def test_what_looks_like_a_formula_within_a_cell_is_quoted(written):
 
 
 @pytest.fixture
-def on_terminal(monkeypatch):
+def table_on_terminal(monkeypatch):
     """A table on a terminal."""
     for variable in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
         monkeypatch.delenv(variable, raising=False)
@@ -267,29 +267,29 @@ def test_a_blank_line_keeps_images_apart_that_take_several(written):
     assert lines == [empty_line, empty_line, "", *table, "", *table, "", empty_line, empty_line]
 
 
-def test_a_narrow_terminal_breaks_sentences_between_words(on_terminal, monkeypatch):
+def test_a_narrow_terminal_breaks_sentences_between_words(table_on_terminal, monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((30, 9)))
     monkeypatch.setenv("NO_COLOR", "1")
     remark = "a damaged image, of which half was read"
-    text = on_terminal(damaged(image(), remark), failure(LONG, hint=remark))
+    text = table_on_terminal(damaged(image(), remark), failure(LONG, hint=remark))
     lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", text).splitlines()
     assert lines[1:3] == ["  a damaged image, of which", "    half was read"]
     assert lines[-2:] == ["  hint: a damaged image, of", "    which half was read"]
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_terminal_gets_colours_unless_it_wants_none(on_terminal, monkeypatch, plain):
+def test_a_terminal_gets_colours_unless_it_wants_none(table_on_terminal, monkeypatch, plain):
     if plain:
         monkeypatch.setenv("NO_COLOR", "1")
-    text = on_terminal(failure(), image())
+    text = table_on_terminal(failure(), image())
     assert "cat" in text
     assert ("\x1b[31m" in text) == (not plain)
     assert ("\x1b[36m" in text) == (not plain)
     assert ("\x1b[3" in text) == (not plain)
 
 
-def test_frames_without_detections_take_no_line_on_a_terminal(on_terminal):
+def test_frames_without_detections_take_no_line_on_a_terminal(table_on_terminal):
     frames = [frame(number, count=number % 2) for number in range(3)]
-    text = on_terminal(*frames, image(count=0), failure())
+    text = table_on_terminal(*frames, image(count=0), failure())
     assert re.findall(r"frame \d", text) == ["frame 1"]
     assert "nothing found" in text  # of the image

@@ -28,7 +28,7 @@ def names(*sources, **options):
 
 
 @pytest.fixture
-def tree(s3):
+def object_tree(s3):
     for key in (
         *("pics/b.png", "pics/a.JPG", "pics/note.txt", "pics/.hidden.png", "pics/clip.mp4"),
         *("pics/sub/c.png", "pics/sub/.trash/d.png", "pics2/e.png", "pics/", "top.png"),
@@ -37,7 +37,7 @@ def tree(s3):
     return s3
 
 
-@pytest.mark.usefixtures("tree")
+@pytest.mark.usefixtures("object_tree")
 def test_a_folder_has_its_images_in_the_order_of_their_names():
     for name in ("s3://photos/pics/", "s3://photos/pics", "S3://photos/pics/"):
         root = name.rstrip("/")

@@ -21,7 +21,7 @@ IMAGE = Image.whole(np.zeros((2, 2, 3), np.uint8))
 
 
 @pytest.fixture
-def hang():
+def hanging_load():
     """A load that hangs until the end of the test, as native code does."""
     release = threading.Event()
     yield lambda: release.wait(60) and IMAGE
@@ -66,8 +66,8 @@ def test_loads_become_images_or_errors(loaders):
     assert "ZeroDivisionError" in str(bug.error)
 
 
-def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hang):
-    items = put(loaders(1), hang, lambda: IMAGE, hang, lambda: IMAGE)
+def test_a_load_that_hangs_is_an_error_and_the_others_go_on(loaders, hanging_load):
+    items = put(loaders(1), hanging_load, lambda: IMAGE, hanging_load, lambda: IMAGE)
     assert [item.picture for item in items] == [None, IMAGE, None, IMAGE]
     assert str(items[0].error) == "not read and decoded after 0.4 s"
     assert "--input-timeout" in items[0].error.hint
@@ -87,10 +87,10 @@ def test_without_a_limit_loads_may_take_any_time(loaders):
     assert slow.picture is IMAGE
 
 
-def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
+def test_hanging_threads_are_bounded(loaders, hanging_load, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 3)
     threads_before = threading.active_count()
-    items = put(loaders(2), *[hang] * 40)
+    items = put(loaders(2), *[hanging_load] * 40)
     assert threading.active_count() - threads_before <= 3 + 2 + 1
     assert {type(item.error) for item in items} == {SourceError, PlaceError}
     texts = [str(item.error) for item in items]
@@ -126,12 +126,12 @@ def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
     assert slow.picture is IMAGE
 
 
-def test_one_item_is_loaded_in_time(hang):
+def test_one_item_is_loaded_in_time(hanging_load):
     assert load_in_time(Item(Origin("a"), lambda: IMAGE)) is IMAGE
     with pytest.raises(SourceError, match="torn"):
         load_in_time(Item(Origin("a"), torn))
     with pytest.raises(SourceError, match="not read and decoded"):
-        load_in_time(Item(Origin("a"), hang), LIMIT_S)
+        load_in_time(Item(Origin("a"), hanging_load), LIMIT_S)
 
 
 def frames(count, progress):
@@ -163,10 +163,10 @@ def test_an_unknown_total_stays_unknown():
 
 
 @pytest.mark.parametrize("frame_count", [0, 1, 5])
-def test_a_video_that_hangs_is_an_error(hang, frame_count):
+def test_a_video_that_hangs_is_an_error(hanging_load, frame_count):
     def read(own_progress):
         yield from frames(frame_count, own_progress)
-        hang()
+        hanging_load()
 
     progress = SourceProgress(1)
     items = list(read_in_time("v", read, progress, LIMIT_S))
@@ -186,11 +186,11 @@ def test_steps_without_a_frame_are_progress():
     assert item.origin.frame == 0
 
 
-def test_hanging_videos_are_bounded(hang, monkeypatch):
+def test_hanging_videos_are_bounded(hanging_load, monkeypatch):
     monkeypatch.setattr(module, "MAX_ABANDONED", 2)
 
     def read(own_progress):
-        hang()
+        hanging_load()
         yield from frames(1, own_progress)
 
     progress = SourceProgress(5)

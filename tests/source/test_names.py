@@ -187,7 +187,7 @@ def test_identity_is_of_the_file_not_of_its_name(empty_folder):
 
 
 @pytest.fixture
-def read(tmp_path):
+def read_written_list(tmp_path):
     """Write a list and read it."""
 
     def read(data, *, null_separated=False):
@@ -220,9 +220,9 @@ ENDED = {
 }
 
 
-def test_each_line_is_a_name_or_each_name_ends_with_nul(read):
-    assert {data: read(data) for data in LINES} == LINES
-    assert {data: read(data, null_separated=True) for data in ENDED} == ENDED
+def test_each_line_is_a_name_or_each_name_ends_with_nul(read_written_list):
+    assert {data: read_written_list(data) for data in LINES} == LINES
+    assert {data: read_written_list(data, null_separated=True) for data in ENDED} == ENDED
 
 
 @given(names=st.lists(st.binary(min_size=1).filter(lambda name: b"\0" not in name)))
@@ -233,27 +233,27 @@ def test_any_bytes_can_be_a_name(tmp_path_factory, names):
     assert [os.fsencode(name) for name in found] == names  # type: ignore[arg-type]
 
 
-def test_names_may_span_chunks(read, monkeypatch):
+def test_names_may_span_chunks(read_written_list, monkeypatch):
     monkeypatch.setattr(reading, "CHUNK", 3)
-    assert read(b"a.jpg\nlong name.jpg\r\n\nb\n") == ["a.jpg", "long name.jpg", "b"]
+    assert read_written_list(b"a.jpg\nlong name.jpg\r\n\nb\n") == ["a.jpg", "long name.jpg", "b"]
 
 
-def test_a_name_that_is_too_long_is_an_error_between_others(read):
+def test_a_name_that_is_too_long_is_an_error_between_others(read_written_list):
     long = b"x" * (3 * MAX_NAME_BYTES)
-    first, error, last = read(b"a.jpg\n" + long + b"\nb.jpg\n")
+    first, error, last = read_written_list(b"a.jpg\n" + long + b"\nb.jpg\n")
     assert first == "a.jpg"
     assert last == "b.jpg"
     assert isinstance(error, SourceError)
     assert "-0" in error.hint
 
 
-def test_a_list_that_breaks_off_is_an_error(read, monkeypatch):
+def test_a_list_that_breaks_off_is_an_error(read_written_list, monkeypatch):
     def break_off(name, stop):  # noqa: ARG001
         yield b"a.jpg\nb"
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("detcli.source.names.file_chunks", break_off)
-    first, error = read(b"")
+    first, error = read_written_list(b"")
     assert first == "a.jpg"
     assert "Input/output error" in str(error)
 

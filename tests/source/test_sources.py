@@ -45,20 +45,20 @@ MISSING = {
 
 
 @pytest.fixture
-def tree(empty_folder):
+def folder_tree(empty_folder):
     touch(*TREE)
     (empty_folder / "folder.jpg").mkdir()
     for link, target in (("gone.jpg", "no"), ("gone[1].jpg", "no"), ("loop.jpg", "loop.jpg")):
         (empty_folder / link).symlink_to(target)
 
 
-@pytest.mark.usefixtures("tree")
+@pytest.mark.usefixtures("folder_tree")
 @pytest.mark.parametrize("name", STAND_FOR)
 def test_a_name_stands_for_files_in_their_order(name):
     assert file_sources(name, "b1.jpg", name) == [*STAND_FOR[name], "b1.jpg", *STAND_FOR[name]]
 
 
-@pytest.mark.usefixtures("tree")
+@pytest.mark.usefixtures("folder_tree")
 @pytest.mark.parametrize("reason", MISSING)
 def test_what_is_not_there_is_an_error(reason):
     for name in MISSING[reason]:

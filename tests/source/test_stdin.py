@@ -66,7 +66,7 @@ def writer(monkeypatch):
 
 
 @pytest.fixture
-def read(monkeypatch, tmp_path):
+def read_bytes(monkeypatch, tmp_path):
     """Frame number and grey of the images in some bytes, and the total."""
 
     def read(data, **inputs):
@@ -81,13 +81,13 @@ def read(monkeypatch, tmp_path):
     return read
 
 
-def test_every_nth_image_of_a_stream_is_used_and_every_error(read):
+def test_every_nth_image_of_a_stream_is_used_and_every_error(read_bytes):
     stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
-    images, _ = read(stream, vid_stride=3)
+    images, _ = read_bytes(stream, vid_stride=3)
     assert [(frame, isinstance(found, str)) for frame, found in images] == [
         *((0, False), (3, False), (4, True)),
     ]
-    assert read(encode(50), vid_stride=3) == ([(None, 50)], 1)
+    assert read_bytes(encode(50), vid_stride=3) == ([(None, 50)], 1)
 
 
 STREAMS = [
@@ -114,9 +114,9 @@ STREAMS = [
 ]
 
 
-def test_images_and_errors_of_a_stream_are_numbered(read):
+def test_images_and_errors_of_a_stream_are_numbered(read_bytes):
     for stream, expected in STREAMS:
-        parts, total = read(stream)
+        parts, total = read_bytes(stream)
         assert total is None
         assert [frame for frame, _ in parts] == list(range(len(expected)))  # type: ignore[arg-type]
         for (_, part), wanted in zip(parts, expected, strict=True):  # type: ignore[call-overload]
@@ -137,15 +137,15 @@ FILES = {
 }
 
 
-def test_a_single_file_has_no_number(read):
+def test_a_single_file_has_no_number(read_bytes):
     for name, (data, expected) in FILES.items():
         limit = 100 if expected == "too large" else 10_000
-        ((frame, found),), total = read(data, max_pixels=limit)
+        ((frame, found),), total = read_bytes(data, max_pixels=limit)
         assert frame is None, name
         assert total == 1, name
         assert found == expected or expected in found, name
     for suffix in (".png", ".bmp", ".ppm"):
-        assert read(encode(50, suffix)) == ([(None, 50)], 1)
+        assert read_bytes(encode(50, suffix)) == ([(None, 50)], 1)
 
 
 @pytest.mark.parametrize(
@@ -153,28 +153,28 @@ def test_a_single_file_has_no_number(read):
     ["bmp bmp", "webp webp", "gif gif", "avif avif", "webp png", "png jpg", "jpg bmp",
      "png tiff", "ppm webp", "jpg avif"],
 )  # fmt: skip
-def test_no_image_behind_another_is_dropped(pair, read):
+def test_no_image_behind_another_is_dropped(pair, read_bytes):
     one, other = (f".{suffix}" for suffix in pair.split())
-    assert read(encode(50, one)) == ([(None, 50)], 1)
-    ((_, error),), _ = read(encode(50, one) + encode(60, other))
+    assert read_bytes(encode(50, one)) == ([(None, 50)], 1)
+    ((_, error),), _ = read_bytes(encode(50, one) + encode(60, other))
     assert "only JPEG, PNG or binary PNM can be a stream" in error
 
 
-def test_what_is_within_an_image_or_attached_to_it_is_no_other(read):
+def test_what_is_within_an_image_or_attached_to_it_is_no_other(read_bytes):
     kinds, exif = (cv2.IMAGE_METADATA_EXIF,), np.frombuffer(b"II*\0\x08\0\0\0" + bytes(6), np.uint8)
     grey = np.full((24, 32, 3), 50, np.uint8)
     _, webp = cv2.imencodeWithMetadata(".webp", grey, kinds, exif[None])  # type: ignore[call-overload]
     assert b"II*\0" in webp.tobytes()
     phone = encode(50) + b"\0\0\0\x18ftypmp42" + bytes(99)
     for data in (webp.tobytes(), phone):
-        assert read(data) == ([(None, 50)], 1)
+        assert read_bytes(data) == ([(None, 50)], 1)
 
 
 @pytest.mark.parametrize(
     ("codec", "pixels"),
     [("mjpeg", "yuvj420p"), ("png", "rgb24"), ("ppm", "rgb24"), ("pgm", "gray")],
 )
-def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read):
+def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read_bytes):
     """With the muxer of `ffmpeg -f image2pipe`."""
     av = pytest.importorskip("av")
     pipe, expected = io.BytesIO(), [50, 100, 150]
@@ -184,7 +184,7 @@ def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read):
             frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), one, np.uint8), "bgr24")
             muxer.mux(stream.encode(frame.reformat(format=pixels)))
         muxer.mux(stream.encode())
-    assert read(pipe.getvalue()) == ([*enumerate(expected)], None)
+    assert read_bytes(pipe.getvalue()) == ([*enumerate(expected)], None)
 
 
 def test_frames_have_times_where_their_rate_is_given(monkeypatch):

@@ -36,7 +36,7 @@ EVERYTHING = SelectionOptions(conf=-1, max_det=20, class_ids=None, nms_iou=None)
 
 
 @pytest.fixture
-def host(driver):
+def opened_on_fake_driver(driver):
     """Open a model on the tests' driver, until the end of the test."""
     opened = []
 
@@ -87,12 +87,12 @@ def on_cpu(model, batches, **options):
         {"tail": "transposed", "batch": None, "dtype": np.float16},
     ],
 )
-def test_batches_in_flight_do_not_share_memory(host, make_model, random, options):
+def test_batches_in_flight_do_not_share_memory(opened_on_fake_driver, make_model, random, options):
     """Each batch is read only when the next one is enqueued, as a pipeline does."""
     model = make_model(**options)
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     detections = []
     waiting = list
     for images in batches:
@@ -106,22 +106,24 @@ COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes 
 
 
 @pytest.mark.parametrize("early", [[COMPUTE], [UPLOADS]])
-def test_one_stream_may_run_ahead_of_the_other(host, early, driver, make_model, random):
+def test_one_stream_may_run_ahead_of_the_other(
+    opened_on_fake_driver, early, driver, make_model, random
+):
     """As far as events allow; in the test above, neither does."""
     model = make_model(batch=None)
     batches = [noise(random, count, (50, 60)) for count in (1, 3, 2, 3, 1, 3, 3, 1)]
     driver.start(early=early)
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     assert backend.in_flight == 3
     pending = [enqueue(backend, images) for images in batches]
     assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
 
 
 def test_images_are_uploaded_while_the_network_runs_on_the_batch_before(
-    host, driver, make_model, random
+    opened_on_fake_driver, driver, make_model, random
 ):
     driver.start(early=[UPLOADS])
-    backend = host(make_model(), NotingSession)
+    backend = opened_on_fake_driver(make_model(), NotingSession)
     runs = []
     backend._network._session.runs = runs  # noqa: SLF001
     images = noise(random, 1)
@@ -140,12 +142,14 @@ def test_images_are_uploaded_while_the_network_runs_on_the_batch_before(
 
 
 @pytest.mark.parametrize("early", [[], [COMPUTE], [UPLOADS]])
-def test_decoded_images_are_kept_until_they_are_uploaded(host, early, driver, make_model, random):
+def test_decoded_images_are_kept_until_they_are_uploaded(
+    opened_on_fake_driver, early, driver, make_model, random
+):
     """Their owner drops them at once, and the next are decoded into any memory that is free."""
     model = make_model(batch=None)
     batches = [noise(random, 3, (50, 60)) for _ in range(8)]
     driver.start(early=early)
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     pending = []
     addresses = set()
     for images in batches:
@@ -166,7 +170,9 @@ def test_decoded_images_are_kept_until_they_are_uploaded(host, early, driver, ma
 
 @pytest.mark.parametrize("layout", [{}, {"anchor_count": 16}, {"anchor_count": None}])
 @pytest.mark.parametrize("batch", [1, 2, None])
-def test_rows_can_be_read_in_any_order_and_twice(layout, batch, host, make_model, random):
+def test_rows_can_be_read_in_any_order_and_twice(
+    layout, batch, opened_on_fake_driver, make_model, random
+):
     """Those of graphs that select, too: as many as the contract says, or as only a run tells."""
     file = make_model(tail="authors" if layout else "body", batch=batch)
     model = prepare(file)
@@ -175,14 +181,14 @@ def test_rows_can_be_read_in_any_order_and_twice(layout, batch, host, make_model
         model = replace(model, contract=contract, graph=file.read_bytes())
     batches = [noise(random, size) for size in (3, 1, 2, 1, 1, 2, 3)]
     expected = on_cpu(model, batches)
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     pending = [enqueue(backend, images) for images in batches]
     for index in (6, 0, 3, 3, 1, 5, 2, 4):
         assert rows(pending[index]()) == expected[index]
 
 
-def test_a_batch_can_be_selected_from_twice(host, make_model, random):
-    backend = host(make_model())
+def test_a_batch_can_be_selected_from_twice(opened_on_fake_driver, make_model, random):
+    backend = opened_on_fake_driver(make_model())
     head = backend.infer(backend.prepare(noise(random, 1), PLACED))
     options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
     pending = [backend.select(head, PLACED, selection_options) for selection_options in options]
@@ -221,7 +227,7 @@ class OneSharedBuffer(Ring):
 
 
 def test_a_frame_is_not_overwritten_by_the_next_replay(
-    host, driver, make_model, random, monkeypatch
+    opened_on_fake_driver, driver, make_model, random, monkeypatch
 ):
     """Frame t is read after frame t + 1 has run; with one shared buffer it is frame t + 1's."""
     model = make_model()
@@ -230,7 +236,7 @@ def test_a_frame_is_not_overwritten_by_the_next_replay(
 
     def read_one_late():
         driver.start(late=False)
-        backend = host(model, GraphSession, uses_graph=True)
+        backend = opened_on_fake_driver(model, GraphSession, uses_graph=True)
         pending = [enqueue(backend, frame) for frame in frames]
         return [rows(wait()) for wait in pending]
 
@@ -256,8 +262,8 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     backend.close()
 
 
-def test_a_batch_whose_slot_was_reused_is_refused(host, make_model, random):
-    backend = host(make_model())
+def test_a_batch_whose_slot_was_reused_is_refused(opened_on_fake_driver, make_model, random):
+    backend = opened_on_fake_driver(make_model())
     images = noise(random, 1)
     first, second, *_rest = (backend.prepare(images, PLACED) for _ in range(4))
     with pytest.raises(InferenceError, match="given to a later one"):
@@ -269,10 +275,12 @@ def test_a_batch_whose_slot_was_reused_is_refused(host, make_model, random):
 
 
 @pytest.mark.parametrize("batch", [None, 4])
-def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, batch):
+def test_a_batch_that_does_not_fit_is_named(
+    opened_on_fake_driver, driver, make_model, random, batch
+):
     model = make_model(batch=batch)
     driver.start(capacity=100_000)
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     runs = batch or 8  # as many at a time
     message = rf"{runs} images, shape \[{runs}, 3, 64, 64\]"
     with pytest.raises(DeviceMemoryError, match=message) as caught:
@@ -284,9 +292,9 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
         assert detected(backend, images) == on_cpu(model, [images])[0]
 
 
-def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
+def test_a_batch_of_many_runs_is_said_once(opened_on_fake_driver, make_model, random):
     """Their addresses are more than graphs are kept."""
-    backend = host(make_model())
+    backend = opened_on_fake_driver(make_model())
     images = noise(random, 32)
     with pytest.warns(
         DetcliWarning, match=r"32 runs; `detcli convert MODEL --batch 32 -o NEW`"
@@ -294,15 +302,17 @@ def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
         detections = [detected(backend, images) for _ in range(2)]
     assert len(warned) == 1
     assert detections == on_cpu(make_model(), [images] * 2)
-    detected(host(make_model(batch=None)), noise(random, 352))  # of any number, whose runs are 32
+    detected(
+        opened_on_fake_driver(make_model(batch=None)), noise(random, 352)
+    )  # of any number, whose runs are 32
 
 
-def test_a_network_runs_on_few_numbers_of_images(host, make_model, random):
+def test_a_network_runs_on_few_numbers_of_images(opened_on_fake_driver, make_model, random):
     """Each new one has all convolutions planned anew."""
     model = make_model(batch=None)
     counts = (32, 5, 32, 8, 1, 17, 2, 40)
     batches = [noise(random, count) for count in counts]
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     session = backend._network._session  # noqa: SLF001
     bound = []
     bind = session._session.io_binding  # noqa: SLF001
@@ -371,10 +381,10 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(
 
 
 def test_the_device_is_made_current_before_the_network_runs(
-    host, driver, make_model, random, monkeypatch
+    opened_on_fake_driver, driver, make_model, random, monkeypatch
 ):
     """Another detector's may be current in this thread."""
-    backend = host(make_model())
+    backend = opened_on_fake_driver(make_model())
     buffer = backend.prepare(noise(random, 1), PLACED)
     backend.infer(buffer)  # from here on, nothing is allocated
     other_gpu = Gpu(1)
@@ -392,8 +402,8 @@ def test_the_device_is_made_current_before_the_network_runs(
     other_gpu.close()
 
 
-def test_nan_is_counted_and_left_out(host, driver, make_model, random):
-    backend = host(make_model())
+def test_nan_is_counted_and_left_out(opened_on_fake_driver, driver, make_model, random):
+    backend = opened_on_fake_driver(make_model())
     images = noise(random, 2)
     buffer = backend.infer(backend.prepare(images, PLACED * 2))
     scores = buffer.output + (7 + 4) * 64 * 4  # of the second image: (4 + 3 rows, 64 anchors)
@@ -408,8 +418,8 @@ def test_nan_is_counted_and_left_out(host, driver, make_model, random):
     assert not np.isnan(detections[1].score).any()
 
 
-def test_closing_frees_all_memory(host, driver, make_model, random):
-    backend = host(make_model(batch=None))
+def test_closing_frees_all_memory(opened_on_fake_driver, driver, make_model, random):
+    backend = opened_on_fake_driver(make_model(batch=None))
     images = noise(random, 3)
     pending = [
         enqueue(backend, images[:count], SelectionOptions(0, 5, None, None)) for count in (1, 2, 3)
@@ -422,8 +432,10 @@ def test_closing_frees_all_memory(host, driver, make_model, random):
         enqueue(backend, images)
 
 
-def test_a_gpu_that_fails_on_close_is_still_released(host, driver, make_model, random):
-    backend = host(make_model())
+def test_a_gpu_that_fails_on_close_is_still_released(
+    opened_on_fake_driver, driver, make_model, random
+):
+    backend = opened_on_fake_driver(make_model())
     enqueue(backend, noise(random, 1))()
     driver.fail("cuCtxSynchronize", 700)
     with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
@@ -434,19 +446,21 @@ def test_a_gpu_that_fails_on_close_is_still_released(host, driver, make_model, r
     assert backend._network._session is None  # noqa: SLF001
 
 
-def test_few_workspaces_are_kept(host, make_model, random, monkeypatch):
+def test_few_workspaces_are_kept(opened_on_fake_driver, make_model, random, monkeypatch):
     monkeypatch.setattr(module, "MAX_SELECTIONS", 2)
     model = make_model(batch=None)
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
     assert [detected(backend, images) for images in batches] == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
 
 
-def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, random):
+def test_each_stage_is_reported_once_the_gpu_is_idle(
+    opened_on_fake_driver, driver, make_model, random
+):
     order = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
     for batch in (None, 2):  # of 2, the second is padded
-        backend = host(make_model(batch=batch))
+        backend = opened_on_fake_driver(make_model(batch=batch))
         images = noise(random, 3)
         stages = []
         expected = detected(backend, images)
@@ -460,11 +474,11 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, r
         assert len(stages) == len(order)
 
 
-def test_every_kernel_is_launched(host, driver, shim, make_model, random):
+def test_every_kernel_is_launched(opened_on_fake_driver, driver, shim, make_model, random):
     """A kernel that nothing launches is dead code."""
     for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
         tail = "body" if nms_iou is None else "one-to-many"
-        backend = host(make_model(tail=tail, dtype=dtype))
+        backend = opened_on_fake_driver(make_model(tail=tail, dtype=dtype))
         options = SelectionOptions(0.5, 300, None, nms_iou)
         enqueue(backend, noise(random, 1), options)()
         by_class = options.with_conf_thresholds(np.array([0.5, 0.6, 0.7], np.float32))
@@ -474,9 +488,9 @@ def test_every_kernel_is_launched(host, driver, shim, make_model, random):
 
 
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
-def test_real_images_give_the_cpus_boxes(host, shared, name):
+def test_real_images_give_the_cpus_boxes(opened_on_fake_driver, shared, name):
     model = shared(f"models/{name}")
     images = [cv2.imread(str(shared(f"data/images/{stem}.jpg"))) for stem in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
-    backend = host(model)
+    backend = opened_on_fake_driver(model)
     assert detected(backend, images, **options) == on_cpu(model, [images], **options)[0]

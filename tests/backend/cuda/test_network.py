@@ -330,7 +330,7 @@ def test_a_head_of_another_type_is_a_model_error(contract):
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def opened_sessions(monkeypatch):
     """The providers of each session; with `refuse`, those that capture are refused."""
     requests = []
 
@@ -372,48 +372,54 @@ def opened(monkeypatch):
         (False, {"batch": None}, False),
     ],
 )
-def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, make_model):
+def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened_sessions, make_model):
     model = prepare(make_model(**properties))
     network = open_network(model, Device.parse("cuda:1"), 32512, DeviceOptions(cuda_graph=wish))
     assert network.uses_graph is uses_graph
-    assert opened() == [[(CUDA, uses_graph)]]
-    opened.session.run = lambda *_: [np.zeros((4, 7, 64), np.float16)]
+    assert opened_sessions() == [[(CUDA, uses_graph)]]
+    opened_sessions.session.run = lambda *_: [np.zeros((4, 7, 64), np.float16)]
     for _ in range(2):
         network.run(1, 2, (4, 3, 64, 64))
     at_once = uses_graph and (wish or None not in properties.values())
-    assert [kind for kind, _ in opened.session.runs[-1:]] == [("ordinary", "captured")[at_once]]
-    ((_, provider_options),) = opened.asked[0]
+    assert [kind for kind, _ in opened_sessions.session.runs[-1:]] == [
+        ("ordinary", "captured")[at_once]
+    ]
+    ((_, provider_options),) = opened_sessions.asked[0]
     assert provider_options["device_id"] == "1"
     assert provider_options["user_compute_stream"] == "32512"
 
 
-def test_graphs_that_are_replayed_wrongly_are_not_used(opened, make_model, monkeypatch, caplog):
+def test_graphs_that_are_replayed_wrongly_are_not_used(
+    opened_sessions, make_model, monkeypatch, caplog
+):
     monkeypatch.setattr(module, "REPLAYS_RIGHTLY", False)
     caplog.set_level("INFO", "detcli")
     network = open_network(prepare(make_model()), Device.parse("cuda"), 1, DeviceOptions())
     assert not network.uses_graph
-    assert opened() == [[(CUDA, False)]]
+    assert opened_sessions() == [[(CUDA, False)]]
     assert "without CUDA graphs" in caplog.text
 
 
-def test_asking_for_graphs_that_are_replayed_wrongly_is_an_error(opened, make_model, monkeypatch):
+def test_asking_for_graphs_that_are_replayed_wrongly_is_an_error(
+    opened_sessions, make_model, monkeypatch
+):
     monkeypatch.setattr(module, "REPLAYS_RIGHTLY", False)
     options = DeviceOptions(cuda_graph=True)
     with pytest.raises(DeviceError, match=r"1\.30 or later.*wrong boxes") as caught:
         open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
     assert "leave --cuda-graph out" in caught.value.hint
-    assert opened() == []
+    assert opened_sessions() == []
 
 
 @pytest.mark.parametrize("wish", [None, True])
 def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
-    wish, opened, make_model, caplog, recwarn
+    wish, opened_sessions, make_model, caplog, recwarn
 ):
-    opened.refuse = True
+    opened_sessions.refuse = True
     caplog.set_level("INFO", "detcli")
     options = DeviceOptions(cuda_graph=wish)
     network = open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
-    assert opened() == [[(CUDA, True)], [(CUDA, False)]]
+    assert opened_sessions() == [[(CUDA, True)], [(CUDA, False)]]
     assert not network.uses_graph
     message = "without CUDA graphs: colours: it has control flow"
     if wish:
@@ -425,19 +431,21 @@ def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("refuse", [False, True])
-def test_tensorrt_is_told_the_shapes_unless_it_takes_parts_of_a_graph(refuse, opened, make_model):
-    opened.refuse = refuse
+def test_tensorrt_is_told_the_shapes_unless_it_takes_parts_of_a_graph(
+    refuse, opened_sessions, make_model
+):
+    opened_sessions.refuse = refuse
     open_network(prepare(make_model(batch=None)), Device.parse("tensorrt"), 1, DeviceOptions())
-    have_shapes = ["trt_profile_max_shapes" in engine for ((_, engine), _) in opened.asked]
+    have_shapes = ["trt_profile_max_shapes" in engine for ((_, engine), _) in opened_sessions.asked]
     assert have_shapes == [True, False][: 1 + refuse]
 
 
-def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):
+def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened_sessions, make_model, cache):
     options = DeviceOptions(gpu_mem_limit=1 << 30, half=True)
     network = open_network(prepare(make_model()), Device.parse("tensorrt:1"), 32512, options)
-    assert opened() == [[(TENSORRT, False), (CUDA, False)]]
+    assert opened_sessions() == [[(TENSORRT, False), (CUDA, False)]]
     assert not network.uses_graph
-    (_, engine), (_, rest) = opened.asked[0]
+    (_, engine), (_, rest) = opened_sessions.asked[0]
     assert engine["trt_fp16_enable"] == "True"
     assert engine["trt_engine_cache_path"].startswith(str(cache))
     assert engine["user_compute_stream"] == rest["user_compute_stream"] == "32512"

@@ -22,7 +22,7 @@ from detcli.run.detector import Detector
 
 
 @pytest.fixture
-def write_query_model(tmp_path):
+def write_small_query_model(tmp_path):
     def write(*tail, **options):
         path = tmp_path / "model.onnx"
         path.write_bytes(query_model.named(*tail, **options).SerializeToString())
@@ -66,8 +66,8 @@ def same(first, second, within=0.01):
     ("tail", "no_object"),
     [("pair", False), ("deploy", False), ("rows", False), ("pair", True), ("rows", True)],
 )
-def test_an_appended_selection_gives_the_same_detections(write_query_model, tail, no_object):
-    path = write_query_model(tail, no_object=no_object)
+def test_an_appended_selection_gives_the_same_detections(write_small_query_model, tail, no_object):
+    path = write_small_query_model(tail, no_object=no_object)
     output = converted(path, end_to_end=True)
     assert same(detected(path), detected(output))
     old = ModelFile.read(path).detector()
@@ -80,8 +80,8 @@ def test_an_appended_selection_gives_the_same_detections(write_query_model, tail
     assert new.max_detections == old.max_detections
 
 
-def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_query_model):
-    output = converted(write_query_model("deploy"), end_to_end=True)
+def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_small_query_model):
+    output = converted(write_small_query_model("deploy"), end_to_end=True)
     session = onnxruntime.InferenceSession(output)
     assert [value.name for value in session.get_inputs()] == ["images"]
     pixels = np.float32(SQUARES[..., ::-1].transpose(2, 0, 1)[np.newaxis]) / 255
@@ -92,19 +92,19 @@ def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write_query
 
 
 @pytest.mark.parametrize("tail", ["deploy", "rows"])
-def test_a_selection_is_cut_off(write_query_model, tail):
-    output = converted(write_query_model(tail, keep=20), cut=True)
+def test_a_selection_is_cut_off(write_small_query_model, tail):
+    output = converted(write_small_query_model(tail, keep=20), cut=True)
     model = onnx.load(output)
     assert [value.name for value in model.graph.input] == ["images"]
     assert len(model.graph.output) == 2
     # The one that is left chooses queries.
     assert [node.op_type for node in model.graph.node].count("TopK") == 1
-    assert same(detected(write_query_model(tail)), detected(output))
+    assert same(detected(write_small_query_model(tail)), detected(output))
 
 
 @pytest.mark.parametrize(("tail", "keep_io"), [("pair", True), ("deploy", False), ("rows", False)])
-def test_attention_that_overflows_float16_stays_in_float32(write_query_model, tail, keep_io):
-    path = write_query_model(tail, attention=3e5)
+def test_attention_that_overflows_float16_stays_in_float32(write_small_query_model, tail, keep_io):
+    path = write_small_query_model(tail, attention=3e5)
     output = converted(path, half=True, keep_io=keep_io)
     assert same(detected(path), detected(output), within=0.05)
     types = types_of(output)
@@ -116,17 +116,17 @@ def test_attention_that_overflows_float16_stays_in_float32(write_query_model, ta
 @pytest.mark.parametrize(
     ("tail", "option"), [("pair", "int8"), ("deploy", "half"), ("rows", "end_to_end")]
 )
-def test_boxes_joined_of_centre_and_size_are_converted(write_query_model, tail, option):
-    path = write_query_model(tail, grown=True)
+def test_boxes_joined_of_centre_and_size_are_converted(write_small_query_model, tail, option):
+    path = write_small_query_model(tail, grown=True)
     assert ModelFile.read(path).detector().family == "RF-DETR"
     preprocess = "stretch,scale=0.00392156862745098,mean=0:0:0,std=1:1:1"
     output = converted(path, preprocess, **{option: True}, tolerance={"score": 0.25, "corner": 1})
     assert same(detected(path, Settings(preprocess=preprocess)), detected(output), within=0.5)
 
 
-def test_a_norm_that_squares_large_values_stays_in_float32(write_query_model):
+def test_a_norm_that_squares_large_values_stays_in_float32(write_small_query_model):
     """Within LayerNormalization, no tensor shows that the square of 300 overflows."""
-    path = write_query_model()
+    path = write_small_query_model()
     model = onnx.load(path)
     [maker] = [node for node in model.graph.node if "queries" in node.output]
     position = list(model.graph.node).index(maker)
@@ -148,14 +148,15 @@ def test_a_norm_that_squares_large_values_stays_in_float32(write_query_model):
 
 
 @pytest.mark.parametrize("batch", [2, "dynamic"])
-def test_a_batch_of_queries(write_query_model, batch):
+def test_a_batch_of_queries(write_small_query_model, batch):
     assert same(
-        detected(write_query_model()), detected(converted(write_query_model(), batch=batch))
+        detected(write_small_query_model()),
+        detected(converted(write_small_query_model(), batch=batch)),
     )
 
 
-def test_a_family_that_the_graph_is_not_is_refused(write_query_model):
-    model = onnx.load(path := write_query_model())
+def test_a_family_that_the_graph_is_not_is_refused(write_small_query_model):
+    model = onnx.load(path := write_small_query_model())
     model.metadata_props.add(key="detcli.family", value="YOLOX")
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="family says 'YOLOX', which does not fit it"):
@@ -208,7 +209,7 @@ def test_an_axis_for_the_batch_that_outputs_get_is_mentioned(tmp_path):
         convert(path, tmp_path / "named.onnx", metadata={"detcli.conf": "0.4"})
 
 
-def test_nothing_is_said_where_outputs_keep_their_shape(write_query_model):
+def test_nothing_is_said_where_outputs_keep_their_shape(write_small_query_model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        converted(write_query_model(), metadata={"detcli.conf": "0.4"})
+        converted(write_small_query_model(), metadata={"detcli.conf": "0.4"})

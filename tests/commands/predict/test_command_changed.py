@@ -17,7 +17,7 @@ def set_time(path, seconds):
 
 
 @pytest.fixture
-def resume(predict, tmp_path):
+def resume_changed(predict, tmp_path):
     """Run over inputs with `--resume run.jsonl`; returns the result, with the journal's records."""
 
     def run(line, code=0, says=""):
@@ -32,31 +32,33 @@ def classes(record):
     return [detection["class_name"] for detection in record["detections"]]
 
 
-def test_an_exchanged_image_is_worked_again_and_said(resume, make_image):
+def test_an_exchanged_image_is_worked_again_and_said(resume_changed, make_image):
     make_image("pics/1.png", ("red", 2, 3))
     make_image("pics/2.png", ("red", 2, 3))
-    resume("pics")
+    resume_changed("pics")
     set_time(make_image("pics/1.png", ("blue", 1, 1)), LATER_S)
 
-    result = resume("pics", says="run.jsonl: 1 input worked again, as their files have changed")
+    result = resume_changed(
+        "pics", says="run.jsonl: 1 input worked again, as their files have changed"
+    )
 
     assert "changed: pics/1.png\n" in result.stderr
     assert "it had 1 input already" in result.stderr
     by_source = {record["source"]: classes(record) for record in result.records}
     assert by_source == {"pics/1.png": ["blue"], "pics/2.png": ["red"]}
     assert len(result.records) == 2
-    assert "changed" not in resume("pics").stderr
+    assert "changed" not in resume_changed("pics").stderr
 
 
-def test_the_journal_is_then_what_a_new_run_would_write(resume, make_image, tmp_path):
+def test_the_journal_is_then_what_a_new_run_would_write(resume_changed, make_image, tmp_path):
     for number in range(4):
         make_image(f"pics/{number}.png", ("red", number, 3))
-    resume("pics")
+    resume_changed("pics")
     for number in (0, 2):
         set_time(make_image(f"pics/{number}.png", ("green", number, 1)), LATER_S)
-    changed = resume("pics").records
+    changed = resume_changed("pics").records
     (tmp_path / "run.jsonl").unlink()
-    new = resume("pics").records
+    new = resume_changed("pics").records
 
     by_source = {record["source"]: record for record in changed}
     for record in new:
@@ -67,112 +69,114 @@ def test_the_journal_is_then_what_a_new_run_would_write(resume, make_image, tmp_
     assert by_source == {}
 
 
-def test_a_new_time_or_a_new_size_alone_counts(resume, make_image):
+def test_a_new_time_or_a_new_size_alone_counts(resume_changed, make_image):
     path = make_image("a.png", ("red", 2, 3))
     status = path.stat()
-    resume("a.png")
+    resume_changed("a.png")
 
     set_time(path, LATER_S)
-    assert "1 input worked again" in resume("a.png").stderr
+    assert "1 input worked again" in resume_changed("a.png").stderr
 
     path.write_bytes(path.read_bytes() + b"\0")
     set_time(path, LATER_S)
-    (record,) = resume("a.png").records
+    (record,) = resume_changed("a.png").records
     assert record["file_stamp"] == f"{status.st_size + 1}-{LATER_S}000000"
 
 
-def test_an_exchanged_image_that_is_damaged_loses_its_old_boxes(resume, make_image):
+def test_an_exchanged_image_that_is_damaged_loses_its_old_boxes(resume_changed, make_image):
     path = make_image("a.png", ("red", 2, 3))
-    resume("a.png")
+    resume_changed("a.png")
     path.write_bytes(b"torn")
-    (record,) = resume("a.png", code=3).records
+    (record,) = resume_changed("a.png", code=3).records
     assert record["error"]["type"] == "DecodeError"
     make_image("a.png", ("blue", 2, 3))
-    (record,) = resume("a.png").records
+    (record,) = resume_changed("a.png").records
     assert classes(record) == ["blue"]
 
 
-def test_an_image_that_is_gone_keeps_its_record(resume, make_image, tmp_path):
+def test_an_image_that_is_gone_keeps_its_record(resume_changed, make_image, tmp_path):
     make_image("a.png", ("red", 2, 3))
     (tmp_path / "list").write_text("a.png\n")
-    resume("--files-from list")
+    resume_changed("--files-from list")
     (tmp_path / "a.png").unlink()
-    (record,) = resume("--files-from list").records
+    (record,) = resume_changed("--files-from list").records
     assert classes(record) == ["red"]
 
 
-def test_records_of_inputs_that_are_not_given_stay(resume, make_image):
+def test_records_of_inputs_that_are_not_given_stay(resume_changed, make_image):
     make_image("one/1.png", ("red", 2, 3))
     make_image("two/1.png", ("red", 2, 3))
-    resume("one")
+    resume_changed("one")
     set_time(make_image("one/1.png", ("blue", 2, 3)), LATER_S)
-    records = resume("two").records
+    records = resume_changed("two").records
     assert [record["source"] for record in records] == ["one/1.png", "two/1.png"]
 
 
-def test_an_image_named_twice_is_worked_twice(resume, make_image):
+def test_an_image_named_twice_is_worked_twice(resume_changed, make_image):
     path = make_image("a.png", ("red", 2, 3))
-    resume("a.png a.png")
+    resume_changed("a.png a.png")
     set_time(make_image("a.png", ("blue", 2, 3)), LATER_S)
-    records = resume("a.png a.png").records
+    records = resume_changed("a.png a.png").records
     assert [classes(record) for record in records] == [["blue"], ["blue"]]
     assert path.exists()
 
 
-def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(resume, make_video):
+def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(
+    resume_changed, make_video
+):
     make_video("film.mp4", frames=9)
-    resume("film.mp4")
+    resume_changed("film.mp4")
     set_time(make_video("film.mp4", frames=4), LATER_S)
-    result = resume("film.mp4", says="1 input worked again")
+    result = resume_changed("film.mp4", says="1 input worked again")
     assert [record["frame"] for record in result.records] == [0, 1, 2, 3]
-    assert "again" not in resume("film.mp4").stderr
+    assert "again" not in resume_changed("film.mp4").stderr
 
 
-def test_the_images_of_an_exchanged_archive_are_worked_again(resume, make_image, tmp_path):
+def test_the_images_of_an_exchanged_archive_are_worked_again(resume_changed, make_image, tmp_path):
     def pack(*squares):
         make_image("1.png", *squares)
         with tarfile.open(tmp_path / "pics.tar", "w") as archive:
             archive.add(tmp_path / "1.png", "1.png")
 
     pack(("red", 2, 3))
-    resume("pics.tar")
+    resume_changed("pics.tar")
     pack(("blue", 2, 3))
     set_time(tmp_path / "pics.tar", LATER_S)
-    (record,) = resume("pics.tar", says="pics.tar/1.png").records
+    (record,) = resume_changed("pics.tar", says="pics.tar/1.png").records
     assert classes(record) == ["blue"]
 
 
 def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
-    resume, make_image, tmp_path
+    resume_changed, make_image, tmp_path
 ):
     for number in range(3):
         make_image(f"pics/{number}.png", ("red", 2, 3))
     journal = tmp_path / "run.jsonl"
-    records = resume("pics").records
+    records = resume_changed("pics").records
     for record in records:
         del record["file_stamp"]
     journal.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     make_image("pics/1.png", ("blue", 2, 3))
 
-    result = resume("pics", says="run.jsonl: 3 inputs skipped unseen: their records")
+    result = resume_changed("pics", says="run.jsonl: 3 inputs skipped unseen: their records")
 
     assert result.stderr.count("skipped unseen") == 1
     assert result.records == records
 
 
-def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_image, monkeypatch):
+def test_a_kill_before_the_end_leaves_no_record_twice(resume_changed, make_image, monkeypatch):
     from detcli.sink.journal import Journal
 
     for number in range(3):
         make_image(f"pics/{number}.png", ("red", 2, 3))
-    resume("pics")
+    resume_changed("pics")
     set_time(make_image("pics/1.png", ("blue", 2, 3)), LATER_S)
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "_keep_only", lambda *_: None)
-        interrupted = resume("pics").records
+        interrupted = resume_changed("pics").records
     assert interrupted[-1]["replaces"] == interrupted[1]["file_stamp"]
 
-    records = resume("pics", says="it had 3 inputs already").records
+    records = resume_changed("pics", says="it had 3 inputs already").records
 
     by_source = {record["source"]: classes(record) for record in records}
     assert by_source == {"pics/0.png": ["red"], "pics/1.png": ["blue"], "pics/2.png": ["red"]}
@@ -180,34 +184,34 @@ def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_image, monkey
     assert not any("replaces" in record for record in records)
 
 
-def test_the_settings_stay_when_the_first_record_is_replaced(resume, make_image):
+def test_the_settings_stay_when_the_first_record_is_replaced(resume_changed, make_image):
     for number in range(2):
         make_image(f"pics/{number}.png", ("red", 2, 3))
-    settings = resume("pics").records[0]["settings"]
+    settings = resume_changed("pics").records[0]["settings"]
     set_time(make_image("pics/0.png", ("blue", 2, 3)), LATER_S)
-    first = resume("pics").records[0]
+    first = resume_changed("pics").records[0]
     assert first["source"] == "pics/1.png"
     assert first["settings"] == settings
 
 
-def test_a_link_to_another_image_is_another_image(resume, make_image, tmp_path):
+def test_a_link_to_another_image_is_another_image(resume_changed, make_image, tmp_path):
     make_image("1.png", ("red", 2, 3))
     set_time(make_image("2.png", ("blue", 2, 3)), LATER_S)
     link = tmp_path / "latest.png"
     link.symlink_to("1.png")
-    resume("latest.png")
+    resume_changed("latest.png")
     link.unlink()
     link.symlink_to("2.png")
-    (record,) = resume("latest.png", says="1 input worked again").records
+    (record,) = resume_changed("latest.png", says="1 input worked again").records
     assert classes(record) == ["blue"]
 
 
-def test_a_copy_with_its_time_is_the_same_image(resume, make_image, tmp_path):
+def test_a_copy_with_its_time_is_the_same_image(resume_changed, make_image, tmp_path):
     path = make_image("a.png", ("red", 2, 3))
-    resume("a.png")
+    resume_changed("a.png")
     shutil.copy2(path, tmp_path / "copy.png")
     (tmp_path / "copy.png").replace(path)
-    assert "again" not in resume("a.png").stderr
+    assert "again" not in resume_changed("a.png").stderr
 
 
 def test_provenance_has_the_stamp_too_and_other_records_do_not(predict, make_image):

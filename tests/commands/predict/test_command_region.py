@@ -22,7 +22,7 @@ BOXES = {
 
 
 @pytest.fixture
-def large(random, tmp_path):
+def colourful_image(random, tmp_path):
     """An image of 400x300 pixels with many colours."""
     noise = random.integers(0, 256, (15, 20, 3), np.uint8)
     pixels = cv2.resize(noise, (400, 300), interpolation=cv2.INTER_NEAREST)
@@ -57,8 +57,10 @@ def cut(predict, tmp_path):
 @pytest.mark.usefixtures("each_device")
 @pytest.mark.parametrize("options", ["", "--tile 90 --save out", "--fast-decode"])
 @pytest.mark.parametrize("region", BOXES)
-def test_a_region_is_looked_at_as_if_it_were_the_image(cut, large, tmp_path, region, options):
-    inside, alone = cut(large, region, BOXES[region], f"--conf 0.7 {options}")
+def test_a_region_is_looked_at_as_if_it_were_the_image(
+    cut, colourful_image, tmp_path, region, options
+):
+    inside, alone = cut(colourful_image, region, BOXES[region], f"--conf 0.7 {options}")
     class_names = [detection["class_name"] for detection in alone]
     assert [detection["class_name"] for detection in inside] == class_names
     for name in (*CORNERS, "score"):

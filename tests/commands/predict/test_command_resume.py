@@ -14,7 +14,7 @@ ZONE = "--zone left=0,0,0.5,0,0.5,1,0,1"
 
 
 @pytest.fixture
-def resume(predict, make_image, tmp_path):
+def resume_with_one_more(predict, make_image, tmp_path):
     """Run over one more image each time; returns the records of the journal."""
     images = []
 
@@ -27,9 +27,9 @@ def resume(predict, make_image, tmp_path):
     return run
 
 
-def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
-    resume("--conf 0.5,red=0.2 --classes red,2")
-    first, second = resume("--conf 0.5,0=0.2 --classes 0,blue")
+def test_the_first_record_of_a_run_has_the_settings(resume_with_one_more, tmp_path):
+    resume_with_one_more("--conf 0.5,red=0.2 --classes red,2")
+    first, second = resume_with_one_more("--conf 0.5,0=0.2 --classes 0,blue")
     validator("predict").validate(first)
     assert first["settings"] == second["settings"]
     assert first["settings"] == {
@@ -81,38 +81,38 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
         ZONE,
     ],
 )
-def test_other_settings_need_force(resume, options, tmp_path):
+def test_other_settings_need_force(resume_with_one_more, options, tmp_path):
     (tmp_path / "names.txt").write_text("red\ngreen\nblue\n")
-    before = resume()
-    assert resume(options, code=2, says="its records were made with") == before
-    assert resume(options, code=2, says="--force") == before
-    assert len(resume(f"--force {options}")) == 4
+    before = resume_with_one_more()
+    assert resume_with_one_more(options, code=2, says="its records were made with") == before
+    assert resume_with_one_more(options, code=2, says="--force") == before
+    assert len(resume_with_one_more(f"--force {options}")) == 4
 
 
-def test_another_model_of_the_same_name_needs_force(resume, make_model):
-    resume()
+def test_another_model_of_the_same_name_needs_force(resume_with_one_more, make_model):
+    resume_with_one_more()
     make_model("colours.onnx", "transposed")
     with pytest.raises(AssertionError, match="another file of the model"):
-        resume()
+        resume_with_one_more()
 
 
 @pytest.mark.parametrize("changed", ["weights", "names"])
-def test_what_lies_beside_a_model_is_part_of_it(resume, tmp_path, changed):
+def test_what_lies_beside_a_model_is_part_of_it(resume_with_one_more, tmp_path, changed):
     model = tmp_path / "colours.onnx"
     beside = tmp_path / "config.json"
     save_external(model)
     beside.write_text('{"id2label": {"0": "a", "1": "b", "2": "c"}}')
     content = model.read_bytes()
-    resume()
+    resume_with_one_more()
     if changed == "names":
         beside.write_text('{"id2label": {"0": "c", "1": "b", "2": "a"}}')
     else:
         save_external(model, 16)
     assert model.read_bytes() == content
-    resume(code=2, says="another file of the model")
+    resume_with_one_more(code=2, says="another file of the model")
 
 
-def test_the_hash_is_of_the_model_that_ran(resume, make_model, tmp_path, monkeypatch):
+def test_the_hash_is_of_the_model_that_ran(resume_with_one_more, make_model, tmp_path, monkeypatch):
     """Another one takes its place as soon as the first is open."""
     mine = sha256(tmp_path / "colours.onnx")
 
@@ -122,21 +122,21 @@ def test_the_hash_is_of_the_model_that_ran(resume, make_model, tmp_path, monkeyp
         return backend
 
     monkeypatch.setattr("detcli.run.batches.open_backend", opened)
-    [first] = resume()
+    [first] = resume_with_one_more()
     assert first["settings"]["model_sha256"] == mine != sha256(tmp_path / "colours.onnx")
 
 
-def test_what_changes_no_detection_may_differ(resume):
-    resume("--batch 1")
-    resume("--batch 2 --save-txt labels -q --workers 1")
+def test_what_changes_no_detection_may_differ(resume_with_one_more):
+    resume_with_one_more("--batch 1")
+    resume_with_one_more("--batch 2 --save-txt labels -q --workers 1")
 
 
-def test_another_format_is_a_usage_error(resume, tmp_path):
+def test_another_format_is_a_usage_error(resume_with_one_more, tmp_path):
     says = "--resume writes JSON Lines, not csv"
-    assert resume("--format csv", code=2, says=says) is None
+    assert resume_with_one_more("--format csv", code=2, says=says) is None
     (tmp_path / "detcli.toml").write_text('format = "csv"\n')  # for other runs
-    resume()
-    assert len(resume("--format jsonl")) == 3
+    resume_with_one_more()
+    assert len(resume_with_one_more("--format jsonl")) == 3
 
 
 def test_records_name_the_files_that_were_made_for_them(predict, make_image):

@@ -11,13 +11,13 @@ TILE = "--tile 64,overlap=0.25"
 
 
 @pytest.fixture
-def large(tmp_path):
+def large_scene(tmp_path):
     cv2.imwrite(str(tmp_path / "large.png"), image(*SQUARES, size=(112, 160), grey=40))
     return tmp_path / "large.png"
 
 
 @pytest.mark.usefixtures("each_device")
-def test_small_things_in_a_large_image_are_found(predict, large, tmp_path):
+def test_small_things_in_a_large_image_are_found(predict, large_scene, tmp_path):
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert record["width"] == 160
     assert record["height"] == 112
@@ -27,12 +27,12 @@ def test_small_things_in_a_large_image_are_found(predict, large, tmp_path):
     assert boxes == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)
-    assert (drawn != cv2.imread(str(large))).any(axis=2)[104:112, 152:160].any()
+    assert (drawn != cv2.imread(str(large_scene))).any(axis=2)[104:112, 152:160].any()
     (without_tiles,) = predict("large.png --conf 0.6").records
     assert without_tiles["detections"] == []
 
 
-@pytest.mark.usefixtures("large")
+@pytest.mark.usefixtures("large_scene")
 def test_a_manifest_knows_the_tiles(predict, in_shards):
     single_run, merged = in_shards(f"large.png --conf 0.6 {TILE}")
     assert merged == single_run

@@ -25,15 +25,15 @@ GATE = "gate=0.5,0,0.5,1"  # from top to bottom, so left is where x grows
 
 
 @pytest.fixture(scope="session")
-def video(tmp_path_factory):
+def tracked_video(tmp_path_factory):
     path = tmp_path_factory.mktemp("belt") / "belt.mp4"
     belt.main(str(path))
     return path
 
 
 @pytest.fixture
-def common(video):
-    return f"{video} -m codes --track bytetrack"
+def common(tracked_video):
+    return f"{tracked_video} -m codes --track bytetrack"
 
 
 def identities(records):
@@ -96,13 +96,17 @@ def test_a_video_that_was_cut_off_is_worked_again_from_its_start(predict, common
     assert journal.read_text() == complete.read_text()
 
 
-def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, video, tmp_path):
+def test_a_run_in_shards_numbers_each_video_as_one_run_does(
+    in_shards, common, tracked_video, tmp_path
+):
     second = tmp_path / "second.mp4"
-    second.write_bytes(video.read_bytes())
+    second.write_bytes(tracked_video.read_bytes())
     single_run, merged = in_shards(f"{second} {common} --vid-stride 5", "--shard-size", 1)
     assert merged == single_run
     records = [json.loads(line) for line in single_run.splitlines()]
-    of_first = [record["detections"] for record in records if record["source"] == str(video)]
+    of_first = [
+        record["detections"] for record in records if record["source"] == str(tracked_video)
+    ]
     of_second = [record["detections"] for record in records if record["source"] == str(second)]
     assert of_first == of_second  # each begins at 1
 

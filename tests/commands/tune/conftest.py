@@ -128,7 +128,7 @@ def commands(monkeypatch):
 
 
 @pytest.fixture
-def images(make_image, tmp_path):
+def tuning_images(make_image, tmp_path):
     make_image("pics/a.png", ("red", 1, 1), ("green", 3, 3))
     make_image("pics/b.png", ("green", 2, 2), ("blue", 5, 5))
     return tmp_path / "pics"

@@ -23,12 +23,12 @@ from detcli.commands.tune.report import TuneReport, TuneRow
 pytestmark = pytest.mark.slow
 
 
-def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, images):
+def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, tuning_images):
     """They are the fastest here, but for their boxes; the user's own defaults change nothing."""
     (fragile.parent / "detcli.toml").write_text('classes = "red"\nhalf = true\n')
     commands.made = {"bench"}
     commands.rates = {"cpu int8": 1000.0}
-    report = tune(fragile, images, "--device", "cpu")
+    report = tune(fragile, tuning_images, "--device", "cpu")
     reference, int8 = (row for row in report["rows"] if row["name"] in {"cpu", "cpu int8"})
     assert reference["keeps_boxes"]
     assert int8["keeps_boxes"] is False
@@ -39,16 +39,16 @@ def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, images)
     assert {choice["way"] for choice in report["choices"]} == {"cpu"}
 
 
-def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, images, cache):
+def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, tuning_images, cache):
     commands.rates = {"cpu int8": 1000.0}
-    report = tune(fragile, images, "--device", "cpu", "--write")
+    report = tune(fragile, tuning_images, "--device", "cpu", "--write")
     choices = {choice["kind"]: choice for choice in report["choices"]}
     assert choices["many"]["way"] == "cpu int8"
     assert [choice_entry["gain"] for choice_entry in choices.values()] == pytest.approx([100] * 3)
     model = Path(choices["many"]["options"]["model"])
     assert model.read_bytes() == b"convert"
     assert model.is_relative_to(cache.resolve() / "tuned")
-    assert f"--model {model} --device cpu {images}" in choices["many"]["command"]
+    assert f"--model {model} --device cpu {tuning_images}" in choices["many"]["command"]
     assert str(model) in (fragile.parent / "detcli.toml").read_text()
 
 
@@ -63,11 +63,11 @@ def test_a_choice_needs_boxes(tune, commands, make_model, make_image, tmp_path):
     assert {choice["way"] for choice in report["choices"]} == {"cpu"}
 
 
-def test_a_page_of_what_differs(tune, commands, fragile, images, tmp_path):
+def test_a_page_of_what_differs(tune, commands, fragile, tuning_images, tmp_path):
     commands.made = {"bench"}
     commands.rates = {"cpu int8": 1000.0}
     says = f"wrote a page of cpu int8 beside the CPU: {tmp_path / 'page/index.html'}"
-    tune(fragile, images, "--device", "cpu", "--report", tmp_path / "page", says=says)
+    tune(fragile, tuning_images, "--device", "cpu", "--report", tmp_path / "page", says=says)
     assert (tmp_path / "page/index.html").exists()
 
 
@@ -99,17 +99,17 @@ def test_a_default_that_wins_over_the_choice_is_named(tune, make_model, tmp_path
         ("fragile.onnx pics --plot a.png", 2, "leave it out"),
     ],
 )
-@pytest.mark.usefixtures("images")
+@pytest.mark.usefixtures("tuning_images")
 def test_wrong_requests(tune, fragile, line, code, says):
     fragile.with_name("torn.onnx").write_bytes(b"torn")
     assert tune(*line.split(), code=code, says=says) == ""
 
 
 @thinning.only_whole
-def test_real_processes(tune, make_model, images, monkeypatch):
+def test_real_processes(tune, make_model, tuning_images, monkeypatch):
     for name, value in (("ROUNDS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
         monkeypatch.setattr(f"detcli.commands.tune.run.{name}", value)
-    report = tune(make_model(), images, "--device", "cpu,cuda", "--budget", "1h")
+    report = tune(make_model(), tuning_images, "--device", "cpu,cuda", "--budget", "1h")
     row = report["rows"][0]
     assert row["many"]["low"] <= row["many"]["estimate"]
     assert min(row["one"]["estimate"], row["start"]["estimate"]) > 0
@@ -130,8 +130,17 @@ def wait_for_bench(process):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
-def test_an_interrupt_leaves_nothing_behind(make_model, images):
-    command = [sys.executable, "-m", "detcli", "tune", make_model(), images, "--budget", "10h"]
+def test_an_interrupt_leaves_nothing_behind(make_model, tuning_images):
+    command = [
+        sys.executable,
+        "-m",
+        "detcli",
+        "tune",
+        make_model(),
+        tuning_images,
+        "--budget",
+        "10h",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             children = wait_for_bench(process)
@@ -162,8 +171,8 @@ app(sys.argv[1:])
 """
 
 
-def test_an_interrupt_while_a_process_starts_ends_it(make_model, images):
-    command = [sys.executable, "-c", INTERRUPTED_START, "tune", make_model(), images]
+def test_an_interrupt_while_a_process_starts_ends_it(make_model, tuning_images):
+    command = [sys.executable, "-c", INTERRUPTED_START, "tune", make_model(), tuning_images]
     result = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert result.returncode == 130
     pid = int(result.stdout)
@@ -183,16 +192,16 @@ def test_the_json_on_the_page_has_all_fields():
         ("--report pics", "has other files in it"),
     ],
 )
-@pytest.mark.usefixtures("images")
+@pytest.mark.usefixtures("tuning_images")
 def test_what_cannot_be_written_is_said_at_once(tune, commands, fragile, line, says):
     assert tune(fragile, "pics", *line.split(), code=2, says=says) == ""
     assert commands.asked == []
 
 
-def test_map_of_images_elsewhere(tune, commands, fragile, images):
+def test_map_of_images_elsewhere(tune, commands, fragile, tuning_images):
     commands.made -= {"eval", "predict"}
-    labelled.write_coco(images.parent / "coco", [labelled.Scene.found(("red", 1, 1, 1.0))])
-    (images.parent / "coco/images").rename(images.parent / "elsewhere")
+    labelled.write_coco(tuning_images.parent / "coco", [labelled.Scene.found(("red", 1, 1, 1.0))])
+    (tuning_images.parent / "coco/images").rename(tuning_images.parent / "elsewhere")
     words = ("--data", "coco/instances.json", "--device", "cpu", "elsewhere")
     report = tune(fragile, *words)
     assert report["rows"][0]["map50_95"] == 1

@@ -12,11 +12,11 @@ NONE = DeviceError("this machine has no NVIDIA GPU")
 
 
 @pytest.fixture
-def rows(tune, make_model, images, commands):  # noqa: ARG001
+def rows(tune, make_model, tuning_images, commands):  # noqa: ARG001
     """Tune the colour model on two images with made answers: its rows by name."""
 
     def run(*words, **expectations):
-        report = tune(make_model(), images, *words, **expectations)
+        report = tune(make_model(), tuning_images, *words, **expectations)
         return {row["name"]: row for row in report["rows"]}
 
     return run
@@ -65,9 +65,11 @@ def test_a_model_that_cannot_be_quantised_is_a_reason(rows, commands):
     assert [name for name, _ in commands.asked].count("convert") == 1
 
 
-def test_without_the_cpu_there_is_nothing_to_compare_with(tune, commands, make_model, images):
+def test_without_the_cpu_there_is_nothing_to_compare_with(
+    tune, commands, make_model, tuning_images
+):
     commands.failures["bench", "cpu"] = InferenceError("too large")
-    assert tune(make_model(), images, code=1, says="too large") == ""
+    assert tune(make_model(), tuning_images, code=1, says="too large") == ""
 
 
 def test_without_images_nothing_is_quantised(tune, commands, make_model):
@@ -208,22 +210,24 @@ def test_the_budget_ends_the_run(rows, short):
     assert "cpu batch 4" not in by_name
 
 
-def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, images, tmp_path):
+def test_a_choice_of_what_the_time_left_is_not_written(
+    tune, short, make_model, tuning_images, tmp_path
+):
     says = "the choice is not written: the time ended before openvino:CPU, openvino:CPU half, cpu"
-    tune(make_model(), images, *short, "--write", code=6, says=says)
+    tune(make_model(), tuning_images, *short, "--write", code=6, says=says)
     assert not (tmp_path / "detcli.toml").read_text()
 
 
-def test_few_boxes_are_a_doubt(tune, make_model, images, commands):
+def test_few_boxes_are_a_doubt(tune, make_model, tuning_images, commands):
     for pairs, reasons in ((200, []), (199, ["only 199 boxes were compared"])):
         commands.pairs = pairs
-        doubts = tune(make_model(), images, "--device", "cpu")["doubts"]
+        doubts = tune(make_model(), tuning_images, "--device", "cpu")["doubts"]
         assert len(doubts) == len(reasons)
         for doubt, reason in zip(doubts, reasons, strict=True):
             assert reason in doubt
 
 
-def test_a_single_way_is_compared_with_nothing(tune, make_model, images, commands):
+def test_a_single_way_is_compared_with_nothing(tune, make_model, tuning_images, commands):
     for name in ("predict", "convert"):
         commands.failures |= {
             (name, way_name): NONE for way_name in ("cuda", "tensorrt", "openvino")
@@ -232,13 +236,13 @@ def test_a_single_way_is_compared_with_nothing(tune, make_model, images, command
     for size in ("batch 4", "batch 16", "workers 1", "workers 4"):
         commands.failures["bench", f"cpu {size}"] = InferenceError("out of memory: 8 GB")
     says = "warning: nothing was compared: cpu is the only way that was measured"
-    report = tune(make_model(), images, says=says)
+    report = tune(make_model(), tuning_images, says=says)
     assert report["doubts"] == ["nothing was compared: cpu is the only way that was measured"]
     assert [row["name"] for row in report["rows"] if row["many"]] == ["cpu"]
 
 
-def test_a_comparison_is_no_doubt(tune, make_model, images, commands):  # noqa: ARG001
-    assert tune(make_model(), images, "--device", "cpu")["doubts"] == []
+def test_a_comparison_is_no_doubt(tune, make_model, tuning_images, commands):  # noqa: ARG001
+    assert tune(make_model(), tuning_images, "--device", "cpu")["doubts"] == []
 
 
 def test_labels_add_map(rows, commands, tmp_path):

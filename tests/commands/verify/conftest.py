@@ -32,7 +32,7 @@ def reports(verify):
 
 
 @pytest.fixture
-def images(make_image, tmp_path):
+def compared_images(make_image, tmp_path):
     make_image("pics/a.png", ("red", 1, 1))
     make_image("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
     return tmp_path / "pics"

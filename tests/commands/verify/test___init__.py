@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 
-def test_own_selection_against_the_graphs(verify, make_model, images):
-    completed = verify(make_model(tail="ultralytics"), "--images", images, "--conf", 0.6)
+def test_own_selection_against_the_graphs(verify, make_model, compared_images):
+    completed = verify(make_model(tail="ultralytics"), "--images", compared_images, "--conf", 0.6)
     assert completed.returncode == 0
     assert completed.stderr == ""
     report = report_of(completed)
@@ -29,11 +29,13 @@ def test_own_selection_against_the_graphs(verify, make_model, images):
         assert f'"{name}"' in text
 
 
-def test_the_users_model_but_not_the_confidence(verify, make_model, images, tmp_path, monkeypatch):
+def test_the_users_model_but_not_the_confidence(
+    verify, make_model, compared_images, tmp_path, monkeypatch
+):
     model = make_model(tail="authors")
     (tmp_path / "detcli.toml").write_text(f'model = "{model}"\nconf = 0.9999\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
-    report = report_of(verify("--images", images))
+    report = report_of(verify("--images", compared_images))
     assert report["agree"] is True
     assert report["detections"]["conf"] == 0.25
 
@@ -60,8 +62,8 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     assert with_nms["right"] == 1
 
 
-def test_two_models_that_differ(verify, make_model, broken, images, tmp_path):
-    arguments = [make_model(), broken, "--images", images, "--conf", 0.6]
+def test_two_models_that_differ(verify, make_model, broken, compared_images, tmp_path):
+    arguments = [make_model(), broken, "--images", compared_images, "--conf", 0.6]
     completed = verify(*arguments, "--bisect", "--report", tmp_path / "out")
     assert completed.returncode == 6
     report = report_of(completed)
@@ -89,10 +91,12 @@ def test_two_models_that_differ(verify, make_model, broken, images, tmp_path):
     assert report_of(completed)["tolerance"]["boxes"] == 1
 
 
-def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, images, tmp_path):
+def test_an_overflow_that_the_outputs_do_not_show(
+    reports, verify, make_model, compared_images, tmp_path
+):
     half = tmp_path / "half.onnx"
     half.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
-    arguments = [make_model(), half, "--images", images]
+    arguments = [make_model(), half, "--images", compared_images]
     assert verify(*arguments).returncode == 0
     report = reports(6, *arguments, "--bisect")
     assert report["bisect"]["node"]["name"] == "further"
@@ -133,12 +137,12 @@ def test_random_images(reports, make_model, broken):
         ("", 2, "missing argument 'MODEL'"),
     ],
 )
-def test_a_request_that_cannot_be_met(verify, make_model, images, arguments, code, says):
-    completed = verify(*arguments.format(model=make_model(), pics=images).split())
+def test_a_request_that_cannot_be_met(verify, make_model, compared_images, arguments, code, says):
+    completed = verify(*arguments.format(model=make_model(), pics=compared_images).split())
     assert completed.returncode == code
     assert says in completed.stderr
     assert "Traceback" not in completed.stderr
-    assert not (images / "x").exists()
+    assert not (compared_images / "x").exists()
 
 
 def test_two_that_find_nothing(verify, make_model, make_image):
@@ -149,23 +153,23 @@ def test_two_that_find_nothing(verify, make_model, make_image):
     assert not report_of(completed)["agree"]
 
 
-def test_bisecting_needs_two_networks(verify, images, tmp_path, make_model):
+def test_bisecting_needs_two_networks(verify, compared_images, tmp_path, make_model):
     """A graph's own selection follows the same network."""
     model = build("authors")
     next(node for node in model.graph.node if "rank_u" in node.output).input[0] = "class_index"
     (tmp_path / "tail.onnx").write_bytes(model.SerializeToString())
-    completed = verify(tmp_path / "tail.onnx", "--images", images, "--conf", 0.6)
+    completed = verify(tmp_path / "tail.onnx", "--images", compared_images, "--conf", 0.6)
     assert completed.returncode == 6
     assert "--bisect" not in completed.stderr
     completed = verify(
-        make_model(), tmp_path / "tail.onnx", "--images", images, "--against", "graph"
+        make_model(), tmp_path / "tail.onnx", "--images", compared_images, "--against", "graph"
     )
     assert "--bisect names" in completed.stderr
 
 
-def test_a_truncated_image(verify, make_model, images):
-    (images / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
-    completed = verify(make_model(), make_model("b.onnx"), "--images", images)
+def test_a_truncated_image(verify, make_model, compared_images):
+    (compared_images / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    completed = verify(make_model(), make_model("b.onnx"), "--images", compared_images)
     assert completed.returncode == 3
     report = report_of(completed)
     assert report["agree"] is True
@@ -174,12 +178,14 @@ def test_a_truncated_image(verify, make_model, images):
     assert "torn.jpg" in completed.stderr
 
 
-def test_several_sources_and_subfolders(verify, make_model, images, make_image):
+def test_several_sources_and_subfolders(verify, make_model, compared_images, make_image):
     make_image("pics/deep/c.png", ("green", 1, 1))
-    arguments = [make_model(), make_model("b.onnx"), "--images", images]
+    arguments = [make_model(), make_model("b.onnx"), "--images", compared_images]
     assert report_of(verify(*arguments))["compared"] == 2
     assert report_of(verify(*arguments, "--recursive"))["compared"] == 3
-    assert report_of(verify(*arguments, "--images", images / "deep/c.png"))["compared"] == 3
+    assert (
+        report_of(verify(*arguments, "--images", compared_images / "deep/c.png"))["compared"] == 3
+    )
 
 
 def test_real_exports_agree(reports, shared):

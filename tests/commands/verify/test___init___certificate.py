@@ -13,7 +13,7 @@ HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
 
 
 @pytest.fixture
-def certificate_folder(tmp_path, monkeypatch, images, make_model, broken):  # noqa: ARG001 - files
+def certificate_folder(tmp_path, monkeypatch, compared_images, make_model, broken):  # noqa: ARG001 - files
     """Two images, two models that agree and one that differs."""
     monkeypatch.chdir(tmp_path)
     make_model()

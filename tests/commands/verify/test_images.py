@@ -8,12 +8,12 @@ from detcli.commands.verify.tables import side_names
 
 
 @pytest.fixture
-def compare(verify, make_model, images, tmp_path):
-    (images / "torn.png").write_bytes((images / "a.png").read_bytes()[:60])
+def compare_images(verify, make_model, compared_images, tmp_path):
+    (compared_images / "torn.png").write_bytes((compared_images / "a.png").read_bytes()[:60])
 
     def run(*options):
         page = tmp_path / "page"
-        common = ["--images", images, "--conf", 0.6, "-q", "--report", page]
+        common = ["--images", compared_images, "--conf", 0.6, "-q", "--report", page]
         completed = verify(make_model(), *options, *common)
         return completed.returncode, pages.entries(page), pages.runs(page)[0]
 
@@ -28,8 +28,8 @@ def kinds_of(entries, run):
     return kinds
 
 
-def test_sides_that_agree(compare, make_model):
-    code, entries, run = compare(make_model("same.onnx"))
+def test_sides_that_agree(compare_images, make_model):
+    code, entries, run = compare_images(make_model("same.onnx"))
     assert code == 3  # for the torn image
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
     for entry in entries[:2]:
@@ -49,8 +49,8 @@ def test_sides_that_agree(compare, make_model):
     assert len(facts["left sha256"]) == 64
 
 
-def test_sides_that_differ(compare, broken, tmp_path):
-    code, entries, run = compare(broken)
+def test_sides_that_differ(compare_images, broken, tmp_path):
+    code, entries, run = compare_images(broken)
     assert code == 6
     assert kinds_of(entries, run)[0] == ["only colours.onnx", "only broken.onnx"]
     assert "100.00% of 6 boxes disagree" in run["summary"][0]
@@ -73,23 +73,25 @@ def test_two_sides_of_one_model_are_told_apart_by_what_differs():
     assert named() == ("m.onnx, left", "m.onnx, right")
 
 
-def test_a_refused_run_leaves_the_page(verify, compare, make_model, images, tmp_path):
+def test_a_refused_run_leaves_the_page(
+    verify, compare_images, make_model, compared_images, tmp_path
+):
     same_model = make_model("same.onnx")
-    compare(same_model)
+    compare_images(same_model)
     page = tmp_path / "page"
     before = {path: path.read_bytes() for path in page.rglob("*") if path.is_file()}
 
-    common = ["--images", images, "--report", page]
+    common = ["--images", compared_images, "--report", page]
     assert verify(make_model(), same_model, "--imgsz", 333, *common).returncode == 2
     assert {path: path.read_bytes() for path in before} == before
     assert verify(make_model(), "missing.onnx", *common).returncode == 4
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_the_page_has_its_folder_for_itself(verify, make_model, images, tmp_path):
+def test_the_page_has_its_folder_for_itself(verify, make_model, compared_images, tmp_path):
     page = tmp_path / "page"
     page.mkdir()
-    options = ["--images", images, "--report", page, "--certificate", page / "c.json"]
+    options = ["--images", compared_images, "--report", page, "--certificate", page / "c.json"]
     completed = verify(make_model(), make_model("same.onnx"), *options)
     assert completed.returncode == 2
     assert "the folder of the page, which holds nothing else" in completed.stderr

@@ -35,7 +35,7 @@ def write_records(tmp_path):
 
 
 @pytest.fixture
-def compare(verify, write_records):
+def compare_records(verify, write_records):
     """Compare two lists of records: exit code, text on stderr, and the report."""
 
     def run(left, right, *options, **settings):
@@ -47,11 +47,11 @@ def compare(verify, write_records):
     return run
 
 
-def test_two_runs_that_agree(compare, tmp_path):
+def test_two_runs_that_agree(compare_records, tmp_path):
     second_record = record("x/2.png", box(0.5, 1), box(0.4))
     left = [record("x/1.png", box()), second_record]
     right = [record("x/1.png", box(0.9005)), second_record]
-    code, stderr, report = compare(left, right)
+    code, stderr, report = compare_records(left, right)
     assert code == 0
     assert stderr == ""
     assert report["agree"] is True
@@ -68,10 +68,10 @@ def test_two_runs_that_agree(compare, tmp_path):
     assert detections["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
 
 
-def test_records_of_version_1_are_compared(compare):
+def test_records_of_version_1_are_compared(compare_records):
     records = [record(f"caf\udce9{n}.png", box(), device="openvino:CPU (bf16)") for n in range(3)]
     old_records = [of_version_1(entry) for entry in records]
-    code, stderr, report = compare(old_records, records)
+    code, stderr, report = compare_records(old_records, records)
     assert code == 0
     assert stderr == ""
     assert report["compared"] == 3
@@ -79,14 +79,14 @@ def test_records_of_version_1_are_compared(compare):
     assert report["left"]["precision"] == "bfloat16"
 
 
-def test_images_that_agree_are_not_kept(compare):
+def test_images_that_agree_are_not_kept(compare_records):
     """But for the worst, so that memory does not grow with runs that agree."""
     left = [record(f"{number}.png", box()) for number in range(50)]
     right = list(left)
     for number in range(20):
         left.append(record(f"near{number}.png", box(0.9)))
         right.append(record(f"near{number}.png", box(0.9 - number / 1e5)))
-    _, _, report = compare(left, right)
+    _, _, report = compare_records(left, right)
     assert report["compared"] == report["detections"]["pairs"] == 70
     names = [image["source"] for image in report["detections"]["pictures"]]
     assert names == [f"near{number}.png" for number in range(10, 20)]
@@ -103,7 +103,7 @@ def test_images_that_agree_are_not_kept(compare):
         ("pics/{}", "./pics/{}", ["1.png"]),
     ],
 )
-def test_folders_may_have_other_names(compare, folder, other_folder, names):
+def test_folders_may_have_other_names(compare_records, folder, other_folder, names):
     slash = "\\" if "\\" in other_folder else "/"
     left = []
     right = []
@@ -111,24 +111,26 @@ def test_folders_may_have_other_names(compare, folder, other_folder, names):
         other_name = unicodedata.normalize("NFD", name).replace("/", slash)
         left.append(record(folder.format(name), box(0.9 - number / 10)))
         right.append(record(other_folder.format(other_name), box(0.9 - number / 10)))
-    code, stderr, report = compare(left, right[::-1])
+    code, stderr, report = compare_records(left, right[::-1])
     assert code == 0
     assert stderr == ""
     assert report["compared"] == len(names)
 
 
-def test_a_part_of_the_images(compare):
+def test_a_part_of_the_images(compare_records):
     """By whole names where runs have some in common, else below the folder of each run."""
     left = [record("p/1.png", box()), record("p/sub/1.png", box(0.5))]
-    _, stderr, report = compare(left, [record("p/sub/1.png", box(0.5))])
+    _, stderr, report = compare_records(left, [record("p/sub/1.png", box(0.5))])
     assert report["left_only"] == ["p/1.png"]
     assert report["unlike"] == []
     assert report["detections"]["disagreeing"] == 0
-    _, stderr, report = compare(left, [record("/q/1.png", box()), record("/q/2.png", box())])
+    _, stderr, report = compare_records(
+        left, [record("/q/1.png", box()), record("/q/2.png", box())]
+    )
     assert report["left_only"] == ["p/sub/1.png"]
     assert report["right_only"] == ["/q/2.png"]
     assert "names below p and /q, and 2 of them have no counterpart" in stderr
-    code, stderr, report = compare(left, [record("2.png", box())])
+    code, stderr, report = compare_records(left, [record("2.png", box())])
     assert report["unlike"] == [
         "inputs are paired by their names below p and ., and 3 of them have no counterpart"
     ]
@@ -136,9 +138,11 @@ def test_a_part_of_the_images(compare):
     assert ("--report" in stderr) is False
 
 
-def test_images_of_one_run_only(compare):
+def test_images_of_one_run_only(compare_records):
     left = [record(f"{number}.png", box()) for number in range(6)]
-    code, stderr, report = compare(left, [record("0.png", box()), record("other.png", box())])
+    code, stderr, report = compare_records(
+        left, [record("0.png", box()), record("other.png", box())]
+    )
     assert code == 6
     assert ("--bisect" in stderr) is False
     assert report["left_only"] == [f"{number}.png" for number in range(1, 6)]
@@ -150,25 +154,27 @@ def test_images_of_one_run_only(compare):
     assert report["detections"]["pairs"] == 1
 
 
-def test_errors(compare):
+def test_errors(compare_records):
     """On both sides one is a failed input, on one side a difference."""
     records = [record("1.png", box()), error("2.png")]
-    code, _, report = compare(records, records)
+    code, _, report = compare_records(records, records)
     assert code == 3
     assert report["agree"] is True
     assert report["failed"] == [{"source": "2.png", "error": "left: torn; right: torn"}]
-    code, stderr, report = compare(records, [records[0], record("2.png", box())])
+    code, stderr, report = compare_records(records, [records[0], record("2.png", box())])
     assert code == 6
     assert "1 input (2.png) with an error on one side only" in stderr
     assert report["failed"] == [{"source": "2.png", "error": "left: torn"}]
 
 
-def test_other_files_of_the_same_name(compare):
+def test_other_files_of_the_same_name(compare_records):
     left = [record(f"{name}.png", box(), sha256="1" * 64) for name in (1, 2)]
-    code, _, report = compare(left, [left[0], record("2.png", box(), sha256="2" * 64)])
+    code, _, report = compare_records(left, [left[0], record("2.png", box(), sha256="2" * 64)])
     assert code == 6
     assert report["other_files"] == ["2.png"]
-    _, _, report = compare(left, [record("1.png", box(), width=800), record("2.png", box())])
+    _, _, report = compare_records(
+        left, [record("1.png", box(), width=800), record("2.png", box())]
+    )
     assert report["failed"] == [
         {"source": "1.png", "error": "400x40 on the left, 800x40 on the right"}
     ]
@@ -187,15 +193,15 @@ def test_other_files_of_the_same_name(compare):
         ({"zones": ["door"]}, None),
     ],
 )
-def test_unlike_settings_are_said(compare, settings, says):
+def test_unlike_settings_are_said(compare_records, settings, says):
     """They do not fail by themselves, as two models may be compared."""
     records = [record("1.png", box())]
-    code, stderr, report = compare(records, records, **settings)
+    code, stderr, report = compare_records(records, records, **settings)
     assert code == 0
     assert report["unlike"] == ([says] if says else [])
     assert report["detections"]["max_det"] == settings.get("max_det", 300)
     assert stderr == (f"detcli: warning: {says}\n" if says else "")
-    code, stderr, _ = compare(records, [record("1.png")], **settings)
+    code, stderr, _ = compare_records(records, [record("1.png")], **settings)
     assert code == 6
     assert (f"hint: the runs are not alike: {says}; --report" in stderr) == bool(says)
 
@@ -213,38 +219,40 @@ def test_unlike_settings_are_said(compare, settings, says):
     ],
 )
 def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
-    compare, score, settings, missing
+    compare_records, score, settings, missing
 ):
     left = record("1.png", box(0.9), box(score, 1), settings=SETTINGS | settings)
-    _, _, report = compare([left], [record("1.png", box(0.9))], "--conf", 0.25, **settings)
+    _, _, report = compare_records([left], [record("1.png", box(0.9))], "--conf", 0.25, **settings)
     detections = report["detections"]
     assert detections["missing"] == missing
     assert detections["borderline"] == 1 - missing
 
 
-def test_scores_count_from_the_higher_confidence_on(compare):
+def test_scores_count_from_the_higher_confidence_on(compare_records):
     left = [record("1.png", box(0.9), box(0.4, 1))]
     right = [record("1.png", box(0.9))]
-    _, _, report = compare(left, right, conf=0.5)
+    _, _, report = compare_records(left, right, conf=0.5)
     assert report["agree"] is True
     assert report["detections"]["conf"] == 0.5
-    _, _, report = compare(left, right, "--conf", 0.3, conf=0.5)
+    _, _, report = compare_records(left, right, "--conf", 0.3, conf=0.5)
     assert report["detections"]["borderline"] == 1
 
 
-def test_classes_that_count_from_lower_scores_on_are_compared_there(compare):
+def test_classes_that_count_from_lower_scores_on_are_compared_there(compare_records):
     settings = {"conf": 0.5, "class_conf": {"0": 0.3, "1": 0.6}}
     left = record("1.png", box(0.9), box(0.4, 1), settings=SETTINGS | settings)
-    code, _, report = compare([left], [record("1.png", box(0.9))], **settings)
+    code, _, report = compare_records([left], [record("1.png", box(0.9))], **settings)
     assert code == 6
     assert report["detections"]["conf"] == 0.3
     assert report["detections"]["missing"] == 1
-    code, _, report = compare([left], [record("1.png", box(0.9))], conf=0.5)  # which holds fewer
+    code, _, report = compare_records(
+        [left], [record("1.png", box(0.9))], conf=0.5
+    )  # which holds fewer
     assert code == 0
     assert report["detections"]["conf"] == 0.5
 
 
-def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
+def test_what_runs_do_not_say(reports, verify, compare_records, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record("1.png", box())) + "\n")
     unlike = reports(0, tmp_path / "a.jsonl", tmp_path / "b.jsonl")["unlike"]
@@ -255,7 +263,7 @@ def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
     assert verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-q").stderr == ""
     mixed = record("2.png", box(), settings=SETTINGS | {"conf": 0.3})
     right = [record("1.png", box(name="auto\x1b[31m")), record("2.png", box())]
-    _, stderr, _ = compare([record("1.png", box(name="car")), mixed], right)
+    _, stderr, _ = compare_records([record("1.png", box(name="car")), mixed], right)
     for sentence in (
         "the left run has records of 2 settings",
         "the left run has several names for class 0",
@@ -272,29 +280,31 @@ def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
         ({"device": "openvino:CPU", "precision": "bf16"}, ["--tolerance", "score=0.3"], 0.3),
     ],
 )
-def test_precision_decides_the_tolerance(compare, fields, options, score):
+def test_precision_decides_the_tolerance(compare_records, fields, options, score):
     left = record("1.png", box(), provenance={"precision": "float32"})
-    _, _, report = compare([left], [record("1.png", box(), **fields)], *options)
+    _, _, report = compare_records([left], [record("1.png", box(), **fields)], *options)
     precision = report["right"]["precision"]
     assert report["unlike"] == [f"precision is float32 and {precision}"]
     assert report["tolerance"]["score"] == score
 
 
-def test_frames_are_paired_by_number(compare):
+def test_frames_are_paired_by_number(compare_records):
     frames = [record("a.mp4", box(0.9 - n / 100), frame=n, time_s=n / 10) for n in range(9)]
-    _, _, report = compare(frames[::2], [frame | {"source": "/x/a.mp4"} for frame in frames])
+    _, _, report = compare_records(
+        frames[::2], [frame | {"source": "/x/a.mp4"} for frame in frames]
+    )
     assert report["compared"] == 5
     assert report["detections"]["disagreeing"] == 0
     assert report["right_only"] == [f"/x/a.mp4 frame {n}" for n in (1, 3, 5, 7)]
 
 
-def test_records_that_come_twice_or_in_another_order(compare):
+def test_records_that_come_twice_or_in_another_order(compare_records):
     twice = [record("1.png", box()), record("1.png", box())]
-    assert compare(twice, twice)[2]["compared"] == 2
-    assert compare(twice, twice[:1])[2]["left_only"] == ["1.png"]
+    assert compare_records(twice, twice)[2]["compared"] == 2
+    assert compare_records(twice, twice[:1])[2]["left_only"] == ["1.png"]
     records = [record(f"{n}.png", box(0.9 - n / 100)) for n in range(9)]
     reordered = records[4:] + [records[0] | {"settings": SETTINGS}] + records[1:4]
-    _, _, report = compare(records, reordered)
+    _, _, report = compare_records(records, reordered)
     assert report["agree"] is True
     assert report["compared"] == 9
     assert report["unlike"] == []
@@ -418,12 +428,12 @@ def test_settings_of_strangers_are_only_text(verify, write_records, field):
     assert "\x1b" not in completed.stdout + completed.stderr
 
 
-def test_images_are_shown_where_they_are_found(compare, make_image, tmp_path):
+def test_images_are_shown_where_they_are_found(compare_records, make_image, tmp_path):
     make_image("now/1.png", size=(40, 400))
     left = [record("/gone/1.png", box()), record("/gone/2.png", box())]
     right = [record("/other/1.png"), record("/other/2.png")]
     page = tmp_path / "page"
-    code, _, report = compare(left, right, "--images", tmp_path / "now", "--report", page)
+    code, _, report = compare_records(left, right, "--images", tmp_path / "now", "--report", page)
     assert code == 6
     assert len(pages.images(page)) == 1
     (page_run,) = pages.runs(page)
@@ -471,7 +481,7 @@ def random_boxes(random):
     return sorted(boxes, key=lambda detection: -detection["score"])
 
 
-def test_counts_are_those_of_another_program(compare, random):
+def test_counts_are_those_of_another_program(compare_records, random):
     """Boxes of one class are apart, so pairs are unambiguous."""
     left = []
     right = []
@@ -479,7 +489,7 @@ def test_counts_are_those_of_another_program(compare, random):
         left.append(record(f"{number}.png", *random_boxes(random)))
         right.append(record(f"{number}.png", *random_boxes(random)))
 
-    _, _, report = compare(left, right)
+    _, _, report = compare_records(left, right)
     detections = report["detections"]
     counts = detections["missing"], detections["extra"], detections["pairs"]
     assert counts == counted(left, right)

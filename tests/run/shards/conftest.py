@@ -16,7 +16,7 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def make_images(tmp_path):
+def make_shard_images(tmp_path):
     """Write a folder of images, with squares in random places."""
 
     def make(count, poisoned=()):

@@ -122,9 +122,9 @@ def _command(process):
 
 
 @thinning.only_whole
-def test_chaos(cluster, make_images, one_run, tmp_path):
+def test_chaos(cluster, make_shard_images, one_run, tmp_path):
     """Actors and the driver are killed again and again; every image has its record once."""
-    command, expected = one_run(make_images(160))
+    command, expected = one_run(make_shard_images(160))
     boxes = tmp_path / "boxes"
     command += ["-o", f"{boxes}/", "--on", "ray", "--shard-size", 8]
     killed = kill_and_go_on(command, boxes, lambda _: actors_of(cluster), (7,))
@@ -136,8 +136,8 @@ def test_chaos(cluster, make_images, one_run, tmp_path):
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_an_image_that_kills_its_actor_is_an_error_record(make_images, one_run, tmp_path):
-    command, expected = one_run(make_images(6, poisoned={3}))
+def test_an_image_that_kills_its_actor_is_an_error_record(make_shard_images, one_run, tmp_path):
+    command, expected = one_run(make_shard_images(6, poisoned={3}))
     completed = forked.run(
         [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
     )
@@ -151,9 +151,11 @@ def test_an_image_that_kills_its_actor_is_an_error_record(make_images, one_run, 
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_a_node_whose_actors_always_die_is_left_for_another(head, make_images, one_run, tmp_path):
+def test_a_node_whose_actors_always_die_is_left_for_another(
+    head, make_shard_images, one_run, tmp_path
+):
     """Nothing can be worked on the first that has room; the run waits for the next."""
-    command, expected = one_run(make_images(6))
+    command, expected = one_run(make_shard_images(6))
     site = tmp_path / "site"
     boxes = tmp_path / "boxes"
     site.mkdir()
@@ -178,10 +180,10 @@ def test_a_node_whose_actors_always_die_is_left_for_another(head, make_images, o
 
 @thinning.only_whole
 @pytest.mark.usefixtures("cluster")
-def test_the_commands_of_the_page(head, make_images, one_run, monkeypatch):
+def test_the_commands_of_the_page(head, make_shard_images, one_run, monkeypatch):
     """All of docs/scale-out.md, on one machine, without a bucket and a GPU."""
     _, address, client = head
-    folder = make_images(20)
+    folder = make_shard_images(20)
     command, expected = one_run(folder)
     monkeypatch.setenv("DETCLI_MODEL", str(command[command.index("-m") + 1]))
     page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
@@ -206,9 +208,9 @@ def test_the_commands_of_the_page(head, make_images, one_run, monkeypatch):
 
 
 @thinning.only_whole
-def test_the_pipeline_of_the_page(make_images, make_model, tmp_path):
+def test_the_pipeline_of_the_page(make_shard_images, make_model, tmp_path):
     """Ray Data with a Detector finds what a run finds, also of an image that is torn."""
-    folder = make_images(6)
+    folder = make_shard_images(6)
     shutil.rmtree(folder / "more")
     (folder / "0003.png").write_bytes(b"torn")
     page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
@@ -244,9 +246,9 @@ def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     assert plain.stdout.count('"class_name": "red"') == 3
 
 
-def test_a_ray_of_its_own(make_images, one_run, tmp_path, monkeypatch):
+def test_a_ray_of_its_own(make_shard_images, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    command, expected = one_run(make_images(20))
+    command, expected = one_run(make_shard_images(20))
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
     completed = subprocess.run(
         [*command, "--on", "ray"],

@@ -22,7 +22,7 @@ def names_of(count):
 
 
 @pytest.fixture
-def make(tmp_path_factory):
+def make_schedule(tmp_path_factory):
     """A schedule of shards with so many names."""
 
     def make(names=10, size=5, workers=2, shards=None):
@@ -97,8 +97,8 @@ class Game:
         return records
 
 
-def test_all_shards_are_worked_once(make):
-    game = make(names=23)
+def test_all_shards_are_worked_once(make_schedule):
+    game = make_schedule(names=23)
     game.play(lambda _: False)
     assert [record["source"] for record in game.records()] == names_of(23)
     assert [record["index"] for record in game.records()] == list(range(23))
@@ -107,12 +107,12 @@ def test_all_shards_are_worked_once(make):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_kills_workers_each_name_has_a_record(make, seed):
+def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
     """The names that kill have an error, and all others were worked."""
     random = rng.Random(seed)  # noqa: S311 - no secret
     count = random.randrange(40)
     deadly = {str(random.randrange(40)) for _ in range(random.randrange(6))}
-    game = make(count, random.randint(1, 50), random.randint(1, 4))
+    game = make_schedule(count, random.randint(1, 50), random.randint(1, 4))
     game.play(deadly.__contains__, lambda _: random.random() < 0.7)
     records = game.records()
     assert [record["source"] for record in records] == names_of(count)
@@ -124,8 +124,8 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     assert sorted(messages) == sorted(names_of(count))
 
 
-def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make):
-    game = make(names=64, size=16, workers=1)
+def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make_schedule):
+    game = make_schedule(names=64, size=16, workers=1)
     game.play("37".__eq__)
     (failed,) = [record for record in game.records() if "error" in record]
     assert failed["source"] == "37"
@@ -144,17 +144,17 @@ def test_an_image_that_kills_keeps_what_a_list_says_of_it(tmp_path):
     assert failed["meta"] == {"id": 7}
 
 
-def test_a_death_by_chance_costs_no_record(make):
+def test_a_death_by_chance_costs_no_record(make_schedule):
     """A worker that is killed now and then: nothing has an error."""
     deaths = iter([True, False, True, True, False, True, True, True, False, True])
-    game = make(names=20)
+    game = make_schedule(names=20)
     game.play(lambda _: next(deaths, False))
     assert not any("error" in record for record in game.records())
     assert game.schedule.deaths == 7
 
 
-def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
-    schedule = make(names=30, size=5).schedule
+def test_a_suspect_is_worked_by_a_worker_of_its_own(make_schedule):
+    schedule = make_schedule(names=30, size=5).schedule
     first = schedule.next("a")
     second = schedule.next("a")
     schedule.next("b")
@@ -170,8 +170,8 @@ def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     assert schedule.next("e") not in {first, second, None}
 
 
-def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make):
-    game = make(names=10, size=5)
+def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make_schedule):
+    game = make_schedule(names=10, size=5)
     task = game.schedule.next(0)
     game.done(task)
     assert game.schedule.died(0, "SIGKILL") is None
@@ -180,8 +180,8 @@ def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(m
     assert len(game.completed) == 1
 
 
-def test_what_another_run_has_published_is_left_out(make):
-    game = make(names=30, size=5, workers=1)
+def test_what_another_run_has_published_is_left_out(make_schedule):
+    game = make_schedule(names=30, size=5, workers=1)
     for number in (1, 4):
         game.done(Task.whole(game.manifest.shard(number), game.manifest.part(number)))
     game.play(lambda _: False)
@@ -191,29 +191,29 @@ def test_what_another_run_has_published_is_left_out(make):
     assert len(game.records()) == 30
 
 
-def test_a_run_works_its_share(make):
-    game = make(names=30, size=5, shards=range(1, 6, 2))
+def test_a_run_works_its_share(make_schedule):
+    game = make_schedule(names=30, size=5, shards=range(1, 6, 2))
     game.play(lambda _: False)
     assert game.manifest.parts().keys() == {1, 3, 5}
 
 
-def test_workers_that_die_over_everything_end_the_run(make):
-    game = make(names=100, size=50, workers=1)
+def test_workers_that_die_over_everything_end_the_run(make_schedule):
+    game = make_schedule(names=100, size=50, workers=1)
     with pytest.raises(InferenceError, match="workers keep dying"):
         game.play(lambda _: True)
     assert game.schedule.deaths < DEATHS * FRUITLESS + 200
 
 
-def test_the_record_of_a_killer_is_as_pipelines_write_it(make):
-    game = make(names=1, size=1, workers=1)
+def test_the_record_of_a_killer_is_as_pipelines_write_it(make_schedule):
+    game = make_schedule(names=1, size=1, workers=1)
     game.play("0".__eq__)
     (record,) = game.records()
     error = InferenceError("x")
     assert list(record) == list(Record(Origin("0"), 0, "", "", error=error).to_json())
 
 
-def test_the_order_is_not_the_same_in_two_runs(make):
-    game = make(names=200, size=1)
+def test_the_order_is_not_the_same_in_two_runs(make_schedule):
+    game = make_schedule(names=200, size=1)
     orders = []
     for _ in range(2):
         schedule = Schedule(game.store, game.manifest, range(200))
@@ -223,18 +223,18 @@ def test_the_order_is_not_the_same_in_two_runs(make):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_success_resets_the_count_of_names_that_kill(make, seed):
+def test_a_success_resets_the_count_of_names_that_kill(make_schedule, seed):
     """Many names kill in one run, but what lies between them is worked: not the machine's fault."""
     rng.seed(seed)
-    game = make(names=4 * FRUITLESS, size=4, workers=1)
+    game = make_schedule(names=4 * FRUITLESS, size=4, workers=1)
     game.play(lambda name: int(name) % 2 == 0)
     failed = [record for record in game.records() if "error" in record]
     assert len(failed) == 2 * FRUITLESS
 
 
 @pytest.mark.parametrize(("deaths", "ends"), [(15, False), (16, True)])
-def test_a_run_ends_at_the_sixteenth_name_in_a_row_that_kills(make, deaths, ends):
-    game = make(names=deaths, size=1, workers=1)
+def test_a_run_ends_at_the_sixteenth_name_in_a_row_that_kills(make_schedule, deaths, ends):
+    game = make_schedule(names=deaths, size=1, workers=1)
     if ends:
         with pytest.raises(InferenceError, match="workers keep dying"):
             game.play(lambda _: True)
@@ -244,16 +244,16 @@ def test_a_run_ends_at_the_sixteenth_name_in_a_row_that_kills(make, deaths, ends
 
 
 @pytest.mark.parametrize(("deaths", "fails"), [(2, False), (3, True)])
-def test_a_name_fails_at_its_third_death(make, deaths, fails):
-    game = make(names=1, size=1, workers=1)
+def test_a_name_fails_at_its_third_death(make_schedule, deaths, fails):
+    game = make_schedule(names=1, size=1, workers=1)
     kills = iter([True] * deaths)
     game.play(lambda _: next(kills, False))
     (record,) = game.records()
     assert ("error" in record) == fails
 
 
-def test_after_a_success_sixteen_names_in_a_row_that_kill_end_the_run(make):
-    game = make(names=17, size=1, workers=1)
+def test_after_a_success_sixteen_names_in_a_row_that_kill_end_the_run(make_schedule):
+    game = make_schedule(names=17, size=1, workers=1)
     kills = iter([False])
     with pytest.raises(InferenceError, match="workers keep dying"):
         game.play(lambda _: next(kills, True))

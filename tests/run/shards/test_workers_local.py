@@ -27,8 +27,8 @@ def children_of(process):
 
 
 @pytest.mark.parametrize("on", ["local:1", "local:3"])
-def test_the_parts_are_what_one_run_prints(make_images, one_run, tmp_path, on):
-    command, expected = one_run(make_images(50))
+def test_the_parts_are_what_one_run_prints(make_shard_images, one_run, tmp_path, on):
+    command, expected = one_run(make_shard_images(50))
     completed = forked.run(
         [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7]
     )
@@ -47,9 +47,9 @@ CHAOS = [(112, 4, (9, 18)), (400, 8, (15, 32))]
     ("count", "shard_size", "drivers_end"),
     thinning.thin("runs whose workers and driver are killed", CHAOS, count=1),
 )
-def test_chaos(make_images, one_run, tmp_path, count, shard_size, drivers_end):
+def test_chaos(make_shard_images, one_run, tmp_path, count, shard_size, drivers_end):
     """Workers and the driver are killed again and again; every image has its record once."""
-    command, expected = one_run(make_images(count))
+    command, expected = one_run(make_shard_images(count))
     boxes = tmp_path / "boxes"
     command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", shard_size]
     killed = kill_and_go_on(command, boxes, children_of, drivers_end)
@@ -58,10 +58,10 @@ def test_chaos(make_images, one_run, tmp_path, count, shard_size, drivers_end):
 
 
 def test_another_model_in_a_worker_that_takes_anothers_place(
-    make_images, one_run, make_model, tmp_path
+    make_shard_images, one_run, make_model, tmp_path
 ):
     """It is refused, and a part that it made would be."""
-    command, expected = one_run(make_images(200))
+    command, expected = one_run(make_shard_images(200))
     boxes = tmp_path / "boxes"
     messages = tmp_path / "stderr"
     messages.touch()
@@ -89,8 +89,8 @@ def test_another_model_in_a_worker_that_takes_anothers_place(
     assert "part-00007.jsonl: it was made by another model" in forked.run(["merge", boxes]).stderr
 
 
-def test_a_worker_that_is_stopped_and_killed_is_replaced(make_images, one_run, tmp_path):
-    command, expected = one_run(make_images(200))
+def test_a_worker_that_is_stopped_and_killed_is_replaced(make_shard_images, one_run, tmp_path):
+    command, expected = one_run(make_shard_images(200))
     boxes = tmp_path / "boxes"
     command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
     process = forked.start(command)
@@ -104,8 +104,8 @@ def test_a_worker_that_is_stopped_and_killed_is_replaced(make_images, one_run, t
     assert merged(boxes) == expected
 
 
-def test_workers_end_with_the_process_that_started_them(make_images, one_run, tmp_path):
-    command, _ = one_run(make_images(200))
+def test_workers_end_with_the_process_that_started_them(make_shard_images, one_run, tmp_path):
+    command, _ = one_run(make_shard_images(200))
     process = forked.start([*command, "-o", f"{tmp_path / 'boxes'}/", "--shard-size", 1])
     while not (workers := children_of(process)) or not parts_in(tmp_path / "boxes"):
         assert process.is_alive()
@@ -126,9 +126,9 @@ ENDS = ("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)")
     ),
 )
 def test_an_image_that_kills_its_worker_is_an_error_record(
-    make_images, one_run, detcli, tmp_path, end, cause
+    make_shard_images, one_run, detcli, tmp_path, end, cause
 ):
-    command, expected = one_run(make_images(12, poisoned={7}))
+    command, expected = one_run(make_shard_images(12, poisoned={7}))
     environment = poison.environment(tmp_path / "site")
     site = tmp_path / "site" / "sitecustomize.py"
     site.write_text(site.read_text().replace(ENDS[0], end))
@@ -150,21 +150,21 @@ def test_an_image_that_kills_its_worker_is_an_error_record(
         (["--classes", "zebra"], "the model has no class 'zebra'"),
     ],
 )
-def test_runs_that_cannot_be_end_at_once(make_images, one_run, tmp_path, options, says):
-    command, _ = one_run(make_images(1))
+def test_runs_that_cannot_be_end_at_once(make_shard_images, one_run, tmp_path, options, says):
+    command, _ = one_run(make_shard_images(1))
     completed = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", *options])
     assert completed.returncode == 2
     assert says in completed.stderr
     assert not (tmp_path / "boxes").exists()
 
 
-def test_workers_that_cannot_start_end_the_run(make_images, make_model, detcli, tmp_path):
+def test_workers_that_cannot_start_end_the_run(make_shard_images, make_model, detcli, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "onnxruntime.py").write_text("import os; os.abort()")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     completed = detcli(
         "predict",
-        make_images(3),
+        make_shard_images(3),
         "-o",
         f"{tmp_path / 'boxes'}/",
         "-m",
@@ -187,9 +187,9 @@ runpy.run_module("detcli", run_name="__main__")
 """
 
 
-def test_a_full_disk_ends_the_run(make_images, one_run, tmp_path):
+def test_a_full_disk_ends_the_run(make_shard_images, one_run, tmp_path):
     """The disk is full when the manifest is written, and when the first part is."""
-    command, expected = one_run(make_images(30))
+    command, expected = one_run(make_shard_images(30))
     command += ["--shard-size", 30, "-o"]
     assert forked.run([*command, f"{tmp_path / 'whole'}/"]).returncode == 0
     sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("_manifest.jsonl", PART)]
