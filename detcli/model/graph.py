@@ -109,26 +109,33 @@ class GraphIndex:
         return self._follow(tensor, operators, first_input)
 
     def _follow(
-        self, tensor: str, kind: object, previous_tensor: Callable[[NodeProto], str]
+        self, tensor: str, rule: object, previous_tensor: Callable[[NodeProto], str]
     ) -> str:
         """Go back from a tensor until `previous_tensor` names none, and return the last tensor.
 
+        The last tensor is remembered for all tensors on the way, so that a later search that meets
+        one of them ends there.
+
         Args:
             tensor: The tensor to start from.
-            kind: Key of the results that are remembered for later calls; one for each rule.
+            rule: What tells this rule from others, as results are remembered for each rule.
             previous_tensor: The rule: for a node, its input to go on with, or an empty text.
         """
-        last_tensors = self._followed.setdefault(kind, {})
-        passed = []
+        last_tensors = self._followed.setdefault(rule, {})
+        passed_tensors = []
         while tensor not in last_tensors:
             node = self.producers.get(tensor)
-            source = "" if node is None else previous_tensor(node)
+            if node is None:
+                break
+            source = previous_tensor(node)
             if not source:
                 break
-            passed.append(tensor)
+            passed_tensors.append(tensor)
             tensor = source
+
         last_tensor = last_tensors.get(tensor, tensor)
-        last_tensors.update(dict.fromkeys(passed, last_tensor))
+        for passed_tensor in passed_tensors:
+            last_tensors[passed_tensor] = last_tensor
         return last_tensor
 
     def _handed_on(self, node: NodeProto) -> str:
@@ -212,12 +219,12 @@ class GraphIndex:
             axes_of_input = self.constant(node.input[1])
         return integers(node, "axes") or axes_of_input
 
-    def moved_from(self, tensor: str) -> set[str]:
-        """Find all tensors that depend on the elements of a tensor, itself included.
+    def moved_from(self, *tensors: str) -> set[str]:
+        """Find all tensors that depend on the elements of some tensors, these included.
 
-        A tensor that depends only on its shape is not among them.
+        A tensor that depends only on the shape of one of them is not among them.
         """
-        reached = {tensor}
+        reached = set(tensors)
         for node in self.graph.node:  # in topological order
             if node.op_type not in {"Shape", "Size"} and not reached.isdisjoint(node.input):
                 reached.update(node.output)
@@ -474,20 +481,29 @@ def is_half(model: ModelProto) -> bool:
 
 
 def is_all_half(graph: GraphProto) -> bool:
-    """True if all weights of a network are float16 and are multiplied as float16.
-
-    A weight that is stored in float16, but cast to float32 before its use, counts as float32.
-    """
+    """True if all weights of a network are float16 and are multiplied as float16."""
     index = GraphIndex(graph)
     types = set()
     for node in graph.node:
         for name in _learnt_inputs(index, node):
-            tensor = index.constant_tensor(index.behind(name, REWRITTEN))
-            if tensor is None or len(tensor.dims) < 2:  # computed, or a bias
-                continue
-            cast = index.producers.get(index.behind(name, REWRITTEN - {"Cast"}))
-            if cast is not None and cast.op_type == "Cast":
-                types.add(attribute(cast, "to", 0))
-            else:
-                types.add(tensor.data_type)
+            weight_type = _type_of_weights(index, name)
+            if weight_type is not None:
+                types.add(weight_type)
     return types == {onnx.TensorProto.FLOAT16}
+
+
+def _type_of_weights(index: GraphIndex, tensor: str) -> int | None:
+    """Return the element type in which weights are used, as ONNX numbers types.
+
+    Weights that are stored in float16, but cast to float32 before their use, are float32.
+
+    Returns:
+        None if the tensor is computed, or has fewer than two axes, as a bias has.
+    """
+    stored_weights = index.constant_tensor(index.behind(tensor, REWRITTEN))
+    if stored_weights is None or len(stored_weights.dims) < 2:
+        return None
+    cast = index.producers.get(index.behind(tensor, REWRITTEN - {"Cast"}))
+    if cast is not None and cast.op_type == "Cast":
+        return attribute(cast, "to", 0)
+    return stored_weights.data_type

@@ -1,5 +1,6 @@
 """Finds heads whose boxes and scores are two tensors of a graph, with an entry for each anchor."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -40,7 +41,7 @@ from detcli.model.heads.layers import (
     nearest_layer_operator,
     score_activation,
 )
-from detcli.model.heads.selected_in_graph import tensors_behind_selection
+from detcli.model.heads.selected_in_graph import outputs_that_select, tensors_behind_selection
 
 BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
@@ -58,26 +59,11 @@ def find_pair_head(index: GraphIndex) -> Head | None:
         Unrecognised: More than one pair may be meant, or masks come with the boxes.
     """
     heads = []
-    for boxes in index.outputs:
-        for scores in index.outputs:
-            if boxes == scores:
-                continue
-            head = _head_of_boxes_and_scores(index, boxes, scores)
-            if head is not None:
-                heads.append(head)
-    if any(_are_left_out_of_selection(index, head) for head in heads):
-        raise Unrecognised(
-            "it gives all its boxes beside those that it selects, and it is not clear which of its "
-            "outputs are the scores and class ids of these"
-        )
-    if len(heads) > 1:
-        landmarks = _landmarks_beside(heads)
-        if landmarks:
-            raise Unrecognised(
-                f"it gives landmarks, {landmarks}, beside its boxes and scores, and no family is "
-                "known that has them like that"
-            )
-        raise Unrecognised("two of its outputs may be the boxes, or two the scores")
+    for boxes, scores in itertools.permutations(index.outputs, 2):
+        head = _head_of_boxes_and_scores(index, boxes, scores)
+        if head is not None:
+            heads.append(head)
+    _check_pair_is_clear(index, heads)
     if not heads:
         return None
     head = heads[0]
@@ -86,25 +72,55 @@ def find_pair_head(index: GraphIndex) -> Head | None:
     return head
 
 
-def _landmarks_beside(heads: list[Head]) -> str:
-    """Find the output that holds landmarks, where it may be the scores by its shape.
+def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
+    """Refuse a graph if it is not clear which two outputs are its boxes and scores.
 
-    Landmarks are pairs of numbers as a layer leaves them. A softmax or sigmoid makes the scores.
+    Args:
+        index: The graph.
+        heads: Every pair of outputs that may be boxes and scores.
+
+    Raises:
+        Unrecognised: There is more than one pair, or the graph selects other boxes.
+    """
+    if any(_are_left_out_of_selection(index, head) for head in heads):
+        raise Unrecognised(
+            "it gives all its boxes beside those that it selects, and it is not clear which of its "
+            "outputs are the scores and class ids of these"
+        )
+    if len(heads) <= 1:
+        return
+    landmarks = _landmarks_beside(heads)
+    if landmarks is not None:
+        raise Unrecognised(
+            f"it gives landmarks, {landmarks}, beside its boxes and scores, and no family is "
+            "known that has them like that"
+        )
+    raise Unrecognised("two of its outputs may be the boxes, or two the scores")
+
+
+def _landmarks_beside(heads: list[Head]) -> str | None:
+    """Find the output that holds landmarks, where its shape could also be that of scores.
+
+    Landmarks are the x and y of points, so each box has an even count of numbers. They are as a
+    layer leaves them, while scores come from a softmax or sigmoid.
 
     Args:
         heads: Every pair of outputs that may be boxes and scores.
 
     Returns:
-        The name of the output; empty if it is not clear, or if any may be the boxes.
+        The name of the output; None if the pairs differ in more than landmarks and scores.
     """
     boxes = {head.boxes for head in heads}
-    by_layer = [head for head in heads if head.scores_are is Activation.LINEAR]
-    if len(boxes) != 1 or len(by_layer) != 1 or len(heads) != 2:
-        return ""
-    class_count = by_layer[0].class_count
-    if class_count is None or class_count % 2:
-        return ""
-    return by_layer[0].scores[0].tensor
+    if len(heads) != 2 or len(boxes) != 1:
+        return None
+    heads_without_activation = [head for head in heads if head.scores_are is Activation.LINEAR]
+    if len(heads_without_activation) != 1:
+        return None
+    head_with_landmarks = heads_without_activation[0]
+    numbers_per_box = head_with_landmarks.class_count
+    if numbers_per_box is None or numbers_per_box % 2:
+        return None
+    return head_with_landmarks.scores[0].tensor
 
 
 def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
@@ -153,15 +169,16 @@ def _head_of_boxes_and_scores(
     if len(box_dims) != HEAD_RANK or len(score_dims) != HEAD_RANK:
         return None
     anchors_first = box_dims[2] == BOX_COORDINATES
-    channel_axis, anchor_axis = (2, 1) if anchors_first else (1, 2)
+    channel_axis = 2 if anchors_first else 1
     if box_dims[channel_axis] != BOX_COORDINATES:
         return None
 
+    anchor_count = box_dims[_other_axis(channel_axis)]
     layer = nearest_layer_operator(index, boxes)
-    class_axis = _class_axis(
-        box_dims[anchor_axis], score_dims, channel_axis=channel_axis, layer=layer
-    )
-    score_count = None if class_axis is None else known_size(score_dims[class_axis])
+    class_axis = _class_axis(anchor_count, score_dims, channel_axis=channel_axis, layer=layer)
+    if class_axis is None:
+        return None
+    score_count = known_size(score_dims[class_axis])
     if score_count is None:
         return None
     head = Head(
@@ -177,6 +194,13 @@ def _head_of_boxes_and_scores(
         scores_transposed=class_axis != channel_axis,
     )
     return _checked_by_nodes(index, head, score_count)
+
+
+def _other_axis(axis: int) -> int:
+    """Return the axis of a tensor [B, N, channels] or [B, channels, N] beside the batch and one."""
+    if axis == 1:
+        return 2
+    return 1
 
 
 def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
@@ -196,17 +220,7 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
         return None
     has_objectness = _begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
-    is_grid_with_objectness = has_objectness and head.layer not in PRODUCTS
-    decoded_scores = box_decoding(index, scores) if have_same_shape else None
-    if decoded_scores is not None and decoded_scores.method in BOX_ONLY_METHODS:
-        return None
-    nodes_have_to_tell = have_same_shape and not is_grid_with_objectness
-    if nodes_have_to_tell and not _nodes_tell_boxes_from_scores(
-        decoded=head.decoded,
-        decoded_scores=decoded_scores,
-        scores_are=head.scores_are,
-        layer=head.layer,
-    ):
+    if have_same_shape and not _are_told_apart(index, head, has_objectness=has_objectness):
         return None
     class_count = score_count - 1 if has_objectness else score_count
     return replace(
@@ -215,6 +229,27 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
         objectness=has_objectness,
         bins=distance_bin_count(index, boxes),
         from_corners=measures_from_cell_corners(index, boxes),
+    )
+
+
+def _are_told_apart(index: GraphIndex, head: Head, *, has_objectness: bool) -> bool:
+    """True if the boxes and scores of a head are not confused, though both have four channels.
+
+    Args:
+        index: The graph.
+        head: The head, whose boxes and scores may be the wrong way round.
+        has_objectness: Whether its scores begin with an objectness.
+    """
+    scores_as_boxes = box_decoding(index, head.scores[0].tensor)
+    if scores_as_boxes is not None and scores_as_boxes.method in BOX_ONLY_METHODS:
+        return False
+    if has_objectness and head.layer not in PRODUCTS:
+        return True  # Detectors with cells have the objectness before the scores, not the boxes.
+    return _nodes_tell_boxes_from_scores(
+        decoded=head.decoded,
+        decoded_scores=scores_as_boxes,
+        scores_are=head.scores_are,
+        layer=head.layer,
     )
 
 
@@ -253,22 +288,29 @@ def _class_axis(
     Returns:
         None if neither axis fits.
     """
-    anchor_axis_for = {1: 2, 2: 1}  # the axis that is left for the anchors, by that of the classes
-    candidates = []
-    for class_axis in (channel_axis, anchor_axis_for[channel_axis]):
-        score_anchor_count = score_dims[anchor_axis_for[class_axis]]
-        are_both_known = isinstance(anchor_count, int) and isinstance(score_anchor_count, int)
-        if anchor_count == score_anchor_count or not are_both_known:
-            candidates.append(class_axis)
+    # If one axis counts the classes, the other one has to count the anchors.
+    swapped_axis = _other_axis(channel_axis)
+    fits_order_of_boxes = _may_be_equal(score_dims[swapped_axis], anchor_count)
+    fits_swapped_order = _may_be_equal(score_dims[channel_axis], anchor_count)
     if layer in PRODUCTS:
         # Transformers always have the same order in boxes and scores.
-        return channel_axis if channel_axis in candidates else None
-    if len(candidates) == 2 and isinstance(score_dims[1], int) and isinstance(score_dims[2], int):
-        return 1 if score_dims[1] < score_dims[2] else 2  # there are more cells than classes
-    for class_axis in candidates:
-        if isinstance(score_dims[class_axis], int):
-            return class_axis
+        return channel_axis if fits_order_of_boxes else None
+
+    _, first_size, second_size = score_dims
+    fits_both_orders = fits_order_of_boxes and fits_swapped_order
+    if fits_both_orders and isinstance(first_size, int) and isinstance(second_size, int):
+        return 1 if first_size < second_size else 2  # There are more cells than classes.
+    if fits_order_of_boxes and isinstance(score_dims[channel_axis], int):
+        return channel_axis
+    if fits_swapped_order and isinstance(score_dims[swapped_axis], int):
+        return swapped_axis
     return None
+
+
+def _may_be_equal(size: int | str | None, other_size: int | str | None) -> bool:
+    """True unless two axes have different sizes; a symbol or unknown size may be any number."""
+    are_both_known = isinstance(size, int) and isinstance(other_size, int)
+    return not are_both_known or size == other_size
 
 
 def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
@@ -280,15 +322,7 @@ def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
     if boxes in index.moved_from(scores):
         return False
     for node in index.nodes(*SELECTION):
-        selections = list(node.output)
-        if node.op_type == "TopK":
-            # Only its second output, the indices, selects. The first, the values, may be used as a
-            # measure of certainty, as in D-FINE.
-            selections = selections[1:]
-        depend_on_selection: set[str] = set()
-        for name in selections:
-            if name:
-                depend_on_selection |= index.moved_from(name)
+        depend_on_selection = index.moved_from(*outputs_that_select(node))
         are_boxes_selected = boxes in depend_on_selection
         are_scores_selected = scores in depend_on_selection
         if are_boxes_selected != are_scores_selected:
@@ -297,7 +331,11 @@ def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
 
 
 def _nodes_tell_boxes_from_scores(
-    *, decoded: Decoded | None, decoded_scores: Decoded | None, scores_are: Activation, layer: str
+    *,
+    decoded: Decoded | None,
+    decoded_scores: Decoded | None,
+    scores_are: Activation | None,
+    layer: str,
 ) -> bool:
     """True if the nodes show which of two tensors of one shape is the boxes.
 
@@ -311,12 +349,14 @@ def _nodes_tell_boxes_from_scores(
     """
     method = None if decoded is None else decoded.method
     method_of_scores = None if decoded_scores is None else decoded_scores.method
-    if method in {None, BoxDecode.LINEAR} or method_of_scores in BOX_ONLY_METHODS:
-        return False
+    if method_of_scores in BOX_ONLY_METHODS:
+        return False  # The assumed scores are boxes.
     if method in BOX_ONLY_METHODS:
         return True
-    # The boxes end in a sigmoid, as a transformer's do. Scores may end in a sigmoid as well, but
-    # are not computed from an earlier estimate of the boxes.
+    if method is None or method is BoxDecode.LINEAR:
+        return False
+    # The boxes end in a sigmoid, as those of a transformer do. Scores may end in a sigmoid as well,
+    # but are not computed from an earlier estimate of the boxes.
     if layer not in PRODUCTS:
         return False
     if scores_are is not Activation.SIGMOID:
@@ -389,23 +429,25 @@ def find_query_head(index: GraphIndex) -> Head | None:
         return None
     for top_k in reversed(index.nodes("TopK")):
         scores = _scores_before_flattening(index, top_k.input[0])
-        if not scores:
+        if scores is None:
             continue
-        depend_on_selection: set[str] = set()
-        for name in top_k.output:
-            depend_on_selection |= index.moved_from(name)
-        if _layers_read_any(index, depend_on_selection):
+        depend_on_top_k = index.moved_from(*top_k.output)
+        if _layers_read_any(index, depend_on_top_k):
             # This TopK selects the queries that the layers of a decoder begin with.
             continue
-        # Inputs for the size of the image scale the boxes, after the selection.
-        for extra_input in index.image_inputs():
-            if len(index.shapes[extra_input.name]) < HEAD_RANK:
-                depend_on_selection |= index.moved_from(extra_input.name)
+        # Boxes are scaled by the size of the image only after the selection.
+        depend_on_selection = depend_on_top_k | index.moved_from(*_inputs_beside_images(index))
         for boxes in _boxes_before_selection(index, depend_on_selection):
             head = _head_of_boxes_and_scores(index, boxes, scores)
             if head is not None:
                 return replace(head, max_detections=_selected_count(index, top_k))
     return None
+
+
+def _inputs_beside_images(index: GraphIndex) -> list[str]:
+    """List the inputs of a graph that have too few axes for images, such as the size of these."""
+    inputs = index.image_inputs()
+    return [value.name for value in inputs if len(index.shapes[value.name]) < HEAD_RANK]
 
 
 def _layers_read_any(index: GraphIndex, tensors: set[str]) -> bool:
@@ -432,41 +474,47 @@ SHAPE_OPERATORS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
-def _scores_before_flattening(index: GraphIndex, tensor: str) -> str:
-    """Find the scores [B, Q, C] of queries that a tensor with fewer axes was flattened from.
+def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
+    """Find the scores [B, Q, C] of queries that were flattened, as for a TopK over all of them.
+
+    Reshapes and a sigmoid may come between, in any order. The search passes over all of them.
+
+    Args:
+        index: The graph.
+        tensor: The tensor that may be the flattened scores.
 
     Returns:
-        The name of the scores; empty if there are none, or if the tensor has three axes itself.
+        The name of the scores; None if the tensor has three axes itself, or no scores are found.
     """
     if len(index.shapes[tensor]) >= HEAD_RANK:
-        return ""
-    scores = _before_reshapes_and_sigmoids(index, tensor)
-    # These may still have another number of axes, where one of length 1 is added or dropped.
-    while scores and len(index.shapes[scores]) != HEAD_RANK:
-        node = index.producer(scores, "Squeeze", "Unsqueeze", "Reshape", "Gather")
-        scores = "" if node is None else node.input[0]
-    return scores
-
-
-def _before_reshapes_and_sigmoids(index: GraphIndex, tensor: str) -> str:
-    """Go back from flattened scores to those before the reshape from three axes or more.
-
-    A sigmoid may come before or after the reshape, and is passed over as well.
-
-    Returns:
-        The first tensor that another node computes, or that is reshaped from fewer than three
-        axes; empty if it is more than `MAX_RESHAPES` nodes away.
-    """
+        return None
     scores = tensor
     for _ in range(MAX_RESHAPES):
         node = index.producer(scores, *SHAPE_OPERATORS, "Sigmoid")
         if node is None:
-            return scores
+            return _nearest_of_head_rank(index, scores)
+        source = node.input[0]
         is_reshape = node.op_type in {"Flatten", "Reshape"}
-        if is_reshape and len(index.shapes[node.input[0]]) < HEAD_RANK:
-            return scores
-        scores = node.input[0]
-    return ""
+        if is_reshape and len(index.shapes[source]) < HEAD_RANK:
+            return _nearest_of_head_rank(index, scores)
+        scores = source
+    return None
+
+
+def _nearest_of_head_rank(index: GraphIndex, tensor: str) -> str | None:
+    """Go back from a tensor to the nearest that has three axes, which may be itself.
+
+    An axis of length 1 may have been added or dropped since, such as that of a single image.
+
+    Returns:
+        The name of that tensor; None if a node comes before it that computes new elements.
+    """
+    while len(index.shapes[tensor]) != HEAD_RANK:
+        node = index.producer(tensor, "Squeeze", "Unsqueeze", "Reshape", "Gather")
+        if node is None:
+            return None
+        tensor = node.input[0]
+    return tensor
 
 
 def find_plugin_head(index: GraphIndex) -> Head | None:

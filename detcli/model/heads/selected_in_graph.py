@@ -145,21 +145,26 @@ def _are_products(index: GraphIndex, scores: str) -> bool:
 def tensors_behind_selection(index: GraphIndex) -> set[str]:
     """Name all tensors that depend on which detections a graph selects.
 
-    These are what non-maximum suppression gives, the indices that a TopK gives (the values are
-    scores, which may be used without a selection), and all that is computed from them. Either may
-    be in the body of a Loop, which goes over images or classes.
+    The selection is done by non-maximum suppression or a TopK, either of which may be in the body
+    of a Loop, which goes over images or classes.
     """
-    depend_on_selection: set[str] = set()
+    selections: list[str] = []
     for node in index.graph.node:
-        if not _selects(node):
-            continue
-        selections = list(node.output)
-        if node.op_type == "TopK":
-            selections = selections[1:]
-        for name in selections:
-            if name:
-                depend_on_selection |= index.moved_from(name)
-    return depend_on_selection
+        if _selects(node):
+            selections += outputs_that_select(node)
+    return index.moved_from(*selections)
+
+
+def outputs_that_select(node: NodeProto) -> list[str]:
+    """List the outputs of a node for selection that tell which detections it selects.
+
+    The first output of a TopK, the values, does not: values are scores, which may be used as a
+    measure of certainty without a selection, as in D-FINE. Its second output, the indices, does.
+    """
+    outputs = list(node.output)
+    if node.op_type == "TopK":
+        outputs = outputs[1:]
+    return [name for name in outputs if name]
 
 
 def _selects(node: NodeProto) -> bool:

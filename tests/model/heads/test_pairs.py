@@ -105,8 +105,8 @@ def test_what_was_flattened_for_a_top_k():
         graph("Reshape", graph("Unsqueeze", final, [0]), [1, -1]): raw,
         graph("Reshape", graph("Squeeze", final, [0]), [-1]): final,
         graph("Reshape", graph("Gather", final, np.int64(0), axis=0), [-1]): final,
-        graph("Reshape", graph("ReduceMax", final, axes=[2], keepdims=0), [-1]): "",
-        raw: "",
+        graph("Reshape", graph("ReduceMax", final, axes=[2], keepdims=0), [-1]): None,
+        raw: None,
     }
     index = GraphIndex(infer_shapes(graph.model(list(cases))).graph)
     assert {name: _scores_before_flattening(index, name) for name in cases} == cases
