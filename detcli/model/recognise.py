@@ -14,13 +14,7 @@ from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
-from detcli.model.contract import (
-    UNKNOWN_CLASSES,
-    Contract,
-    Layout,
-    ScoreForm,
-    parse_names,
-)
+from detcli.model.contract import UNKNOWN_CLASSES, Contract, Layout, ScoreForm, parse_names
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, family_of
 from detcli.model.family import Family
@@ -34,20 +28,12 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
+from detcli.model.heads.corners import Corners, box_columns, corners_after_decoding
 from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
 from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.selected_in_graph import (
-    box_columns,
-    corner_order,
-    selected_detections,
-    six_columns,
-)
+from detcli.model.heads.selected_in_graph import selected_detections, six_columns
 from detcli.model.inputs import ImageInput, find_inputs
-from detcli.model.metadata import (
-    FAMILY_KEY,
-    box_format_of,
-    default_size_and_stride,
-)
+from detcli.model.metadata import FAMILY_KEY, box_format_of, default_size_and_stride
 from detcli.model.preprocessing_sources import with_preprocessing
 from detcli.model.read_contract import Recognised, contract_of, shown_format
 from detcli.model.sidecar import CONFIG, Sidecar
@@ -199,7 +185,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
 
     Args:
         model: The model.
-        reading: How it is read with the cut.
+        reading: How it is read if it is cut there.
 
     Returns:
         None if the graph selects nothing behind that cut, or it is not clear where the detections
@@ -213,33 +199,27 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     head = _selected_head(index, contract.layout)
     if head is None:
         return None
-    box_format = contract.box_format
-    decoded = head.decoded or head_before_cut.decoded
-    if decoded is not None:
-        box_format = decoded.box_format
-    box_fractions = contract.box_fractions
-    if box_fractions and _selects_in_pixels(index, head, head_before_cut.tensors):
-        box_fractions = False
 
     selection = replace(
         contract,
         layout=Layout.ROWS,
         head=HEAD,
         anchors_first=True,
-        box_format=box_format,
-        box_fractions=box_fractions,
         score_form=ScoreForm.FINAL,
         nms=None,
     )
+    decoded = head.decoded or head_before_cut.decoded
+    if decoded is not None:
+        selection = replace(selection, box_format=decoded.box_format)
+    if contract.box_fractions and _selects_in_pixels(index, head, head_before_cut.tensors):
+        selection = replace(selection, box_fractions=False)
     adaptation = replace(reading.adaptation, head=head, no_object=None, swapped=False)
     return Reading(selection, adaptation)
 
 
 def _selects_from(index: GraphIndex, head: Head) -> bool:
     """True if a TopK of the graph selects from the boxes or scores of a head."""
-    depend_on_head: set[str] = set()
-    for name in head.tensors:
-        depend_on_head |= index.moved_from(name)
+    depend_on_head = index.moved_from(*head.tensors)
     return any(top_k.output[0] in depend_on_head for top_k in index.nodes("TopK"))
 
 
@@ -268,6 +248,9 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
         selection: The detections that the graph selects.
         head_tensors: The tensors of all boxes and scores, before the selection.
     """
+    selected_boxes = box_columns(index, selection)
+    if selected_boxes in head_tensors:
+        return False
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         inputs: Iterable[str] = moved_inputs(node, name) or ()
@@ -275,15 +258,19 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
             inputs = node.input
         return [tensor for tensor in inputs if tensor not in head_tensors]
 
-    selected_boxes = {box_columns(index, selection)} - set(head_tensors)
-    for node, _ in index.behind_all(selected_boxes, inputs_to_follow):
-        if node.op_type != "Mul":
-            continue
-        # A constant of 1 or less, such as the 0.5 that halves a size, is no image size.
-        factors = [index.array(name) for name in node.input]
-        if all(factor is None or factor.max() > 1 for factor in factors):
+    for node, _ in index.behind_all([selected_boxes], inputs_to_follow):
+        if node.op_type == "Mul" and all(_may_be_size(index, factor) for factor in node.input):
             return True
     return False
+
+
+def _may_be_size(index: GraphIndex, tensor: str) -> bool:
+    """True unless a tensor is a constant of 1 or less, as the 0.5 that halves a side of a box.
+
+    It may then be the size of images in pixels, or what is multiplied by it.
+    """
+    constant = index.array(tensor)
+    return constant is None or bool(constant.max() > 1)
 
 
 def _recognise_and_plan(
@@ -365,7 +352,7 @@ def _recognise(
     if no_object is not None and FAMILY_KEY not in metadata:
         _check_no_object_has_no_name(head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
-    y_first, fractions = _corner_order_and_unit(index, head, family)
+    corners = _corners(index, head, family)
     return Recognised(
         head=head,
         image=image,
@@ -374,8 +361,8 @@ def _recognise(
         box_format=box_format,
         no_object=no_object,
         class_count=class_count,
-        y_first=y_first,
-        fractions=fractions,
+        y_first=corners.y_first,
+        fractions=corners.fractions,
         default_size=default_size,
         stride=stride,
     )
@@ -446,7 +433,7 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
     raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
 
 
-def _corner_order_and_unit(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
+def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     """Tell in which order and unit a graph gives the corners of boxes.
 
     Both follow from the nodes behind the decoding, and from the custom of the model's family.
@@ -456,65 +443,65 @@ def _corner_order_and_unit(index: GraphIndex, head: Head, family: Family) -> tup
         head: Its head.
         family: The family of detectors that it belongs to.
 
-    Returns:
-        Whether the order is y1, x1, y2, x2, and whether boxes are fractions of the input's size.
-
     Raises:
         Unrecognised: The nodes would have to show it, but do not.
     """
-    order_and_unit = corner_order(index, head)
-    _check_corners_are_clear(order_and_unit, head, family)
-    if order_and_unit is not None:
+    by_nodes = corners_after_decoding(index, head)
+    _check_corners_are_clear(by_nodes, head, family)
+    y_first = family.y_first
+    fractions = family.fractions
+    if by_nodes is not None:
         # Nodes show a change; of what comes before it, the family knows more.
-        y_first, fractions = order_and_unit
-        return family.y_first or y_first, family.fractions or fractions
-    if head.decoded is not None and head.decoded.fractions is not None:
-        return family.y_first, head.decoded.fractions
-    return family.y_first, family.fractions
+        y_first = y_first or by_nodes.y_first
+        fractions = fractions or by_nodes.fractions
+    elif head.decoded is not None and head.decoded.fractions is not None:
+        fractions = head.decoded.fractions
+    return Corners(y_first, fractions)
 
 
-def _check_corners_are_clear(
-    order_and_unit: tuple[bool, bool] | None, head: Head, family: Family
-) -> None:
+def _check_corners_are_clear(by_nodes: Corners | None, head: Head, family: Family) -> None:
     """Refuse a graph if the order and unit of the corners of its boxes are not clear.
 
     Args:
-        order_and_unit: Whether nodes behind the decoding put y before x, and whether they make
-            fractions of pixels; None if that is not clear.
+        by_nodes: What the nodes behind the decoding make of corners that are x1, y1, x2, y2 in
+            pixels before; None if that is not clear.
         head: The head of the graph.
         family: The family of detectors that it belongs to.
 
     Raises:
         Unrecognised: The family needs nodes that show it, or contradicts them.
     """
-    is_missing = order_and_unit is None and family.must_show_corners
-    # Distances to edges give x before y in pixels, unless nodes behind them change that. A family
-    # with y first would be wrong then.
-    shows_no_change = order_and_unit == (False, False) and head.decodes(BoxDecode.DISTANCES)
-    if is_missing or (family.y_first and shows_no_change):
-        raise Unrecognised("the order and unit of the corners of its detections are not clear")
+    reason = "the order and unit of the corners of its detections are not clear"
+    if by_nodes is None:
+        if family.must_show_corners:
+            raise Unrecognised(reason)
+        return
+    # Boxes from distances to their edges are x1, y1, x2, y2 in pixels if no node changes that. A
+    # family that has y first would contradict it.
+    shows_no_change = not by_nodes.y_first and not by_nodes.fractions
+    if family.y_first and shows_no_change and head.decodes(BoxDecode.DISTANCES):
+        raise Unrecognised(reason)
 
 
-def _family_of_head(head: Head, image: ImageInput, name: str | None) -> Family:
+def _family_of_head(head: Head, image: ImageInput, named_family: str | None) -> Family:
     """Determine the family of models, such as YOLOX or DETR, that a head belongs to.
 
     Args:
         head: The head of the graph.
         image: The graph's input for images.
-        name: The family that the file's metadata names, if any; otherwise the head decides.
+        named_family: The family that the file's metadata names; None or empty if the head decides.
 
     Raises:
         Unrecognised: There is no family of this name, or it has other heads.
     """
-    if not name:
+    if not named_family:
         return family_of(head, image)
+    # Detections that a graph has selected look the same in all families.
+    fits_all_families = head.layout is Layout.END_TO_END
     for family in FAMILIES:
-        if family.name != name:
-            continue
-        # Detections that a graph has selected look the same in all families.
-        if head.layout is Layout.END_TO_END or family.has_head(head):
+        if family.name == named_family and (fits_all_families or family.has_head(head)):
             return family
-    raise Unrecognised(f"its metadata {FAMILY_KEY} says '{name}', which does not fit it")
+    raise Unrecognised(f"its metadata {FAMILY_KEY} says '{named_family}', which does not fit it")
 
 
 def _choose_box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
@@ -575,7 +562,8 @@ def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) 
         Unrecognised: The number is not known, or absurd.
     """
     count = head.class_count
-    if head.layout is Layout.ROWS and count is None:
+    if count is None and head.layout is Layout.ROWS:
+        # Detections that a graph selects do not show how many classes there are.
         count = len(names) if names else UNKNOWN_CLASSES
     if count is not None and drops_no_object:
         count -= 1

@@ -2,8 +2,8 @@
 
 layers.py follows a tensor back to the nodes that compute it, channels.py tells which tensors are
 joined in it, and decode.py how its boxes are decoded. joined.py, pairs.py, raw_outputs.py (with
-output_layouts.py) and selected_in_graph.py find heads, and order.py sees whether a graph mixes
-channels with cells.
+output_layouts.py) and selected_in_graph.py find heads. corners.py tells the order and unit of
+selected boxes, and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass

@@ -22,13 +22,11 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.channels import axis_and_start_of_cut
-from detcli.model.heads.decode import LARGEST_STRIDE, box_decoding
+from detcli.model.heads.decode import box_decoding
 from detcli.model.heads.layers import (
-    converts_to_corners,
     is_computed,
     moved_inputs,
     nearest_layer_operator,
-    source_nodes,
 )
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
@@ -82,7 +80,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     """Find the boxes, scores and class ids among the outputs of a graph that selects detections.
 
     They are told apart by their number of columns and by the nodes that compute them, not by their
-    order: class ids are whole numbers.
+    order.
 
     Returns:
         None if it is not clear which columns are what.
@@ -91,38 +89,47 @@ def selected_detections(index: GraphIndex) -> Head | None:
     for output in index.outputs:
         all_parts += _parts_of_output(index, output)
     parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
-    box_parts = [part for part in parts if part.width == BOX_COORDINATES]
-    if len(box_parts) > 1:
-        # TensorFlow's detectors can give all boxes beside the selected ones.
-        depend_on_selection = tensors_behind_selection(index)
-        box_parts = [part for part in box_parts if part.tensor in depend_on_selection]
-    if len(box_parts) != 1:
+    boxes = _selected_boxes(index, parts)
+    if boxes is None:
         return None
-    boxes = box_parts[0]
-
-    score_parts = []
-    class_id_parts = []
-    for part in _scores_or_class_ids(index, parts, boxes.columns):
-        column = suppression_column(index, part.tensor)
-        if not is_integral(index, part.tensor):
-            score_parts.append(part)
-        elif column in {None, CLASS_COLUMN}:
-            class_id_parts.append(part)
-    if len(class_id_parts) != 1 or len(score_parts) != 1:
+    candidates = _scores_or_class_ids(index, parts, boxes.columns)
+    class_ids = [part for part in candidates if _may_be_class_ids(index, part.tensor)]
+    scores = [part for part in candidates if not is_integral(index, part.tensor)]
+    if len(class_ids) != 1 or len(scores) != 1:
         return None
 
     return Head(
         Layout.ROWS,
         boxes=(boxes.columns,),
-        scores=(score_parts[0].columns,),
-        class_count=_class_count_of_ids(index, class_id_parts[0].tensor),
+        scores=(scores[0].columns,),
+        class_count=_class_count_of_ids(index, class_ids[0].tensor),
         anchors_first=True,
         decoded=box_decoding(index, boxes.tensor),
         layer=nearest_layer_operator(index, boxes.tensor),
-        labels=class_id_parts[0].columns,
+        labels=class_ids[0].columns,
         has_more=len(parts) < len(all_parts),
-        are_products=_are_products(index, score_parts[0].tensor),
+        are_products=_are_products(index, scores[0].tensor),
     )
+
+
+def _selected_boxes(index: GraphIndex, parts: list[OutputPart]) -> OutputPart | None:
+    """Find the columns of the selected boxes; None if it is not clear which they are.
+
+    TensorFlow's detectors can give all boxes beside the selected ones.
+    """
+    boxes = [part for part in parts if part.width == BOX_COORDINATES]
+    if len(boxes) > 1:
+        depend_on_selection = tensors_behind_selection(index)
+        boxes = [part for part in boxes if part.tensor in depend_on_selection]
+    if len(boxes) != 1:
+        return None
+    return boxes[0]
+
+
+def _may_be_class_ids(index: GraphIndex, tensor: str) -> bool:
+    """True if a tensor holds whole numbers, and no other ones of NonMaxSuppression's result."""
+    column = suppression_column(index, tensor)
+    return is_integral(index, tensor) and column in {None, CLASS_COLUMN}
 
 
 def _are_products(index: GraphIndex, scores: str) -> bool:
@@ -205,33 +212,46 @@ def _scores_or_class_ids(
         parts: All columns of the outputs.
         boxes: The columns of the boxes.
     """
-    depend_on_image: set[str] = set()
-    for image in index.image_inputs():
-        if len(index.shapes[image.name]) >= HEAD_RANK:
-            depend_on_image |= index.moved_from(image.name)
-    in_same_tensor = [part for part in parts if part.columns.tensor == boxes.tensor]
-    # A column that does not depend on the images is an image's position in the batch.
-    candidates = []
-    for part in in_same_tensor:
-        is_position = suppression_column(index, part.tensor) == IMAGE_COLUMN
-        if part.columns != boxes and part.tensor in depend_on_image and not is_position:
-            candidates.append(part)
+    candidates = _columns_beside_boxes(index, parts, boxes)
     if len(candidates) > 1:
         return candidates
     # Scores and class ids [B, K] have one axis less than boxes [B, K, 4]. An output with the count
     # of detections has still fewer axes, or one of length 1.
-    axes_of_scores = len(index.shapes[boxes.tensor]) - 1
+    box_rank = len(index.shapes[boxes.tensor])
     for part in parts:
-        if part in in_same_tensor:
+        if part.columns.tensor == boxes.tensor:
             continue
         dims = index.shapes[part.tensor]
-        if len(dims) == axes_of_scores and dims[-1] != 1:
+        is_list_of_scores = len(dims) == box_rank - 1 and dims[-1] != 1
+        # Beside boxes [K, 4], a column [K, 1] may hold the scores.
+        is_column = len(dims) == box_rank == 2 and part.width == 1
+        if is_list_of_scores:
             candidates.append(part)
-        elif len(dims) == axes_of_scores + 1 == 2 and dims[0] != 1 and part.width == 1:
-            # a column of its own, [K, 1] beside boxes [K, 4]
+        elif is_column and dims[0] != 1:
             columns = ChannelRange(part.columns.tensor, start=0, stop=1)
             candidates.append(part._replace(columns=columns))
     return candidates
+
+
+def _columns_beside_boxes(
+    index: GraphIndex, parts: list[OutputPart], boxes: ChannelRange
+) -> list[OutputPart]:
+    """List the columns beside the boxes, in the same tensor, that may be scores or class ids.
+
+    A column that does not depend on the images is an image's position in the batch, and so is the
+    first column of what NonMaxSuppression gives.
+    """
+    inputs = [value.name for value in index.image_inputs()]
+    images = [name for name in inputs if len(index.shapes[name]) >= HEAD_RANK]
+    depend_on_images = index.moved_from(*images)
+    columns = []
+    for part in parts:
+        if part.columns.tensor != boxes.tensor or part.columns == boxes:
+            continue
+        is_position_in_batch = suppression_column(index, part.tensor) == IMAGE_COLUMN
+        if part.tensor in depend_on_images and not is_position_in_batch:
+            columns.append(part)
+    return columns
 
 
 def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
@@ -244,7 +264,7 @@ def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
         width = _column_count(index, output)
     parts = []
     if width > BOX_COORDINATES:
-        parts = _merge_box_columns(index, _parts_of_concat(index, output))
+        parts = _merge_box_columns(index, parts_of_concat(index, output))
     return parts or [OutputPart(ChannelRange(output), output, width)]
 
 
@@ -276,7 +296,7 @@ def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
     for position, part in enumerate(parts):
         if part.width != 1:
             return ""
-        source, column = _source_of_column(index, part.tensor)
+        source, column = source_of_column(index, part.tensor)
         if column != position:
             return ""
         sources.append(source)
@@ -285,7 +305,7 @@ def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
     return sources[0]
 
 
-def _source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
+def source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
     """Find the tensor that a single column was cut out of, along its last axis.
 
     Returns:
@@ -324,7 +344,7 @@ def six_columns(index: GraphIndex) -> Head | None:
     )
 
 
-def _parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
+def parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
     """List the tensors whose columns a Concat joins in an output such as [B, K, 6] or [K, 7].
 
     The columns are the entries of the last axis. Nodes after the Concat that pad the output to a
@@ -379,13 +399,13 @@ def _tensors_moved_into(index: GraphIndex, tensor: str) -> Iterator[str]:
         if node.op_type in {"Cast", "Identity"}:
             current_tensor = node.input[0]
         else:
-            current_tensor = _moved_input(node, current_tensor, index)
+            current_tensor = moved_input(node, current_tensor, index)
         if not current_tensor:
             return
     yield current_tensor
 
 
-def _moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
+def moved_input(node: NodeProto, output: str, index: GraphIndex) -> str:
     """Find the input of a node whose elements appear, unchanged, in one of its outputs.
 
     Of several inputs the first that is not a constant counts. Empty if the node computes new
@@ -454,18 +474,29 @@ def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
         None if the number is not clear.
     """
     offset, ids_before_offset = _class_id_offset(index, class_ids)
-    class_count = None
-    for name in _tensors_moved_into(index, ids_before_offset):
+    if suppression_column(index, ids_before_offset) == CLASS_COLUMN:
+        class_count = _class_count_of_suppression(index)
+    else:
+        class_count = _class_count_of_arg_max(index, ids_before_offset)
+    if not class_count:
+        return None
+    return class_count + offset
+
+
+def _class_count_of_suppression(index: GraphIndex) -> int | None:
+    """Count the classes in the scores [B, C, N] that a NonMaxSuppression reads; None if unclear."""
+    scores = index.nodes("NonMaxSuppression")[0].input[1]
+    if len(index.shapes[scores]) != HEAD_RANK:
+        return None
+    return index.size(scores, 1)
+
+
+def _class_count_of_arg_max(index: GraphIndex, class_ids: str) -> int | None:
+    """Count the classes from which an ArgMax takes the best; None if no ArgMax gives the ids."""
+    for name in _tensors_moved_into(index, class_ids):
         arg_max = index.producer(name, "ArgMax")
         if arg_max is not None:
-            class_count = index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
-    if suppression_column(index, ids_before_offset) == CLASS_COLUMN:
-        scores = index.nodes("NonMaxSuppression")[0].input[1]
-        class_count = None
-        if len(index.shapes[scores]) == HEAD_RANK:  # [B, C, N]
-            class_count = index.size(scores, 1)
-    if class_count:
-        return class_count + offset
+            return index.size(arg_max.input[0], attribute(arg_max, "axis", 0))
     return None
 
 
@@ -492,87 +523,3 @@ def _class_id_offset(index: GraphIndex, class_ids: str) -> tuple[int, str]:
         if len(offsets) == 1:
             return offsets[0], computed_terms[0]
     return 0, class_ids
-
-
-def corner_order(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
-    """Tell in which order and unit a graph that selects detections gives their corners.
-
-    Goes back from the output, through nodes that move and scale the boxes, to where they are
-    decoded.
-
-    Args:
-        index: The graph.
-        head: The selected detections.
-
-    Returns:
-        Whether the order is y1, x1, y2, x2, and whether the corners are fractions of the input's
-        size; None where another node comes between.
-    """
-    if head.layout is not Layout.ROWS or head.decoded is None:
-        return None
-    y_first = False
-    fractions = False
-    tensor = box_columns(index, head)
-    for _ in range(2 * MAX_MOVES):
-        node = index.producer(tensor)
-        if node is None or converts_to_corners(index, node):
-            break
-        if _joins_computed_tensors(index, node):
-            if _joins_rows_first(index, node):
-                y_first = not y_first
-            break
-        if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
-            y_first = not y_first
-        if node.op_type in {"Div", "Mul"}:
-            fractions = fractions or _divides_by_input_size(index, node)
-            tensor = node.input[0]
-        else:
-            tensor = _moved_input(node, tensor, index)
-            if not tensor:
-                return None
-    return y_first, fractions
-
-
-def _divides_by_input_size(index: GraphIndex, scaling: NodeProto) -> bool:
-    """True if a node divides by a constant that is larger than every stride between cells."""
-    divisor = index.array(scaling.input[1])
-    if scaling.op_type != "Div" or divisor is None:
-        return False
-    return bool(divisor.min() > LARGEST_STRIDE)
-
-
-def _joins_computed_tensors(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node is a Concat of several computed tensors, as where boxes are decoded."""
-    if node.op_type != "Concat":
-        return False
-    computed_inputs = [name for name in node.input if index.constant_tensor(name) is None]
-    return len(computed_inputs) > 1
-
-
-def _joins_rows_first(index: GraphIndex, concat: NodeProto) -> bool:
-    """True if a Concat joins the coordinates of corners in the order y1, x1, y2, x2.
-
-    The top left corner is the centre less half of the size. Column 0 of the centres is x, column 1
-    is y.
-    """
-    columns = []
-    for name in concat.input[:2]:
-        for node in source_nodes(index, name):
-            if node.op_type == "Sub":
-                _, column = _source_of_column(index, node.input[0])
-                columns.append(column)
-    return len(concat.input) == BOX_COORDINATES and columns == [1, 0]
-
-
-def box_columns(index: GraphIndex, head: Head) -> str:
-    """Find the tensor of the boxes of selected detections, before a join with scores and class ids.
-
-    Returns:
-        Its name; that of the joined tensor if it is not clear what was joined.
-    """
-    boxes = head.boxes[0]
-    if boxes.stop is not None:
-        for part in _parts_of_concat(index, boxes.tensor):
-            if part.columns == boxes:
-                return part.tensor
-    return boxes.tensor
