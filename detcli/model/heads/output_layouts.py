@@ -152,22 +152,24 @@ def layout_of_output(
     has_unknown_sizes = len(sizes) < rank - batch_axis_count
     if has_unknown_sizes:
         return None
+
     # The channels are last, or first behind the batch.
     candidate_axes = [len(sizes) - 1]
     if batch_axis_count and rank != RANK_WITH_ANCHORS:
         candidate_axes.append(0)
+    all_expected = list(_expected_axes(rank, map_sizes, anchor_counts))
     for axis in candidate_axes:
-        other_sizes = sizes[:axis] + sizes[axis + 1 :]
-        for expected in _expected_axes(rank, map_sizes, anchor_counts):
-            if other_sizes == expected.sizes:
-                return OutputLayout(
-                    name=name,
-                    scale=expected.scale,
-                    channel_axis=axis + batch_axis_count,
-                    rank=rank,
-                    channels=sizes[axis],
-                    anchors=expected.anchors,
-                )
+        sizes_beside_channels = sizes[:axis] + sizes[axis + 1 :]
+        fitting = [axes for axes in all_expected if axes.sizes == sizes_beside_channels]
+        if fitting:
+            return OutputLayout(
+                name=name,
+                scale=fitting[0].scale,
+                channel_axis=axis + batch_axis_count,
+                rank=rank,
+                channels=sizes[axis],
+                anchors=fitting[0].anchors,
+            )
     return None
 
 
@@ -187,11 +189,22 @@ def _expected_axes(
     if rank == 4:
         for scale, map_size in enumerate(map_sizes):
             yield ExpectedAxes(map_size, scale, anchor_counts[scale])
-        return
-    if rank == RANK_WITH_ANCHORS:
+    elif rank == RANK_WITH_ANCHORS:
         for scale, map_size in enumerate(map_sizes):
             yield ExpectedAxes([anchor_counts[scale], *map_size], scale, anchors=1)
-        return
+    else:
+        yield from _expected_lengths(map_sizes, anchor_counts)
+
+
+def _expected_lengths(
+    map_sizes: list[list[int]], anchor_counts: list[int]
+) -> Iterator[ExpectedAxes]:
+    """Yield the lengths that an axis may have which counts the cells or anchors of feature maps.
+
+    Args:
+        map_sizes: Height and width in cells of each scale's feature map.
+        anchor_counts: How many anchors each cell of a scale has.
+    """
     cell_counts = [math.prod(map_size) for map_size in map_sizes]
     total_anchors = []
     for cell_count, anchor_count in zip(cell_counts, anchor_counts, strict=True):

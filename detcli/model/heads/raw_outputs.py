@@ -170,22 +170,35 @@ def _find_parts_in_outputs(
     Raises:
         Unrecognised: More than one output may be the boxes.
     """
-    assignments: list[PartSlices] = []
+    fitting_slices: list[PartSlices] = []
     for assumed_parts in _possible_assignments(group, spec):
-        slices: PartSlices = {}
-        fits = True
-        for layout, parts_of_output in assumed_parts:
-            slices_of_output = _divide_channels(index, layout, parts_of_output, spec)
-            fits = fits and bool(slices_of_output)
-            slices.update(slices_of_output)
-        if fits:
-            assignments.append(slices)
-    box_tensors = {slices[HeadPart.BOX].tensor for slices in assignments if HeadPart.BOX in slices}
+        slices = _divide_outputs(index, assumed_parts, spec)
+        if slices:
+            fitting_slices.append(slices)
+    if not fitting_slices:
+        return {}
+    box_slices = [slices[HeadPart.BOX] for slices in fitting_slices if HeadPart.BOX in slices]
+    box_tensors = {box_slice.tensor for box_slice in box_slices}
     if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    if assignments:
-        return assignments[0]
-    return {}
+    return fitting_slices[0]
+
+
+def _divide_outputs(
+    index: GraphIndex, assumed_parts: list[tuple[OutputLayout, PartWidths]], spec: GridSpec
+) -> PartSlices:
+    """Divide the channels of a scale's outputs among the parts that they are assumed to hold.
+
+    Returns:
+        The channels of each part; empty if an output cannot hold its parts.
+    """
+    slices: PartSlices = {}
+    for layout, parts_of_output in assumed_parts:
+        slices_of_output = _divide_channels(index, layout, parts_of_output, spec)
+        if not slices_of_output:
+            return {}
+        slices.update(slices_of_output)
+    return slices
 
 
 def _possible_assignments(
@@ -240,27 +253,29 @@ def _divide_channels(
     first_channels = {0: layout.name}
     if len(parts) > 1 and not spec.is_of_one_layer:
         first_channels |= _concatenated_tensors(index, layout)
+
     slices: PartSlices = {}
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         channels = range(start, start + channel_count)
-        with_box = part is HeadPart.POINTS and layout.anchors == 1
         tensor: str | None = layout.name
         if not spec.is_of_one_layer:
-            tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=with_box)
+            may_be_with_box = part is HeadPart.POINTS and layout.anchors == 1
+            tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=may_be_with_box)
         if tensor is None:
             return {}
         activation = _activation_of_part(index, tensor, part)
-        if not _may_have_activation(activation, part, width, layout=layout, spec=spec):
-            return {}
-        if not _may_come_from_cells(index, tensor, part, activation):
+        may_be_part = _may_have_activation(activation, part, width, layout=layout, spec=spec)
+        if not may_be_part or not _may_come_from_cells(index, tensor, part, activation):
             return {}
         slices[part] = _channel_slice(layout, part, channels, activation, spec)
         start = channels.stop
-    if start == layout.channels:
-        return slices
-    return {}
+
+    has_other_channels = start != layout.channels
+    if has_other_channels:
+        return {}
+    return slices
 
 
 def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
@@ -298,7 +313,7 @@ def _channel_slice(
     Args:
         layout: The axes of the output.
         part: The part, such as boxes or scores.
-        channels: Its channels, of all anchors that share them.
+        channels: Its channels, of all anchors of a cell.
         activation: The activation function that they were computed by, if known.
         spec: What the family's layers predict for each cell.
     """
@@ -306,19 +321,20 @@ def _channel_slice(
     if part is HeadPart.PAIR:
         # The first half is the probability that there is no object; the second is the class.
         start = (channels.start + channels.stop) // 2
-    anchors_with_channels = layout.anchors
+    stop = None if channels.stop == layout.channels else channels.stop
+    anchors_with_own_channels = layout.anchors
     anchors_sharing_channels = 1
     if _is_shared_by_anchors(part, spec):
-        anchors_with_channels = 1
+        anchors_with_own_channels = 1
         anchors_sharing_channels = layout.anchors
     return ChannelSlice(
         tensor=layout.name,
         start=start,
-        stop=None if channels.stop == layout.channels else channels.stop,
+        stop=stop,
         axis=layout.channel_axis,
         rank=layout.rank,
-        anchors=anchors_with_channels,
-        width=(channels.stop - start) // anchors_with_channels,
+        anchors=anchors_with_own_channels,
+        width=(channels.stop - start) // anchors_with_own_channels,
         repeated=anchors_sharing_channels,
         activation=activation,
     )
@@ -362,12 +378,12 @@ def _tensor_joined_at(
     Returns:
         None if the range begins inside a tensor, or covers several.
     """
-    tensors_in_range = [name for first, name in first_channels.items() if first in channels]
-    if may_be_with_box and not tensors_in_range:
+    first_channels_in_range = [first for first in first_channels if first in channels]
+    if may_be_with_box and not first_channels_in_range:
         return first_channels[0]
-    if len(tensors_in_range) == 1 and channels.start in first_channels:
-        return tensors_in_range[0]
-    return None
+    if first_channels_in_range != [channels.start]:
+        return None
+    return first_channels[channels.start]
 
 
 def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, str]:
@@ -376,15 +392,14 @@ def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, 
     Returns:
         The name of each tensor by the channel of the output at which it begins.
     """
-    widths_and_names = (
-        groups_along(index, layout.name, layout.channel_axis)
-        or channel_groups(index, layout.name)[1]
-    )
+    groups = groups_along(index, layout.name, layout.channel_axis)
+    if not groups:  # the output may be cut out of what was joined
+        _, groups = channel_groups(index, layout.name)
     tensors = {}
-    first = 0
-    for width, name in widths_and_names:
-        tensors[first] = name
-        first += width
+    first_channel = 0
+    for channel_count, name in groups:
+        tensors[first_channel] = name
+        first_channel += channel_count
     return tensors
 
 
@@ -420,23 +435,22 @@ def _may_have_activation(
         layout: The axes of the output that the tensor is joined into.
         spec: What the family's layers predict for each cell.
     """
-    if part is HeadPart.PAIR or (part is HeadPart.CLASSES and width == 2):
-        # Two scores add up to 1, those of no object and of the only class. As a PAIR, the first
-        # half of the channels holds one score of all anchors, the second half the other; as two
-        # CLASSES, each anchor has an entry of its own.
+    has_two_classes = part is HeadPart.CLASSES and width == 2
+    if part is HeadPart.PAIR or has_two_classes:
+        # Two scores add up to 1, those of no object and of the only class. If anchors share the
+        # channels, these are a PAIR: one score of all anchors, then the other. If each anchor has
+        # an entry of its own, they are two CLASSES.
         anchors_share_channels = layout.anchors > 1
         is_plausible = activation in {Activation.SOFTMAX, Activation.LINEAR}
         return is_plausible and anchors_share_channels == (part is HeadPart.PAIR)
     if part in SCORES:
-        if activation is Activation.SOFTMAX:
-            return spec.softmax
-        return activation is not None
-    if part is HeadPart.BOX and activation is None:
+        return spec.softmax if activation is Activation.SOFTMAX else activation is not None
+    if part is not HeadPart.BOX or activation is Activation.LINEAR:
+        return True
+    if activation is None:
         # The graph decodes its boxes: the input's size has to tell which family's they are.
         return bool(spec.input_sizes)
-    if part is HeadPart.BOX and activation is not Activation.LINEAR:
-        return spec.offset is Offset.SIGMOID
-    return True
+    return spec.offset is Offset.SIGMOID
 
 
 def _may_come_from_cells(
@@ -447,8 +461,8 @@ def _may_come_from_cells(
     Cells of a grid are predicted by convolutions. Scores, and boxes behind an activation function
     or a decoding, are not looked at.
     """
-    is_bare_box = part is HeadPart.BOX and activation is Activation.LINEAR
-    if part in SCORES or (part is HeadPart.BOX and not is_bare_box):
+    is_behind_activation = part is HeadPart.BOX and activation is not Activation.LINEAR
+    if part in SCORES or is_behind_activation:
         return True
     return nearest_layer_operator(index, tensor) not in PRODUCTS
 
@@ -465,31 +479,32 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     """
     spec = grid_head.spec
     parts = grid_head.parts
-    scores = parts[HeadPart.PAIR if HeadPart.PAIR in parts else HeadPart.CLASSES]
-    boxes = parts[HeadPart.CENTRE if HeadPart.CENTRE in parts else HeadPart.BOX]
+    scores = parts.get(HeadPart.PAIR) or parts[HeadPart.CLASSES]
+    boxes = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
     box_slices = boxes + parts.get(HeadPart.SIZE, ())
     score_slices = scores + parts.get(HeadPart.OBJECTNESS, ())
+    decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
     if spec.offset is Offset.DISTANCES:
         decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
-    else:
-        decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
-    activation = scores[0].activation
+    activation_in_graph = scores[0].activation
+    activation_in_head = activation_in_graph
     if HeadPart.OBJECTNESS in parts or spec.softmax:
         # The nodes that detcli adds give scores from 0 to 1, as if by a sigmoid.
-        activation = Activation.SIGMOID
+        activation_in_head = Activation.SIGMOID
     head = Head(
         Layout.SCALES,
-        boxes=tuple(ChannelRange(part_slice.tensor) for part_slice in box_slices),
-        scores=tuple(ChannelRange(part_slice.tensor) for part_slice in score_slices),
+        boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
+        scores=tuple(ChannelRange(score_slice.tensor) for score_slice in score_slices),
         class_count=scores[0].width,
         anchors_first=True,
         decoded=decoded,
-        scores_are=activation,
+        scores_are=activation_in_head,
         grid=grid_head,
     )
-    if boxes[0].activation is Activation.LINEAR or spec.offset is Offset.SIGMOID:
+    is_decoded_by_detcli = boxes[0].activation is Activation.LINEAR
+    if is_decoded_by_detcli or spec.offset is Offset.SIGMOID:
         return head
-    return _as_decoded_by_graph(index, head, boxes, scores[0].activation)
+    return _as_decoded_by_graph(index, head, boxes, activation_in_graph)
 
 
 def _as_decoded_by_graph(
