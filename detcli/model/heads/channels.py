@@ -48,23 +48,25 @@ def channel_groups(
     if cut is None or not index.shapes[cut_tensor]:
         return cut_tensor, []
     axis, start = axis_and_start_of_cut(index, cut, cut_tensor)
-    length = None if axis is None else index.size(cut_tensor, axis)
-    if axis is None or length is None:
+    if axis is None:
+        return cut_tensor, []
+    length = index.size(cut_tensor, axis)
+    if length is None:
         return cut_tensor, []
 
     uncut_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start)
-    stop = start + length
     groups: ChannelGroups = []
     input_start = 0
     for size, name in groups_along(index, uncut_tensor, axis):
         input_stop = input_start + size
-        channels_in_cut = min(input_stop, stop) - max(input_start, start)
-        if channels_in_cut > 0:
-            inner_groups: ChannelGroups = []
-            is_whole_input = channels_in_cut == size
-            if depth and is_whole_input:
-                _, inner_groups = channel_groups(index, name, depth - 1)
-            groups += inner_groups or [(channels_in_cut, name)]
+        channels_in_cut = min(input_stop, start + length) - max(input_start, start)
+        is_whole_input = size > 0 and channels_in_cut == size
+        if is_whole_input and depth:
+            # An input that the cut holds whole may itself be cut from what a Concat joins.
+            _, inner_groups = channel_groups(index, name, depth - 1)
+            groups += inner_groups or [(size, name)]
+        elif channels_in_cut > 0:
+            groups.append((channels_in_cut, name))
         input_start = input_stop
     return cut_tensor, groups
 
@@ -81,19 +83,21 @@ def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) 
         start: The first entry on that axis that is taken.
 
     Returns:
-        The tensor before the earlier cuts, and the position of that entry on its axis. The tensor
-        and position that were given, if a position counts from the end or nothing is cut earlier.
+        The tensor before the earlier cuts, and the position of that entry on its axis: `tensor`
+        and `start` themselves if no cut comes earlier, or if a position counts from the end.
     """
-    cut = index.producer(tensor, "Slice", "Split")
-    while cut is not None and start >= 0:
-        cut_tensor = index.computed_as(tensor)
+    uncut_tensor = tensor
+    position = start
+    cut = index.producer(uncut_tensor, "Slice", "Split")
+    while cut is not None and position >= 0:
+        cut_tensor = index.computed_as(uncut_tensor)
         earlier_axis, earlier_start = axis_and_start_of_cut(index, cut, cut_tensor)
         if earlier_axis != axis or earlier_start < 0:
             break
-        tensor = cut.input[0]
-        start += earlier_start
-        cut = index.producer(tensor, "Slice", "Split")
-    return tensor, start
+        uncut_tensor = cut.input[0]
+        position += earlier_start
+        cut = index.producer(uncut_tensor, "Slice", "Split")
+    return uncut_tensor, position
 
 
 def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
@@ -123,40 +127,56 @@ def axis_and_start_of_cut(
         The axis along which it cuts, from 0, and the index of the first entry on that axis that
         the output holds; (None, 0) where the graph does not say either as a constant.
     """
-    axis = attribute(node, "axis", 0)
-    starts: list[int] = []
+    axis: int | None = attribute(node, "axis", 0)
     if node.op_type == "Split":
-        starts = _start_of_split_output(index, node, output)
+        start = _start_of_split_output(index, node, output)
     elif node.op_type == "Gather":
-        starts = index.constant(node.input[1]) or []
+        start = _only_integer(index, node.input[1])
     else:
-        # The inputs of a Slice behind its data are starts, ends, axes and steps; each has to be a
-        # single constant.
-        bounds = [index.constant(name) or [] for name in node.input[1:5]]
-        if len(bounds) > 2 and all(len(bound) == 1 for bound in bounds):
-            starts = bounds[0]
-            axis = bounds[2][0]
+        start, axis = _start_and_axis_of_slice(index, node)
     rank = len(index.shapes[node.input[0]])
-    if not rank or len(starts) != 1:
+    if not rank or start is None or axis is None:
         return None, 0
     axis_from_front = axis % rank  # ONNX allows negative axes, which count from the end
-    return axis_from_front, starts[0]
+    return axis_from_front, start
 
 
-def _start_of_split_output(index: GraphIndex, split: NodeProto, output: str) -> list[int]:
+def _start_and_axis_of_slice(index: GraphIndex, node: NodeProto) -> tuple[int | None, int | None]:
+    """Read where a Slice begins to cut, and along which axis.
+
+    Returns:
+        The start and the axis; twice None if it cuts along several axes, or a bound is computed.
+    """
+    # The inputs of a Slice behind its data are starts, ends, axes and steps.
+    bounds = [_only_integer(index, name) for name in node.input[1:5]]
+    if len(bounds) < 3 or None in bounds:
+        return None, None
+    return bounds[0], bounds[2]
+
+
+def _only_integer(index: GraphIndex, tensor: str) -> int | None:
+    """Return the only integer of a constant tensor; None if it is computed or holds several."""
+    integers_of_tensor = index.constant(tensor)
+    if integers_of_tensor is None or len(integers_of_tensor) != 1:
+        return None
+    return integers_of_tensor[0]
+
+
+def _start_of_split_output(index: GraphIndex, split: NodeProto, output: str) -> int | None:
     """Add up the sizes of the outputs of a Split that come before one of them.
 
     Returns:
-        A list of the sum, which is where the output begins; empty if a size is not known.
+        The sum, which is where the output begins; None if a size is not known.
     """
     axis = attribute(split, "axis", 0)
+    outputs = list(split.output)
     start = 0
-    for name in split.output[: list(split.output).index(output)]:
+    for name in outputs[: outputs.index(output)]:
         size = index.size(name, axis)
         if size is None:
-            return []
+            return None
         start += size
-    return [start]
+    return start
 
 
 def groups_along(
@@ -253,10 +273,13 @@ def _overwritten_channels(
     positions = index.array(indices)
     if positions is None or not data_dims or len(update_dims) != len(data_dims):
         return None
+    # Only the number of channels may differ between the two.
+    whole_channels = list(data_dims)
+    whole_channels[axis] = update_dims[axis]
     sizes = [size for size in update_dims if isinstance(size, int)]
-    dims_of_channels = [*data_dims[:axis], update_dims[axis], *data_dims[axis + 1 :]]
-    if len(sizes) < len(update_dims) or sizes != dims_of_channels:
+    if len(sizes) < len(update_dims) or sizes != whole_channels:
         return None
+    # There is a position, with an index for each axis, for each new element.
     if positions.size == 0 or positions.shape != (*sizes, len(sizes)):
         return None
     start = int(positions[..., axis].min())
@@ -322,13 +345,12 @@ def _groups_of_concat(
     for size, name in zip(sizes, concat.input, strict=True):
         nested_groups: ChannelGroups = []
         nested_concat = index.producer(name, "Concat")
-        if nested_concat is not None and len(nested_concat.input) > 1:
-            nested_axis = attribute(nested_concat, "axis", 0)
-            rank = len(index.shapes[name])  # 0 where the shape is not known
-            if nested_axis < 0 and rank:
-                nested_axis += rank
-            if nested_axis == axis:
-                nested_groups = _groups_of_concat(index, nested_concat, axis, size)
+        rank = len(index.shapes[name])  # 0 where the shape is not known
+        if nested_concat is None or len(nested_concat.input) < 2:
+            groups.append((size, name))
+            continue
+        if _joins_along(nested_concat, axis, rank):
+            nested_groups = _groups_of_concat(index, nested_concat, axis, size)
         groups += nested_groups or [(size, name)]
     return groups
 
@@ -350,16 +372,16 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
     source_rank = len(source_dims)
-    # Counted from the end, the axis stays the same if only axes before it were joined or split.
-    same_axis_from_end = source_rank - 1
-    if rank:
-        same_axis_from_end = source_rank - (rank - axis)
-    candidates = [same_axis_from_end]
-    if axis <= 1:
-        candidates.append(axis)  # Only axes behind it were joined or split.
-    is_last_axis = axis == rank - 1
-    if not is_last_axis:
-        candidates.reverse()
+    # If only axes before that of the channels were joined or split, it stays in place counted from
+    # the end; if only axes behind it, counted from the front.
+    axes_from_end = rank - axis if rank else 1
+    same_from_end = source_rank - axes_from_end
+    if axis > 1:
+        candidates = [same_from_end]
+    elif axis == rank - 1:
+        candidates = [same_from_end, axis]
+    else:
+        candidates = [axis, same_from_end]
     for candidate in candidates:
         if 0 <= candidate < source_rank and source_dims[candidate] == channels:
             return candidate

@@ -12,7 +12,7 @@ from onnx import NodeProto
 
 from detcli.config.values import BoxFormat
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import BoxDecode, Decoded
+from detcli.model.heads import BOX_COORDINATES, BoxDecode, Decoded
 from detcli.model.heads.channels import DECODE_DEPTH, channel_groups, tensor_before_join
 from detcli.model.heads.layers import (
     converts_to_corners,
@@ -104,13 +104,14 @@ def _method_and_format(
     """
     tensors_at_depth = [tensor]
     for _ in range(DECODE_DEPTH):
-        tensors_one_deeper: list[str] = []
+        sources: list[str] = []
         for boxes in tensors_at_depth:
             step = _decoding_step(index, boxes, max_concats)
             if step.is_last:
                 return step.decoded
-            tensors_one_deeper += step.inputs
-        tensors_at_depth = [name for name in dict.fromkeys(tensors_one_deeper) if name]
+            sources += step.inputs
+        distinct_sources = dict.fromkeys(sources)  # in their order
+        tensors_at_depth = [name for name in distinct_sources if name]
     return None
 
 
@@ -141,9 +142,7 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if decoded is not None:
         return DecodingStep(is_last=True, decoded=decoded)
     if converts_to_corners(index, node):
-        decoded = _method_and_format(index, node.input[0], max_concats)
-        if decoded is not None:
-            decoded = decoded._replace(box_format=BoxFormat.XYXY)
+        decoded = _decoding_before_corners(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
     if node.op_type == "Concat" and len(node.input) > 1:
         decoded = _decoding_shared_by_inputs(index, node, max_concats)
@@ -153,6 +152,16 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if node.op_type in {"Mul", "Div"}:
         inputs = list(node.input)
     return DecodingStep(is_last=False, inputs=tuple(inputs))
+
+
+def _decoding_before_corners(
+    index: GraphIndex, conversion: NodeProto, max_concats: int
+) -> Decoded | None:
+    """Tell how the boxes were decoded that a node converts from centre and size to corners."""
+    decoded = _method_and_format(index, conversion.input[0], max_concats)
+    if decoded is None:
+        return None
+    return decoded._replace(box_format=BoxFormat.XYXY)
 
 
 def _decoding_shared_by_inputs(
@@ -211,15 +220,12 @@ def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bo
     highest = float(np.max(factor))
     is_input_size = lowest > LARGEST_STRIDE
     if divides:
-        gives_fractions = is_input_size
-    else:
-        # An array of more than the four factors of a box's numbers holds a stride for each anchor.
-        if is_input_size and factor.size <= 4:
-            return False
-        gives_fractions = 0 < highest < 1 / LARGEST_STRIDE
-    if gives_fractions:
-        return True
-    return None
+        return True if is_input_size else None
+    # An array of more than the four factors of a box's numbers holds a stride for each anchor.
+    if is_input_size and factor.size <= BOX_COORDINATES:
+        return False
+    is_one_by_input_size = 0 < highest < 1 / LARGEST_STRIDE
+    return True if is_one_by_input_size else None
 
 
 def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
@@ -473,6 +479,7 @@ def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxD
     size_operators = {node.op_type for node in nodes_back_to_layers(index, size)}
     has_sigmoid_centre = "Sigmoid" in centre_operators
     if "Exp" in size_operators:
+        # YOLOv3 and v4 have a sigmoid for the centre and an exponential for the size.
         return BoxDecode.GRID if has_sigmoid_centre else BoxDecode.EXPONENTIAL
     are_sigmoids = has_sigmoid_centre and "Sigmoid" in size_operators
     if are_sigmoids and "Softmax" not in centre_operators:
