@@ -19,14 +19,11 @@ from detcli.model.editing import (
     replace_nodes,
 )
 from detcli.model.grid_nodes import FLOAT, NodeBuilder, decoded_grid, input_size
-from detcli.model.heads import (
-    Activation,
-    ChannelRange,
-    Head,
-)
-from detcli.model.inputs import ImageInput, OtherInput, Role
+from detcli.model.heads import BOX_COORDINATES, Activation, ChannelRange, Head
+from detcli.model.inputs import CHANNELS, ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
+KEEP_SIZE = 0  # to Reshape, the size that the axis has already
 
 
 @frozen
@@ -158,10 +155,8 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     if head.scores_transposed:
         scores = add.swapped(scores)
     if head.objectness:
-        if head.scores_are is Activation.LINEAR:
-            scores = add("Sigmoid", scores)  # a product of logits is no logit
-        scores = _multiply_by_objectness(add, scores, channel_axis)
-    if not head.anchors_first and plan.anchors_first:
+        scores = _multiply_by_objectness(add, scores, head, channel_axis)
+    if plan.anchors_first and not head.anchors_first:
         boxes = add.swapped(boxes)
         scores = add.swapped(scores)
         channel_axis = 2
@@ -173,20 +168,24 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     return add("Concat", boxes, scores, axis=channel_axis)
 
 
-def _multiply_by_objectness(add: NodeBuilder, scores: str, channel_axis: int) -> str:
+def _multiply_by_objectness(add: NodeBuilder, scores: str, head: Head, channel_axis: int) -> str:
     """Add the nodes that multiply the scores of all classes by the objectness of their box.
 
     Args:
         add: Adds nodes to the graph.
         scores: The tensor of scores; its first channel is the objectness, which is the probability
             that there is any object, and then comes one for each class.
+        head: Says whether the scores are logits, which become probabilities first.
         channel_axis: The axis of the channels.
 
     Returns:
         The name of the tensor with the products, which has a channel for each class.
     """
-    objectness = add.cut(scores, start=0, stop=1, axis=channel_axis)
-    class_scores = add.cut(scores, start=1, stop=None, axis=channel_axis)
+    probabilities = scores
+    if head.scores_are is Activation.LINEAR:
+        probabilities = add("Sigmoid", scores)
+    objectness = add.cut(probabilities, start=0, stop=1, axis=channel_axis)
+    class_scores = add.cut(probabilities, start=1, stop=None, axis=channel_axis)
     return add("Mul", class_scores, objectness)
 
 
@@ -244,13 +243,13 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
     Returns:
         The name of the tensor with that shape.
     """
-    axis_count = len(add.index.shapes[columns.tensor])
-    tensor = add.channels(columns, axis_count - 1)
-    has_column_axis = width == 4 or columns.stop is not None
-    axis_count_with_batch = 3 if has_column_axis else 2
+    rank = len(add.index.shapes[columns.tensor])
+    tensor = add.channels(columns, rank - 1)
+    has_column_axis = width == BOX_COORDINATES or columns.stop is not None
+    rank_with_batch = 3 if has_column_axis else 2  # [B, K, width] or [B, K]
     batch_size = 1
-    if axis_count == axis_count_with_batch:
-        batch_size = 0  # to Reshape, this is the size that the axis has already
+    if rank == rank_with_batch:
+        batch_size = KEEP_SIZE
     tensor = add("Reshape", tensor, [batch_size, -1, width])
     return add.cast(tensor, FLOAT)
 
@@ -263,89 +262,99 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
         plan: Which inputs there are, and what they take.
     """
     graph = add.graph
-    image = plan.image
-    count_of_graph = len(graph.node)
+    nodes_of_graph = list(graph.node)
     for other in plan.others:
-        _feed_other(add, other, image)
-    count_with_others = len(graph.node)
-    new_inputs = []
-    if image.is_unusual:
-        new_inputs.append(_convert_images(add, image))
-    nodes = list(graph.node)
-    for_image = nodes[count_with_others:]
-    for_others = nodes[count_of_graph:count_with_others]
-    of_graph = nodes[:count_of_graph]
-
+        _feed_other(add, other, plan.image)
+    nodes_for_others = list(graph.node)[len(nodes_of_graph) :]
     replaced = {other.name for other in plan.others}
-    replaced.update(value.name for value in new_inputs)
-    inputs = new_inputs + [value for value in graph.input if value.name not in replaced]
+    inputs: list[onnx.ValueInfoProto] = []
+    nodes_for_image: list[onnx.NodeProto] = []
+    if plan.image.is_unusual:
+        node_count = len(graph.node)
+        new_input = _convert_images(add, plan.image)
+        nodes_for_image = list(graph.node)[node_count:]
+        inputs.append(new_input)
+        replaced.add(new_input.name)
+
+    inputs.extend(value for value in graph.input if value.name not in replaced)
     del graph.input[:]
     graph.input.extend(inputs)
-    replace_nodes(graph, for_image + for_others + of_graph)
+    # The nodes for other inputs read the converted image, and so follow its conversion.
+    replace_nodes(graph, nodes_for_image + nodes_for_others + nodes_of_graph)
 
 
 def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
     """Add the nodes that compute one of the inputs that a graph has beside the image.
 
     Such an input tells the graph how large an image is, how much it was scaled, or which of its
-    pixels are not padding. All of the network's input counts as image here.
+    pixels are not padding. All of the network's input counts as image here, so that nothing was
+    scaled, and no pixel is padding.
 
     Args:
         add: Adds nodes to the graph.
         other: The input; the nodes give a tensor of its name, `[B, 2]` or a mask `[B, H, W]`.
         image: The graph's input for images.
     """
-    size = input_size(add, image)
+    height_and_width = input_size(add, image)
     if image.single:
         batch = add.constant([1])
     else:
         batch = add.cut(add("Shape", image.name), start=0, stop=1, axis=0)
-    shape = add("Concat", batch, size if other.role is Role.MASK else [2], axis=0)
-
-    if other.role is Role.WIDTH_HEIGHT:
-        size = add("Gather", size, [1, 0], axis=0)
-    if other.role in {Role.MASK, Role.SCALE}:
-        dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
-        ones_shape = (1, 1, 1) if other.role is Role.MASK else (1, 2)
-        values = add.constant(np.ones(ones_shape), dtype)
-    else:
-        values = add("Reshape", add("Cast", size, to=other.dtype), [1, 2])
+    dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
+    # The values of one image, which are the same for all images of the batch.
+    match other.role:
+        case Role.MASK:
+            shape = add("Concat", batch, height_and_width, axis=0)
+            values = add.constant(np.ones((1, 1, 1)), dtype)
+        case Role.SCALE:
+            shape = add("Concat", batch, [2], axis=0)
+            values = add.constant(np.ones((1, 2)), dtype)
+        case Role.WIDTH_HEIGHT:
+            shape = add("Concat", batch, [2], axis=0)
+            width_and_height = add("Gather", height_and_width, [1, 0], axis=0)
+            values = add("Reshape", add("Cast", width_and_height, to=other.dtype), [1, 2])
+        case Role.HEIGHT_WIDTH:
+            shape = add("Concat", batch, [2], axis=0)
+            values = add("Reshape", add("Cast", height_and_width, to=other.dtype), [1, 2])
     add("Expand", values, shape, output=other.name)
 
 
 def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
-    """Give a graph an input of float images `[B, 3, H, W]`, which is what detcli feeds.
+    """Add the nodes that convert float images `[B, 3, H, W]` to what a graph takes.
 
-    A graph may want whole numbers instead, the channels last, or a single image without a batch.
-    Nodes at the beginning of the graph convert the new input to that. The new input has the name
-    that the old one had, so that callers need not know of it.
+    detcli feeds such images, while a graph may take whole numbers, the channels last, or a single
+    image without a batch. The new input gets the name of the graph's input, so that callers need
+    not know of the change.
 
     Args:
-        add: Adds nodes to the graph: it is called with an operator, the tensors that it reads and
-            its attributes, and returns the name of the tensor that the node computes.
-        image: What the graph wants.
+        add: Adds nodes to the graph.
+        image: The graph's input for images.
 
     Returns:
         The description of the new input.
     """
-    old_input = add.unused("image")
-    rename(add.graph, image.name, old_input)
+    input_of_network = add.unused("image")
+    rename(add.graph, image.name, input_of_network)
     converted = image.name
     if image.dtype == "uint8":
         converted = add("Cast", converted, to=onnx.TensorProto.UINT8)
     if image.channels_last:
         converted = add("Transpose", converted, perm=[0, 2, 3, 1])
     if image.single:
-        height_and_width = list(image.size or (-1, -1))
-        shape = [3, *height_and_width]
-        if image.channels_last:
-            shape = [*height_and_width, 3]
-        converted = add("Reshape", converted, shape)
-    add("Identity", converted, output=old_input)
+        converted = add("Reshape", converted, _shape_of_single_image(image))
+    add("Identity", converted, output=input_of_network)
 
-    floats = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
+    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
     batch: int | str = image.batch or "batch"
     if image.single:
         batch = 1
     height, width = image.size or ("height", "width")
-    return helper.make_tensor_value_info(image.name, floats, [batch, 3, height, width])
+    return helper.make_tensor_value_info(image.name, element_type, [batch, 3, height, width])
+
+
+def _shape_of_single_image(image: ImageInput) -> list[int]:
+    """Return the shape of the image that a graph without a batch takes; -1 is any size."""
+    height, width = image.size or (-1, -1)
+    if image.channels_last:
+        return [height, width, CHANNELS]
+    return [CHANNELS, height, width]
