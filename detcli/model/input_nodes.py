@@ -30,7 +30,18 @@ RENAMING_OPERATORS = frozenset({"Cast", "Identity"})
 
 MAX_TRACED_TENSORS = 200  # at the input; real graphs have twenty
 
+TRACED_IMAGES = 4  # a black, a red, a green and a blue image
+
 TRACED_SIZE = (5, 7)  # of the images that are traced; no other axis is as long
+
+DEFAULT_EPSILON = 1e-5  # what ONNX adds to the variance in a BatchNormalization that names none
+
+
+class Trace(NamedTuple):
+    """What became of the traced images up to the first layers of the network."""
+
+    tensors: Traced
+    resizes: bool  # whether a Resize to a size that is not a constant was among the nodes
 
 
 class InputNodes(NamedTuple):
@@ -64,10 +75,8 @@ class InputNodes(NamedTuple):
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
             # The graph only subtracts a mean, which tells the range of the values.
-            are_means_of_uint8 = np.abs(self._means()).max() > 2
-            if are_means_of_uint8:
-                return WHITE
-            return 1.0
+            largest_mean = np.abs(self._means()).max()
+            return WHITE if largest_mean > 2 else 1.0
         if gain > 1:
             return 1.0
         return None
@@ -107,48 +116,59 @@ def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     Returns:
         Values that stand for no change if the result is not clear.
     """
-    traced, resizes = _trace_images(index, image.name, _colours_to_trace(image))
-    first_inputs = _inputs_of_network(index, traced)
-    if len(first_inputs) != 1:
+    trace = _trace_images(index, image.name, _colours_to_trace(image))
+    network_inputs = _inputs_of_network(index, trace.tensors)
+    if len(network_inputs) != 1:
         return InputNodes()
-    colours = _first_pixels(traced[first_inputs.pop()])
+    colours = _first_pixels(trace.tensors[network_inputs.pop()])
     black = colours[0]
-    changes = colours[1:] - black
-    # Has a row for red, green and blue, and a column for each channel that the network takes.
-    is_changed = changes != 0
-    if is_changed.shape != (3, 3):
-        return InputNodes()
-    # Each colour must have become exactly one channel.
-    channels_per_colour = is_changed.sum(axis=1)
-    colours_per_channel = is_changed.sum(axis=0)
-    if (colours_per_channel != 1).any() or (channels_per_colour != 1).any():
+    # The differences from black have a row for red, green and blue, and a column for each channel
+    # that the network takes.
+    differences = colours[1:] - black
+    is_changed = differences != 0
+    if is_changed.shape != (CHANNELS, CHANNELS) or not _is_one_to_one(is_changed):
         return InputNodes()
 
-    channels = is_changed.argmax(axis=1)
+    channel_of_colours = is_changed.argmax(axis=1)
     return InputNodes(
-        gains=tuple(changes[is_changed].tolist()),
-        offsets=tuple(black[channels].tolist()),
-        reverses_channels=channels.tolist() == [2, 1, 0],
-        resizes=resizes,
+        gains=tuple(differences[is_changed].tolist()),
+        offsets=tuple(black[channel_of_colours].tolist()),
+        reverses_channels=channel_of_colours.tolist() == [2, 1, 0],
+        resizes=trace.resizes,
     )
 
 
-def _inputs_of_network(index: GraphIndex, traced: Traced) -> set[str]:
-    """Name the traced tensors that the first nodes of the network read.
+def _is_one_to_one(is_changed: npt.NDArray[np.bool_]) -> bool:
+    """True if each colour changes exactly one channel, and each channel is changed by one colour.
 
-    These are the nodes whose outputs could not be traced, as they do more than move, scale or shift
-    values.
+    Args:
+        is_changed: For each colour, a row that tells of each channel whether the colour changes it.
     """
-    first_inputs = set[str]()
+    channels_per_colour = is_changed.sum(axis=1)
+    colours_per_channel = is_changed.sum(axis=0)
+    return bool((channels_per_colour == 1).all() and (colours_per_channel == 1).all())
+
+
+def _inputs_of_network(index: GraphIndex, traced: Traced) -> set[str]:
+    """Name the tensors at which the tracing of images ended, where the network itself begins.
+
+    Nodes before that only move, scale or shift the images, so that their outputs were traced. The
+    first nodes of the network do more: they read traced tensors, but give others.
+    """
+    network_inputs = set[str]()
     for node in index.graph.node:
-        is_traced = traced.keys() >= set(node.output)
-        if node.op_type not in {"Shape", "Size"} and not is_traced:
-            first_inputs |= traced.keys() & set(node.input)
-    return first_inputs
+        if node.op_type in {"Shape", "Size"}:
+            continue  # reads no values of the image
+        is_traced = all(name in traced for name in node.output)
+        if not is_traced:
+            network_inputs.update(name for name in node.input if name in traced)
+    return network_inputs
 
 
 def _first_pixels(tensor: Values) -> Values:
-    """Return what one pixel of each traced image has become; all pixels of an image are alike.
+    """Return what the first pixel of each traced image has become.
+
+    All pixels of a traced image are alike, so this pixel stands for all.
 
     Args:
         tensor: What a tensor of the graph holds for the four images, stacked on the first axis.
@@ -156,10 +176,12 @@ def _first_pixels(tensor: Values) -> Values:
     Returns:
         An array [4, channels].
     """
-    # No other axis is as long as height and width of the traced images.
+    # No other axis is as long as height and width of the traced images, so these can be found by
+    # their lengths. They become the last two axes.
     image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
-    values = np.moveaxis(tensor, image_axes, [-2, -1])
-    return values[..., 0, 0].reshape(4, -1)
+    height_and_width_last = np.moveaxis(tensor, image_axes, [-2, -1])
+    first_pixels = height_and_width_last[..., 0, 0]
+    return first_pixels.reshape(TRACED_IMAGES, -1)
 
 
 def _colours_to_trace(image: ImageInput) -> Values:
@@ -167,9 +189,10 @@ def _colours_to_trace(image: ImageInput) -> Values:
 
     The axes behind it are those of the graph's input, such as `[4, 1, 3, height, width]`.
     """
-    images = np.zeros((4, 3, *TRACED_SIZE))
+    images = np.zeros((TRACED_IMAGES, CHANNELS, *TRACED_SIZE))
     for channel in range(CHANNELS):
-        images[channel + 1, channel] = 1
+        position = channel + 1  # behind the black image
+        images[position, channel] = 1
     if image.channels_last:
         images = np.moveaxis(images, 1, -1)
     if image.single:
@@ -177,17 +200,13 @@ def _colours_to_trace(image: ImageInput) -> Values:
     return images[:, np.newaxis]
 
 
-def _trace_images(index: GraphIndex, image: str, images: Values) -> tuple[Traced, bool]:
+def _trace_images(index: GraphIndex, image: str, images: Values) -> Trace:
     """Run images through the nodes of a graph that only move, scale or shift their values.
 
     Args:
         index: The graph.
         image: The name of its input for images.
         images: Four images, with the axes of that input behind an axis for the images.
-
-    Returns:
-        The four results in each tensor up to the first layers of the network; and whether a Resize
-        to a size that is not a constant was among the nodes.
     """
     traced: Traced = {image: images}
     resizes = False
@@ -205,17 +224,22 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> tuple[Traced
         if not all(_holds_whole_image(result) for result in results):
             continue
         traced.update(zip(node.output, results, strict=True))
-        if node.op_type == "Resize":
-            # Scales that are constants multiply height and width.
-            scales = node.input[2] if len(node.input) > 2 else ""
-            resizes |= not scales or index.constant_tensor(scales) is None
-    return traced, resizes
+        resizes = resizes or _resizes_to_computed_size(index, node)
+    return Trace(traced, resizes)
+
+
+def _resizes_to_computed_size(index: GraphIndex, node: NodeProto) -> bool:
+    """True if a node is a Resize by anything but constant factors for height and width."""
+    if node.op_type != "Resize":
+        return False
+    has_scales = len(node.input) > 2 and bool(node.input[2])
+    return not has_scales or index.constant_tensor(node.input[2]) is None
 
 
 def _holds_whole_image(result: Values) -> bool:
     """True if a tensor still holds all pixels of the four images, in up to three channels."""
     has_size = set(TRACED_SIZE) <= set(result.shape[1:])
-    is_small = result.size <= 4 * CHANNELS * math.prod(TRACED_SIZE)
+    is_small = result.size <= TRACED_IMAGES * CHANNELS * math.prod(TRACED_SIZE)
     return has_size and is_small and bool(np.isfinite(result).all())
 
 
@@ -235,19 +259,17 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> l
     """
     traced_inputs = [traced[name] for name in node.input if name in traced]
     tensor = traced_inputs[0]
-    is_first_traced = node.input[0] in traced
-    operator = node.op_type
-    if operator in VALUE_KEEPING_OPERATORS:
+    if node.op_type in VALUE_KEEPING_OPERATORS:
         return [tensor]
-    is_commutative = operator in {"Add", "Mul"}
-    may_scale = len(traced_inputs) == 1 and (is_first_traced or is_commutative)
-    if operator in ARITHMETIC and may_scale:
-        constant_name = node.input[1 if is_first_traced else 0]
-        compute = ARITHMETIC[operator]
+    is_first_traced = node.input[0] in traced
+    is_commutative = node.op_type in {"Add", "Mul"}
+    has_one_traced_input = len(traced_inputs) == 1
+    if node.op_type in ARITHMETIC and has_one_traced_input and (is_first_traced or is_commutative):
+        constant_name = node.input[1] if is_first_traced else node.input[0]
+        compute = ARITHMETIC[node.op_type]
         return [compute(tensor, _channel_constant(index, constant_name, tensor))]
-    if operator == "Concat" and len(traced_inputs) == len(node.input):
-        rank = tensor.ndim - 1
-        axis = _axis_of_stack(attribute(node, "axis", 0), rank)
+    if node.op_type == "Concat" and len(traced_inputs) == len(node.input):
+        axis = _axis_of_stack(attribute(node, "axis", 0), rank=tensor.ndim - 1)
         return [np.concatenate(traced_inputs, axis)]
     if is_first_traced:
         return _outputs_of_moving_node(index, node, tensor)
@@ -312,25 +334,31 @@ def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     """
     bounds = []
     for name in node.input[1:5]:  # starts, ends, axes and steps
-        (bound,) = index.constant(name) or []
-        bounds.append(bound)
-    bounds.append(1)  # The steps may be missing, and are 1 then.
-    start, end, axis, step = bounds[:4]
-    stack_axis = _axis_of_stack(axis, tensor.ndim - 1)
-    all_of_axes_before = (slice(None),) * stack_axis
-    return tensor[all_of_axes_before + (slice(start, end, step),)]
+        constants = index.constant(name)
+        if constants is None or len(constants) != 1:
+            raise ValueError(f"{name} is not one number")
+        bounds.append(constants[0])
+    if len(bounds) == 3:
+        bounds.append(1)  # the steps may be missing, and are 1 then
+    start, end, axis, step = bounds
+    # Along the axes before this one, all entries stay.
+    slices = [slice(None)] * _axis_of_stack(axis, tensor.ndim - 1)
+    slices.append(slice(start, end, step))
+    return tensor[tuple(slices)]
 
 
 def _batch_normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
     """Compute the output of a BatchNormalization node from its input's values for four images."""
-    # The channels are axis 2, behind those of the images and the batch: one axis for each channel's
-    # constant, and one of length 1 for each axis behind.
-    channel_shape = [-1] + [1] * (tensor.ndim - 3)
-    factors = [
-        _channel_constant(index, name, tensor).reshape(channel_shape) for name in node.input[1:5]
-    ]
+    # The channels are axis 2, behind the axes of the images and of the batch. A constant for each
+    # channel needs an axis of length 1 for each axis behind them.
+    axes_behind_channels = tensor.ndim - 3
+    channel_shape = [-1] + [1] * axes_behind_channels
+    factors = []
+    for name in node.input[1:5]:
+        factor = _channel_constant(index, name, tensor)
+        factors.append(factor.reshape(channel_shape))
     weight, bias, mean, variance = factors
-    epsilon = 1e-5
+    epsilon = DEFAULT_EPSILON
     for entry in node.attribute:
         if entry.name == "epsilon":
             epsilon = entry.f
@@ -362,25 +390,27 @@ def first_weight(index: GraphIndex, image: str) -> float | None:
     """Compute the mean absolute weight of the first convolution that the images reach.
 
     It tells the range of values that a network was trained on: for values up to 255, weights are
-    far smaller than for values up to 1. A batch normalisation behind the convolution is multiplied
-    in. If the images reach several convolutions at once, the largest mean counts, so that the order
-    of nodes does not matter.
+    far smaller than for values up to 1. If the images reach several convolutions at once, the
+    largest mean counts, so that the order of nodes does not matter.
 
     Returns:
         None if the weights are not constants, or there is no convolution.
     """
-    before_convolutions = {image}
+    tensors_before_convolutions = {image}
     means: list[float] = []
     for node in index.graph.node:
-        if not node.input or before_convolutions.isdisjoint(node.input):
+        if not node.input or tensors_before_convolutions.isdisjoint(node.input):
             continue
         if node.op_type not in CONVOLUTIONS:
-            before_convolutions.update(node.output)
-        elif node.input[0] in before_convolutions and len(node.input) > 1:
-            mean = _mean_absolute_weight(index, node)
-            if mean is None:
-                return None
-            means.append(mean)
+            tensors_before_convolutions.update(node.output)
+            continue
+        reads_images = node.input[0] in tensors_before_convolutions
+        if not reads_images or len(node.input) < 2:
+            continue
+        mean = _mean_absolute_weight(index, node)
+        if mean is None:
+            return None
+        means.append(mean)
     return max(means, default=None)
 
 
@@ -393,20 +423,34 @@ def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | 
     weights = _dequantised(index, str(convolution.input[1]))
     if weights is None or not weights.size or weights.ndim < 2:
         return None
-    weights = np.abs(weights.astype(np.float64))
+    absolute_weights = np.abs(weights.astype(np.float64))
     normalisation = _normalisation_behind(index, convolution)
     if normalisation is not None:
-        gain = index.array(normalisation.input[1])
-        variance = index.array(normalisation.input[4])
-        if gain is None or variance is None or len(gain) != len(weights):
+        factors = _factors_of_normalisation(index, normalisation)
+        if factors is None or len(factors) != len(weights):
             return None
-        factor = np.abs(gain.astype(np.float64)) / np.sqrt(variance.astype(np.float64) + 1e-5)
-        # The first axis of the weights is the output channel, which the factors are for.
-        weights *= factor.reshape([-1] + [1] * (weights.ndim - 1))
-    mean = float(weights.mean())
-    if math.isfinite(mean):
-        return mean
-    return None
+        # There is a factor for each output channel, which is the first axis of the weights.
+        other_axes = weights.ndim - 1
+        absolute_weights *= factors.reshape([-1] + [1] * other_axes)
+    mean = float(absolute_weights.mean())
+    if not math.isfinite(mean):
+        return None
+    return mean
+
+
+def _factors_of_normalisation(index: GraphIndex, normalisation: NodeProto) -> Values | None:
+    """Compute how large the factors are by which a BatchNormalization multiplies its channels.
+
+    Returns:
+        A factor for each channel, without its sign; None if they are not constants.
+    """
+    gain = index.array(normalisation.input[1])
+    variance = index.array(normalisation.input[4])
+    if gain is None or variance is None:
+        return None
+    deviation = np.sqrt(variance.astype(np.float64) + DEFAULT_EPSILON)
+    factors: Values = np.abs(gain.astype(np.float64)) / deviation
+    return factors
 
 
 def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProto | None:
