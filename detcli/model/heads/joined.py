@@ -1,15 +1,12 @@
 """Finds heads whose boxes and scores are joined in one tensor of a graph."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import (
-    GraphIndex,
-    attribute,
-    integers,
-)
+from detcli.model.graph import GraphIndex, attribute, integers
 from detcli.model.heads import (
     BOX_COORDINATES,
     BOXES_ONLY,
@@ -119,17 +116,19 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 
     It is a Slice of all channels from the fifth on, or a Split into boxes, scores and perhaps more.
     """
-    if node.op_type == "Slice" and len(node.input) > 3:
-        # The inputs of a Slice are data, starts, ends and axes.
-        start, end, axis = (index.constant(name) for name in node.input[1:4])
-        channel_count = 0
-        if axis and len(index.shapes[node.input[0]]) == HEAD_RANK:
-            channel_count = index.size(node.input[0], axis[0]) or 0
-        return start == [BOX_COORDINATES] and end is not None and end[0] >= channel_count
-    if node.op_type != "Split" or len(node.output) not in {2, 3}:
+    if node.op_type == "Split" and len(node.output) in {2, 3}:
+        first_size = index.size(node.output[0], attribute(node, "axis", 0))
+        return first_size in {BOX_COORDINATES, None}
+    if node.op_type != "Slice" or len(node.input) < 4:
         return False
-    first_size = index.size(node.output[0], attribute(node, "axis", 0))
-    return first_size in {BOX_COORDINATES, None}
+    # The inputs of a Slice are data, starts, ends and axes.
+    start, end, axis = (index.constant(name) for name in node.input[1:4])
+    if start != [BOX_COORDINATES] or end is None:
+        return False
+    channel_count = 0
+    if axis and len(index.shapes[node.input[0]]) == HEAD_RANK:
+        channel_count = index.size(node.input[0], axis[0]) or 0
+    return end[0] >= channel_count
 
 
 def find_joined_head(
@@ -145,20 +144,21 @@ def find_joined_head(
     Returns:
         None if no output is such a head.
     """
-    candidates = []
+    final_outputs = []
     for name in index.outputs:
         # YOLOv5 exported for training also outputs the feature maps that its head is made of.
         other_outputs = set(index.outputs) - {name}
-        if not index.moved_from(name) & other_outputs:
-            candidates.append(name)
-    for head_name in candidates:
+        if index.moved_from(name).isdisjoint(other_outputs):
+            final_outputs.append(name)
+    has_one_output = len(final_outputs) == 1
+    for name in final_outputs:
         for axis in (1, 2):
-            head = _head_joined_along(index, head_name, axis, boxes_only=boxes_only)
-            if head is not None and (len(candidates) == 1 or boxes_only):
+            head = _head_joined_along(index, name, axis, boxes_only=boxes_only)
+            if head is not None and (has_one_output or boxes_only):
                 return head
-    if len(candidates) != 1 or index.nodes(*SELECTION):
+    if not has_one_output or index.nodes(*SELECTION):
         return None
-    return _head_of_unclear_channels(index, candidates[0], names)
+    return _head_of_unclear_channels(index, final_outputs[0], names)
 
 
 def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
@@ -176,11 +176,11 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> b
     for name in scores:
         score_layers |= layer_outputs(index, name)
     for node in index.nodes(*SELECTION):
-        depend_on_selection: set[str] = set()
-        if node.op_type == "TopK":
-            indices = node.output[1]
-            depend_on_selection = index.moved_from(indices)
-        if not score_layers or not score_layers <= depend_on_selection:
+        if node.op_type != "TopK" or not score_layers:
+            return False
+        indices = node.output[1]
+        depend_on_selection = index.moved_from(indices)
+        if not depend_on_selection.issuperset(score_layers):
             return False
         if not depend_on_selection.issuperset(boxes):
             return False
@@ -206,10 +206,12 @@ def _head_of_unclear_channels(
         anchors_first = is_channel_axis_last != is_transposed  # a Transpose swaps the axes
         _, scores = join.input
         return _describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
+    dims = index.shapes[tensor]
+    if len(dims) != HEAD_RANK or dims[1] == dims[2]:
+        return None
     # Without class names, an axis of unknown size may be that of the channels.
     channel_count = BOX_COORDINATES + len(names) if names else None
-    dims = index.shapes[tensor]
-    if len(dims) != HEAD_RANK or channel_count not in dims[1:] or dims[1] == dims[2]:
+    if channel_count not in dims[1:]:
         return None
     return _describe_joined_head(index, tensor, tensor, anchors_first=channel_count == dims[2])
 
@@ -254,14 +256,10 @@ def _describe_joined_head(
     if boxes == head:
         # No Concat of boxes and scores alone makes the head, but the first of several joined
         # tensors may still be the boxes.
-        boxes = ""
-        channel_axis = 2 if anchors_first else 1
-        groups = groups_along(index, head, channel_axis)
-        if groups:
-            first_size, first_tensor = groups[0]
-            boxes = first_tensor if first_size == BOX_COORDINATES else ""
-    if not boxes:
-        return description
+        groups = groups_along(index, head, axis=2 if anchors_first else 1)
+        first_size, boxes = groups[0] if groups else (0, "")
+        if first_size != BOX_COORDINATES:
+            return description
     decoded = box_decoding(index, boxes)
     return replace(description, decoded=decoded, layer=nearest_layer_operator(index, boxes))
 
@@ -338,21 +336,30 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
         return None
 
     anchors_first = axis == 2
-    classes = _classes_and_objectness(index, decoded, groups_behind)
+    classes = _classes_behind_boxes(index, decoded, groups_behind)
     if classes is None:
         return _head_before_extras(
             index, head, groups_behind, anchors_first=anchors_first, boxes_only=boxes_only
         )
-    class_count, has_objectness = classes
     description = replace(
-        _head_of_boxes_then_scores(head, class_count, anchors_first=anchors_first),
+        _head_of_boxes_then_scores(head, classes.class_count, anchors_first=anchors_first),
         decoded=decoded,
         layer=_first_layer_operator(index, boxes),
-        objectness=has_objectness,
+        objectness=classes.have_objectness,
     )
-    if has_objectness:
+    if classes.have_objectness:
         return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
     return replace(description, scores_are=score_activation(index, tensors_behind[0]))
+
+
+class Classes(NamedTuple):
+    """What follows the boxes of a head: scores, and an objectness before them in some families.
+
+    An objectness says how probable it is that there is any object, of whatever class.
+    """
+
+    class_count: int
+    have_objectness: bool
 
 
 def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
@@ -396,12 +403,10 @@ def _head_before_extras(
     return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
 
 
-def _classes_and_objectness(
+def _classes_behind_boxes(
     index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
-) -> tuple[int, bool] | None:
+) -> Classes | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
-
-    An objectness says how probable it is that there is any object, of whatever class.
 
     Args:
         index: The graph.
@@ -409,8 +414,7 @@ def _classes_and_objectness(
         groups: The number of channels and the tensor of each part that follows the boxes.
 
     Returns:
-        The number of classes, and whether there is an objectness; None if the parts are not just
-        these two.
+        None if the parts are not just these two.
 
     Raises:
         Unrecognised: It is not clear whether a part is an objectness.
@@ -428,12 +432,12 @@ def _classes_and_objectness(
     has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
     if has_distances and is_computed(index, objectness):
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
-    return class_count, True
+    return Classes(class_count, have_objectness=True)
 
 
 def _classes_in_scores(
     index: GraphIndex, decoded: Decoded | None, score_count: int, scores: str
-) -> tuple[int, bool]:
+) -> Classes:
     """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
 
     Only detectors with anchor boxes, as YOLOv5 and YOLOX, have an objectness there. Their graphs
@@ -445,24 +449,19 @@ def _classes_in_scores(
         score_count: The number of channels of the scores.
         scores: Their tensor.
 
-    Returns:
-        The number of classes, and whether there is an objectness.
-
     Raises:
-        Unrecognised: It is not clear whether there is one.
+        Unrecognised: It is not clear whether there is an objectness.
     """
-    has_anchor_boxes = decoded is not None and decoded.method in {
-        BoxDecode.GRID,
-        BoxDecode.EXPONENTIAL,
-    }
-    if not has_anchor_boxes:
-        return score_count, False
+    without_objectness = Classes(score_count, have_objectness=False)
+    anchor_methods = {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
+    if decoded is None or decoded.method not in anchor_methods:
+        return without_objectness
     # If a product makes the scores, the objectness is multiplied into them already.
     if _is_probability(index, scores) and not is_multiplied(index, scores):
-        return score_count - 1, True
+        return Classes(score_count - 1, have_objectness=True)
     if score_activation(index, scores) is None:
         raise Unrecognised("it is not clear whether its scores begin with an objectness")
-    return score_count, False
+    return without_objectness
 
 
 def is_multiplied(index: GraphIndex, tensor: str) -> bool:
