@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -393,9 +393,15 @@ def _parse_literal(text: str) -> Any:  # noqa: ANN401 - whatever it says
     return None
 
 
-def class_names(
-    text: str, count: int, usual: tuple[str, ...] = ()
-) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+class ClassNames(NamedTuple):
+    """The names of a model's classes, by class id."""
+
+    names: tuple[str, ...]
+    origin: str  # where they come from, for messages
+    warnings: tuple[str, ...] = ()
+
+
+def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> ClassNames:
     """Find the names of a model's classes.
 
     They are those in the metadata, or those of the model's family, or COCO's if the number of
@@ -405,26 +411,23 @@ def class_names(
         text: The names in the metadata, as `parse_names` reads them; may be empty.
         count: The number of classes that the graph shows.
         usual: The names that all models of the family have, if they have the same.
-
-    Returns:
-        The names by class id, where they come from, and warnings about them.
     """
     names = parse_names(text)
     if names and len(names) == count:
-        return tuple(names), METADATA, ()
+        return ClassNames(tuple(names), METADATA)
     if names:
         warning = f"the metadata names {len(names)} classes, the graph has {count}"
-        names = names[:count] + [f"class_{index}" for index in range(len(names), count)]
-        return tuple(names), METADATA, (warning,)
+        missing_names = [f"class_{class_id}" for class_id in range(len(names), count)]
+        return ClassNames(tuple(names[:count] + missing_names), METADATA, (warning,))
     if count == len(usual):
-        return usual, "the family's, since the model names none", ()
+        return ClassNames(usual, "the family's, since the model names none")
     if count == len(COCO):
-        return COCO, "COCO, since the model names none of its 80 classes", ()
+        return ClassNames(COCO, "COCO, since the model names none of its 80 classes")
     if count in COCO_FROM:
         origin = f"COCO by its numbers, since the model names none of its {count} classes"
-        return _names_by_coco_ids(count), origin, ()
-    names = [f"class_{index}" for index in range(count)]
-    return tuple(names), "numbers, since the model names none", ()
+        return ClassNames(_names_by_coco_ids(count), origin)
+    numbered_names = [f"class_{class_id}" for class_id in range(count)]
+    return ClassNames(tuple(numbered_names), "numbers, since the model names none")
 
 
 def _names_by_coco_ids(count: int) -> tuple[str, ...]:

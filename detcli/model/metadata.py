@@ -1,6 +1,7 @@
 """What the metadata of a model says: sizes, the family, and what is recommended for it."""
 
 import math
+from typing import NamedTuple
 
 from detcli.config.config import Settings
 from detcli.config.values import BoxFormat, Tiling, parse_conf
@@ -74,9 +75,18 @@ def box_format_of(metadata: dict[str, str]) -> BoxFormat | None:
     return BoxFormat(text)
 
 
+class Recommended(NamedTuple):
+    """What the metadata of a model recommends, or the usual values where it does not."""
+
+    confidences: Confidences
+    nms: float | None  # the IoU of non-maximum suppression; None for no suppression
+    tiling: Tiling | None
+    ignored: list[str]  # a warning for each recommendation that is ignored
+
+
 def recommended(
     metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
-) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
+) -> Recommended:
     """Read from the metadata of a model which confidences, IoU and tiles it recommends.
 
     Args:
@@ -84,26 +94,21 @@ def recommended(
         usual_nms: The IoU for non-maximum suppression that is used if the metadata recommends none;
             None if the head needs no suppression.
         names: The names of the model's classes, by class id.
-
-    Returns:
-        The confidences; the IoU, or None for no suppression; the tiles, or None; and a warning for
-        each recommendation that is ignored.
     """
-    conf = _confidences(metadata, names)
-    nms = _share(metadata.get(NMS_KEY)) or None
-    tile = _tiling(metadata)
+    confidences = _confidences(metadata, names)
+    named_nms = _share(metadata.get(NMS_KEY)) or None
+    tiling = _tiling(metadata)
     ignored = []
-    for key, value in ((CONF_KEY, conf), (NMS_KEY, nms), (TILE_KEY, tile)):
-        if value is None and key in metadata:  # it could not be read
-            form = FORMS[key]
-            text = f"its metadata {key} is {metadata[key]!r:.80}, not {form}, so it is ignored"
-            ignored.append(text)
-    if usual_nms is None and nms is not None:
+    for key, value in ((CONF_KEY, confidences), (NMS_KEY, named_nms), (TILE_KEY, tiling)):
+        is_unreadable = key in metadata and value is None
+        if is_unreadable:
+            text = f"its metadata {key} is {metadata[key]!r:.80}, not {FORMS[key]}, "
+            ignored.append(text + "so it is ignored")
+    nms = named_nms or usual_nms
+    if usual_nms is None and named_nms is not None:
         ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
         nms = None
-    if usual_nms is not None and nms is None:
-        nms = usual_nms
-    return conf or NO_CONFIDENCES, nms, tile, ignored
+    return Recommended(confidences or NO_CONFIDENCES, nms, tiling, ignored)
 
 
 def _tiling(metadata: dict[str, str]) -> Tiling | None:
@@ -122,7 +127,7 @@ def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidence
         names: The names of the model's classes, by class id.
 
     Returns:
-        They; None if there are none that can be read.
+        None if the metadata recommends none, or they cannot be read.
     """
     try:
         settings = Settings(**parse_conf(metadata.get(CONF_KEY, "")))
@@ -153,10 +158,10 @@ def _integers(text: str | None, count: int) -> list[int]:
     Returns:
         Those in the text, `count` or more; a single one is repeated. Zeros for any other text.
     """
-    parts = (text or "").strip("[]() ").split(",")
-    integers = [int(part) for part in parts if part.strip().isdecimal()]
+    entries = (text or "").strip("[]() ").split(",")
+    integers = [int(entry) for entry in entries if entry.strip().isdecimal()]
     if len(integers) == 1:
-        integers *= count
-    if len(integers) >= count:
-        return integers
-    return [0] * count
+        return integers * count
+    if len(integers) < count:
+        return [0] * count
+    return integers

@@ -1,5 +1,7 @@
 """From what was recognised in a graph to the contract that the rest of detcli works by."""
 
+from typing import NamedTuple
+
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.model.adapt import Adaptation
@@ -23,11 +25,7 @@ from detcli.model.heads import (
 )
 from detcli.model.input_nodes import first_weight
 from detcli.model.inputs import ImageInput, OtherInput
-from detcli.model.metadata import (
-    DEFAULT_SIZE,
-    named_size,
-    recommended,
-)
+from detcli.model.metadata import DEFAULT_SIZE, named_size, recommended
 from detcli.model.preprocessing import BY_FAMILY, SIZE
 
 
@@ -81,7 +79,8 @@ def contract_of(
         if needs_nms:
             layout = Layout.ONE_TO_MANY
     usual_nms = family.nms if needs_nms else None
-    (conf, class_conf), nms, tile, ignored = recommended(metadata, usual_nms, names)
+    recommendation = recommended(metadata, usual_nms, names)
+    conf, class_conf = recommendation.confidences
     multi_label = family.multi_label
     if head.best_class_only:
         multi_label = MultiLabel.NEVER
@@ -116,21 +115,30 @@ def contract_of(
         clips=family.clips,
         conf=conf,
         class_conf=class_conf,
-        tile=tile,
-        nms=nms,
+        tile=recommendation.tiling,
+        nms=recommendation.nms,
         class_agnostic=family.class_agnostic,
         suppression=family.suppression,
         preprocessing=preprocessing or Preprocessing(),
         takes_uint8=image.dtype == "uint8",
         preprocessing_sources=BY_FAMILY if preprocessing else (),
         assumed_preprocessing=_assumed_preprocessing(metadata, image, assumed_values),
-        warnings=(*warnings, *ignored),
+        warnings=(*warnings, *recommendation.ignored),
     )
+
+
+class FamilyPreprocessing(NamedTuple):
+    """How images were prepared for the networks of a family, as far as that is known."""
+
+    preprocessing: Preprocessing | None
+    # which range of values is assumed, for the user; empty if networks of the family do not differ
+    # in it, or the graph shows it
+    assumed_values: str
 
 
 def _preprocessing_of_family(
     index: GraphIndex, family: Family, image: ImageInput, default_size: Size
-) -> tuple[Preprocessing | None, str]:
+) -> FamilyPreprocessing:
     """Find the preprocessing that the networks of a family were trained with.
 
     Some families changed it over time: large weights in the first convolution then show an earlier
@@ -141,21 +149,17 @@ def _preprocessing_of_family(
         family: The family.
         image: The graph's input for images.
         default_size: Height and width to run the network at, if it takes any size.
-
-    Returns:
-        The preprocessing, or None if it is not known. And if networks of the family differ in the
-        range of values and the weights do not tell it, a text that says which range is assumed;
-        else an empty text.
     """
     preprocessing = family.preprocessing_for(image.size, default_size)
+    from_family_alone = FamilyPreprocessing(preprocessing, family.assumed_values)
     if preprocessing is None or family.earlier_preprocessing is None:
-        return preprocessing, family.assumed_values
+        return from_family_alone
     mean_weight = first_weight(index, image.name)
     if mean_weight is None:
-        return preprocessing, family.assumed_values
+        return from_family_alone
     if mean_weight > MIN_WEIGHT_FOR_SMALL_VALUES:
-        return family.earlier_preprocessing, ""
-    return preprocessing, ""
+        preprocessing = family.earlier_preprocessing
+    return FamilyPreprocessing(preprocessing, assumed_values="")
 
 
 def _assumed_preprocessing(
@@ -249,22 +253,23 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
     Args:
         index: The graph.
         head: The tensors in it that hold boxes and scores.
-        size: Height and width of its input; None if it takes any.
+        size: Height and width of its input; None if it takes any. Only the number of grid cells
+            depends on it: elsewhere, the shape of the boxes shows the count.
 
     Returns:
         The number; None where it depends on the size of the input.
     """
-    tensor = head.boxes[0].tensor
+    boxes = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
         if head.grid is None or size is None:
             return None
         return head.grid.anchor_count
     if head.layout is Layout.ROWS:
-        return index.size(tensor, -2)
-    if len(index.shapes[tensor]) != HEAD_RANK:
+        return index.size(boxes, -2)
+    if len(index.shapes[boxes]) != HEAD_RANK:
         return None
     anchor_axis = 1 if head.anchors_first else 2
-    return index.size(tensor, anchor_axis)
+    return index.size(boxes, anchor_axis)
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
