@@ -407,18 +407,15 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
     if is_lfs_pointer(content):
         raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT)
     with damage_reported(path):
-        reason = ""
         try:
             model = onnx.load_model_from_string(content)
         except DecodeError as error:
-            model = onnx.ModelProto()
-            reason = f": {error}"
-        else:
-            # Exporters write the graph before the operator sets, so a truncated file lacks them.
-            if content and not model.opset_import:
-                reason = ": it names no operator set"
-        if not model.graph.node or reason:
-            raise _not_onnx(path, reason)
+            raise _not_onnx(path, f": {error}") from error
+        # Exporters write the graph before the operator sets, so a truncated file lacks them.
+        if content and not model.opset_import:
+            raise _not_onnx(path, ": it names no operator set")
+        if not model.graph.node:
+            raise _not_onnx(path, "")
         check_structure(model)
         put_in_order(model)
         return model, load_external(model, path, MAX_BYTES - len(content))

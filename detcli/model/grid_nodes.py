@@ -170,30 +170,47 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
     Returns:
         The name of the scores `[B, N, C]`.
     """
-    spec = grid.spec
+    probabilities: dict[HeadPart, str] = {}
     # New nodes are numbered, so a fixed order of parts gives the same names in every process.
-    final = {part: parts[part] for part in SCORES if part in parts}
-    for part, tensor in final.items():
-        if grid.parts[part][0].activation is not Activation.LINEAR:
-            continue
-        if spec.softmax and part is HeadPart.CLASSES:
-            final[part] = add("Softmax", tensor, axis=2)
-        elif spec.objectness_is_iou and part is HeadPart.OBJECTNESS:
-            not_negative = add("Max", tensor, add.constant(0, np.float32))
-            final[part] = add("Min", not_negative, add.constant(1, np.float32))
-        elif HeadPart.OBJECTNESS in final:
-            final[part] = add("Sigmoid", tensor)
+    for part in SCORES:
+        if part in parts:
+            probabilities[part] = _activated(add, parts, part, grid)
 
-    if HeadPart.CLASSES in final:
-        scores = final[HeadPart.CLASSES]
-    else:
-        scores = final[HeadPart.PAIR]
-    if HeadPart.OBJECTNESS not in final:
+    scores = probabilities.get(HeadPart.CLASSES) or probabilities[HeadPart.PAIR]
+    if HeadPart.OBJECTNESS not in probabilities:
         return scores
-    objectness_power, class_power = spec.powers
-    objectness = _to_the_power(add, final[HeadPart.OBJECTNESS], objectness_power)
+    objectness_power, class_power = grid.spec.powers
+    objectness = _to_the_power(add, probabilities[HeadPart.OBJECTNESS], objectness_power)
     scores = _to_the_power(add, scores, class_power)
     return add("Mul", objectness, scores)
+
+
+def _activated(add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead) -> str:
+    """Add the nodes of a part's activation function, unless the graph has them or none is needed.
+
+    Without an objectness, scores may stay logits, as the contract of the graph then says so.
+
+    Args:
+        add: Adds nodes to the graph.
+        parts: The tensor of each part of the head.
+        part: The classes, the objectness or the pair.
+        grid: How the family decodes them.
+
+    Returns:
+        The name of the result, or of the part's tensor if nothing was added.
+    """
+    tensor = parts[part]
+    is_activated = grid.parts[part][0].activation is not Activation.LINEAR
+    if is_activated:
+        return tensor
+    if part is HeadPart.CLASSES and grid.spec.softmax:
+        return add("Softmax", tensor, axis=2)
+    if part is HeadPart.OBJECTNESS and grid.spec.objectness_is_iou:
+        not_negative = add("Max", tensor, add.constant(0, np.float32))
+        return add("Min", not_negative, add.constant(1, np.float32))
+    if HeadPart.OBJECTNESS in parts:
+        return add("Sigmoid", tensor)
+    return tensor
 
 
 def _to_the_power(add: NodeBuilder, tensor: str, power: float) -> str:
@@ -211,7 +228,7 @@ def _from_offsets(
     Args:
         add: Adds nodes to the graph.
         encoded_boxes: The predictions `[B, N, 4]`: two for the centre, two for the size.
-        grid: How the family encodes them.
+        grid: How the family encodes them, see `Offset`.
         anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
         image: The graph's input for images.
 
@@ -227,7 +244,7 @@ def _from_offsets(
     match grid.spec.offset:
         case Offset.EXPONENTIAL:
             centre_variance, size_variance = grid.spec.variances
-            centre = add("Mul", add.scaled(centre, centre_variance), anchor_size)
+            shift = add("Mul", add.scaled(centre, centre_variance), anchor_size)
             size = add("Mul", add("Exp", add.scaled(size, size_variance)), anchor_size)
         case Offset.SIGMOID:
             if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
@@ -235,14 +252,16 @@ def _from_offsets(
                 size = add("Sigmoid", size)
             strides_from_centre = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
             doubled_size = add.scaled(size, 2)
-            centre = add("Mul", strides_from_centre, stride)
+            shift = add("Mul", strides_from_centre, stride)
             size = add("Mul", add("Mul", doubled_size, doubled_size), anchor_size)
         case Offset.TANH:
             width_height = add("Gather", input_size(add, image), [1, 0], axis=0)
             width_height = add("Cast", width_height, to=FLOAT)
-            centre = add("Mul", add("Tanh", centre), stride)
+            shift = add("Mul", add("Tanh", centre), stride)
             size = add("Mul", add("Sigmoid", size), width_height)
-    return add("Concat", add("Add", anchor_centre, centre), size, axis=2)
+        case _:  # PIXELS: both are as they are
+            shift = centre
+    return add("Concat", add("Add", anchor_centre, shift), size, axis=2)
 
 
 def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
@@ -257,15 +276,16 @@ def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     """
     channel_range = ChannelRange(channels.tensor, channels.start, channels.stop)
     tensor = add.channels(channel_range, channels.axis)
+    has_batch = channels.rank > 2
     # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
-    batch = 0 if channels.rank > 2 else 1
-    if channels.rank == RANK_WITH_ANCHORS:
-        # from [B, anchors, H, W, width] to all anchors of a cell, one after the other
+    batch = 0 if has_batch else 1
+    # The next nodes bring the part to the order batch, cells, anchors of a cell, width.
+    if channels.rank == RANK_WITH_ANCHORS:  # [B, anchors, H, W, width]
         tensor = add("Transpose", tensor, perm=[0, 2, 3, 1, 4])
-    elif channels.axis == 1 and channels.rank > 2:
+    elif has_batch and channels.axis == 1:  # [B, anchors * width, cells]
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
         tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
-    else:
+    else:  # [B, cells, anchors * width]
         tensor = add("Reshape", tensor, [batch, -1, channels.anchors, channels.width])
     if channels.repeated > 1:
         tensor = add("Tile", tensor, [1, 1, channels.repeated, 1])
@@ -325,25 +345,25 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
         The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
     """
     stride = grid.strides[scale]
-    steps = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
+    cell_size = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
     max_size: tuple[float, float] = (np.inf, np.inf)
     if grid.spec.cells_divide_input_evenly and image.size is not None:
-        max_size = image.size[::-1]
-        steps = [length / grid.spec.cell_count(length, stride) for length in max_size]
+        max_size = image.size[::-1]  # width, height
+        cell_size = [length / grid.spec.cell_count(length, stride) for length in max_size]
 
     strides_from_corner, pixels_from_corner = grid.spec.centre
-    centre = [strides_from_corner * step + pixels_from_corner for step in steps]
+    centre = [strides_from_corner * length + pixels_from_corner for length in cell_size]
     anchors_of_first_cell = []
-    for size in grid.anchors(scale):
-        width, height = np.minimum(size, max_size)
+    for anchor_size in grid.anchors(scale):
+        width, height = np.minimum(anchor_size, max_size)
         anchors_of_first_cell.append((*centre, width, height, stride, stride))
 
     # The anchors of another cell are those of the first, moved by the cell's column and row. Only
     # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
-    cells = _cells(add, grid.spec, image, stride)
-    cells = add("Gather", cells, [1, 0, 0, 0, 0, 0], axis=0)
-    cells = add("Cast", add("Transpose", cells, perm=[1, 0]), to=FLOAT)
-    shifts = add("Mul", cells, add.constant([*steps, 0, 0, 0, 0], np.float32))
+    row_and_column = _cells(add, grid.spec, image, stride)
+    column_first = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)
+    cells = add("Cast", add("Transpose", column_first, perm=[1, 0]), to=FLOAT)
+    shifts = add("Mul", cells, add.constant([*cell_size, 0, 0, 0, 0], np.float32))
     shifts = add("Reshape", shifts, [-1, 1, 6])
     anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
     return add("Reshape", anchors, [1, -1, 6])

@@ -4,6 +4,8 @@ ONNX Runtime saves a Softmax for which it has no kernel, as in float16, as the n
 defines it by: the exponential of what is left over the maximum, divided by the sum of these.
 """
 
+from typing import NamedTuple
+
 from onnx import ModelProto, NodeProto, helper
 
 from detcli.model.graph import GraphIndex, attribute
@@ -28,25 +30,38 @@ def restore_softmax(model: ModelProto, opset: int) -> bool:
     has_one_axis = opset >= FIRST_OPSET_OF_ONE_AXIS
     replaced = False
     for division in index.nodes("Div"):
-        logits_and_axis = _softmax_ending_at(index, division)
-        if logits_and_axis is None:
+        operands = _softmax_ending_at(index, division)
+        if operands is None:
             continue
-        logits, axis = logits_and_axis
-        if axis != -1 and not has_one_axis:
+        if operands.axis != -1 and not has_one_axis:
             continue
         softmax = helper.make_node(
-            "Softmax", [logits], [division.output[0]], division.name, axis=axis
+            "Softmax",
+            [operands.logits],
+            [division.output[0]],
+            division.name,
+            axis=operands.axis,
         )
         division.CopyFrom(softmax)
         replaced = True
     return replaced
 
 
-def _softmax_ending_at(index: GraphIndex, division: NodeProto) -> tuple[str, int] | None:
-    """Find the logits and the axis of a Softmax whose arithmetic ends in a Div.
+class SoftmaxOperands(NamedTuple):
+    """What a Softmax is computed from."""
+
+    logits: str  # the name of the tensor
+    axis: int
+
+
+def _softmax_ending_at(index: GraphIndex, division: NodeProto) -> SoftmaxOperands | None:
+    """Recognise the arithmetic of a Softmax by the Div in which it ends.
+
+    It is exp(x) / sum(exp(x)), where x may be the logits, or the logits less their maximum,
+    which is 0 at most and so cannot overflow.
 
     Returns:
-        The name of the logits, and the axis; None if the Div divides something else.
+        None if the Div divides something else.
     """
     exponential, total = (index.producers.get(name) for name in division.input)
     if exponential is None or exponential.op_type != "Exp" or total is None:
@@ -54,14 +69,22 @@ def _softmax_ending_at(index: GraphIndex, division: NodeProto) -> tuple[str, int
     axis = _reduced_axis(index, total, "ReduceSum")
     if axis is None or total.input[0] != exponential.output[0]:
         return None
-    logits = exponential.input[0]
-    subtraction = index.producers.get(logits)
-    if subtraction is not None and subtraction.op_type == "Sub":
-        maximum = index.producers.get(subtraction.input[1])
-        is_of_same_axis = maximum is not None and axis == _reduced_axis(index, maximum, "ReduceMax")
-        if is_of_same_axis and maximum is not None and maximum.input[0] == subtraction.input[0]:
-            logits = subtraction.input[0]
-    return logits, axis
+    exponent = exponential.input[0]
+    logits = _before_maximum_subtracted(index, exponent, axis)
+    return SoftmaxOperands(logits, axis)
+
+
+def _before_maximum_subtracted(index: GraphIndex, tensor: str, axis: int) -> str:
+    """Return the tensor from which its maximum was subtracted; `tensor` if that was not done."""
+    subtraction = index.producers.get(tensor)
+    if subtraction is None or subtraction.op_type != "Sub":
+        return tensor
+    maximum = index.producers.get(subtraction.input[1])
+    if maximum is None or _reduced_axis(index, maximum, "ReduceMax") != axis:
+        return tensor
+    if maximum.input[0] != subtraction.input[0]:
+        return tensor
+    return str(subtraction.input[0])
 
 
 def _reduced_axis(index: GraphIndex, node: NodeProto, operator: str) -> int | None:
