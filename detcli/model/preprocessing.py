@@ -25,6 +25,8 @@ SIZE = "imgsz"  # what a contract calls the size of an input that is free, if th
 
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
+LARGEST_FLOAT16 = 65504.0  # the largest finite number of that type
+LARGEST_FLOAT32 = 3.4e38  # rounded down
 EXAMPLE = "write for example stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
 WORDS: dict[str, Fields] = {
     resize: {"resize": resize} for resize in Resize if resize is not Resize.SHORTEST_EDGE
@@ -141,17 +143,7 @@ def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, 
     Raises:
         UsageError: Scale, mean and std make values that the input's type cannot hold.
     """
-    # The largest finite number of the input's type.
-    largest = 65504.0 if contract.input_dtype == "float16" else 3.4e38
-    for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True):
-        for level in (0, 255):
-            value = abs((level * preprocessing.scale - mean) / std)
-            if not value <= largest:  # also true for NaN
-                raise UsageError(
-                    f"scale, mean and std make values that {contract.input_dtype} cannot hold",
-                    "give those that the network was trained with",
-                )
-
+    _check_values_fit(preprocessing, contract.input_dtype)
     known_steps = [step for step in PREPROCESSING_STEPS if step in sources]
     unknown_steps = [step for step in PREPROCESSING_STEPS if step not in sources]
     settled = replace(
@@ -169,6 +161,27 @@ def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, 
         if not is_known and not is_needless_size:
             assumed.append((step, assumption))
     return replace(settled, assumed_preprocessing=tuple(assumed))
+
+
+def _check_values_fit(preprocessing: Preprocessing, input_dtype: str) -> None:
+    """Check that the values of black and white pixels are numbers that an input can hold.
+
+    Args:
+        preprocessing: The preprocessing, which scales and normalises the values.
+        input_dtype: The element type of the input.
+
+    Raises:
+        UsageError: They are too large.
+    """
+    largest = LARGEST_FLOAT16 if input_dtype == "float16" else LARGEST_FLOAT32
+    for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True):
+        for level in (0, 255):
+            value = abs((level * preprocessing.scale - mean) / std)
+            if not value <= largest:  # also true for NaN
+                raise UsageError(
+                    f"scale, mean and std make values that {input_dtype} cannot hold",
+                    "give those that the network was trained with",
+                )
 
 
 def require_uint8_values(preprocessing: Preprocessing, text: str) -> None:

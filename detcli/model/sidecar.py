@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import field
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import ModelError
@@ -175,6 +175,34 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
     Raises:
         ValueError: A field has a value that cannot be used.
     """
+    values = _values(fields)
+    resizing = _resizing(fields)
+    resample = fields.get("resample")
+    filter_number = PILLOWS_BILINEAR
+    if resample is not None:
+        filter_number = _whole("resample", resample, minimum=0)
+
+    steps: StepFields = {}
+    if resizing.fields:
+        steps["resize"] = dict(resizing.fields)
+    if resizing.fields.get("resize") is Resize.CORNER and values["scale"]:
+        steps["resize"]["pad"] = _pad_level(values)
+    if filter_number in RESAMPLING:
+        steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
+    steps["values"] = values
+    steps["channels"] = {"bgr": _flag(fields, "do_flip_channel_order", default=False)}
+    return steps, resizing.size
+
+
+def _values(fields: Fields) -> Fields:
+    """Tell how a preprocessor_config.json scales and normalises the values of pixels.
+
+    Returns:
+        Scale, mean and standard deviation, as the fields of a preprocessing.
+
+    Raises:
+        ValueError: A field has a value that cannot be used.
+    """
     scale = 1.0
     if _flag(fields, "do_rescale"):
         scale = fields.get("rescale_factor", 1 / 255)
@@ -188,62 +216,57 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
         std = _three(fields, "image_std", IMAGENET_STD)
     if 0 in std:
         raise ValueError("image_std has a 0")
-
-    resizing, size = _resizing(fields)
-    if resizing.get("resize") is Resize.CORNER and scale:
-        # Transformers pads with 0 after the normalisation, detcli before it, with a pixel value.
-        # This is the pixel value that becomes most nearly 0.
-        resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
-
-    steps: StepFields = {}
-    if resizing:
-        steps["resize"] = resizing
-    resample = fields.get("resample")
-    if resample is None:
-        filter_number = PILLOWS_BILINEAR
-    else:
-        filter_number = _whole("resample", resample, minimum=0)
-    if filter_number in RESAMPLING:
-        steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
-    steps["values"] = {"scale": float(scale), "mean": mean, "std": std}
-    steps["channels"] = {"bgr": _flag(fields, "do_flip_channel_order", default=False)}
-    return steps, size
+    return {"scale": float(scale), "mean": mean, "std": std}
 
 
-Resizing = tuple[Fields, Size | None]
-"""Fields of a preprocessing, and height and width of the input, None if they are not fixed."""
-UNCLEAR: Resizing = {}, None
+def _pad_level(values: Fields) -> int:
+    """Choose the level, 0 to 255, of the pixels that pad an image.
+
+    Transformers pads with 0 after the normalisation, detcli before it. This is the level that
+    becomes most nearly 0.
+    """
+    mean_of_channels = sum(values["mean"]) / len(values["mean"])
+    level: int = round(mean_of_channels / values["scale"])
+    return min(max(level, 0), 255)
+
+
+class Resizing(NamedTuple):
+    """How images are resized and padded to fit the network's input."""
+
+    fields: Fields  # of a preprocessing
+    size: Size | None  # height and width of the input; None if they are not fixed
+
+
+UNCLEAR = Resizing({}, None)
 
 
 def _resizing(fields: Fields) -> Resizing:
     """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
 
     Returns:
-        The fields of the resize step, and height and width of the input if they are fixed. No
-        fields if detcli cannot resize in this way, or if it is not clear.
+        No fields if detcli cannot resize in this way, or if it is not clear.
     """
     if not _flag(fields, "do_resize"):
-        return {"resize": Resize.NONE}, None
-    size = fields.get("size")
+        return Resizing({"resize": Resize.NONE}, None)
+    padded = None  # height and width to which images are padded
     pad_size = fields.get("pad_size")
-    padded = None
     if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
         padded = (_side(pad_size, "height"), _side(pad_size, "width"))
 
+    size = fields.get("size")
     sides = _size_entries(size)
     if sides.keys() == {"height", "width"}:
         stretched = (_side(sides, "height"), _side(sides, "width"))
-        if padded in {None, stretched}:
-            return {"resize": Resize.STRETCH}, stretched
-        return UNCLEAR
-    if sides.keys() == {"max_height", "max_width"} and padded is not None:
+        if padded is not None and padded != stretched:
+            return UNCLEAR
+        return Resizing({"resize": Resize.STRETCH}, stretched)
+    if padded is None:
+        return Resizing(_edges(fields, size), None)
+    if sides.keys() == {"max_height", "max_width"}:
         limits = (_side(sides, "max_height"), _side(sides, "max_width"))
         if limits == padded:
-            return {"resize": Resize.CORNER}, padded
-        return UNCLEAR
-    if padded is not None:
-        return UNCLEAR
-    return _edges(fields, size), None
+            return Resizing({"resize": Resize.CORNER}, padded)
+    return UNCLEAR
 
 
 def _size_entries(size: object) -> Fields:
@@ -269,9 +292,9 @@ def _edges(fields: Fields, size: object) -> Fields:
     processor = _processor_type(fields)
     sides = _size_entries(size)
     if isinstance(size, int) and processor.startswith(EDGE_PROCESSORS):
-        edges = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
-        sides = _size_entries(edges)
-    if "shortest_edge" not in sides or sides.keys() - {"shortest_edge", "longest_edge"}:
+        sides = _size_entries({"shortest_edge": size, "longest_edge": fields.get("max_size")})
+    other_sides = sides.keys() - {"shortest_edge", "longest_edge"}
+    if "shortest_edge" not in sides or other_sides:
         return {}
     longest = LONGEST_EDGE
     if "longest_edge" in sides:
