@@ -95,23 +95,28 @@ def put_in_order(model: ModelProto) -> None:
     inputs as well are removed from the inputs. ONNX Runtime does both when it loads a file.
     """
     graph = model.graph
-    computed = set()
-    for node in graph.node:
-        computed.update(node.output)
-    computed_before = {""}
-    for node in graph.node:
-        computed_inputs = reads(node) & computed
-        if not computed_inputs <= computed_before:  # it reads what a later node computes
-            sort_nodes(graph)
-            break
-        computed_before.update(node.output)
-
+    if not _is_in_order(graph):
+        sort_nodes(graph)
     inputs = GraphIndex(graph).image_inputs()
     if len(inputs) < len(graph.input):
         del graph.input[:]
         graph.input.extend(inputs)
         # Before version 4 of the format, each constant had to be an input as well.
         model.ir_version = max(model.ir_version, 4)
+
+
+def _is_in_order(graph: GraphProto) -> bool:
+    """True if no node reads what a later node computes."""
+    computed = set()
+    for node in graph.node:
+        computed.update(node.output)
+    computed_before = {""}
+    for node in graph.node:
+        computed_inputs = reads(node) & computed
+        if not computed_inputs <= computed_before:
+            return False
+        computed_before.update(node.output)
+    return True
 
 
 def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
@@ -174,27 +179,29 @@ def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dim
         True if any node was replaced.
     """
     graph = model.graph
-    remaining_nodes: list[NodeProto] = []
-    remaining_elements = MAX_FOLDED
     outputs = {output.name for output in graph.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     # Where an input has a free axis, the file may still state the shapes from before it was freed.
     folds_shapes = bool(shapes) and _has_fixed_inputs(graph)
+    elements_left = MAX_FOLDED
+    remaining_nodes: list[NodeProto] = []
     for node in graph.node:
-        inputs = [name for name in node.input if name]
-        has_constant_inputs = constants.keys() >= set(inputs)
         results: list[onnx.TensorProto] = []
         if node.op_type == "Shape" and folds_shapes:
             results = _shape_of(node, shapes[node.input[0]])
-        elif node.op_type in operators and has_constant_inputs and outputs.isdisjoint(node.output):
-            operands = [constants[name] for name in inputs]
-            remaining_elements -= ELEMENTS_OF_CALL + _element_count(operands)
-            results = _computed(model, node, operands, max_elements=remaining_elements)
-            remaining_elements -= _element_count(results)
-        constants.update((tensor.name, tensor) for tensor in results)
-        graph.initializer.extend(results)
+        elif node.op_type in operators and outputs.isdisjoint(node.output):
+            input_names = [name for name in node.input if name]
+            operands = [constants[name] for name in input_names if name in constants]
+            if len(operands) == len(input_names):
+                elements_left -= ELEMENTS_OF_CALL + _element_count(operands)
+                results = _computed(model, node, operands, max_elements=elements_left)
+                elements_left -= _element_count(results)
         if not results:
             remaining_nodes.append(node)
+            continue
+        for tensor in results:
+            constants[tensor.name] = tensor
+        graph.initializer.extend(results)
 
     if len(remaining_nodes) == len(graph.node):
         return False

@@ -166,6 +166,8 @@ def _divides(index: GraphIndex, tensor: str) -> bool:
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
         return moved_inputs(node, name) or ()
 
+    # Goes back from each divisor that depends on the tensor. The search meets the tensor itself if
+    # its elements were only moved.
     dependent_divisors = divisors & index.moved_from(tensor)
     for node, name in index.behind_all(dependent_divisors, inputs_to_follow):
         if tensor in inputs_to_follow(node, name):
