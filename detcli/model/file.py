@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
@@ -70,6 +70,15 @@ Other programs may fetch more of such a repository into the same cache at any ti
 """
 
 
+class ReadModel(NamedTuple):
+    """The graph of a model's file in two forms, and how it is read as a detector."""
+
+    original: "ModelProto"  # simplified
+    model: "ModelProto"  # the same with the shapes of all tensors
+    reading: "Reading | ModelError"  # the error says why the graph is not a known detector
+    roundings: "tuple[Rounding, ...]" = ()  # those that were removed from it
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """The file of a model; its content is read, and its graph recognised, when first needed.
@@ -113,7 +122,7 @@ class ModelFile:
             boxes_only=boxes_only,
         )
         if content is not None:
-            file.__dict__["content"] = content
+            file.__dict__["content"] = content  # as if the cached property had read it
         file.content  # noqa: B018 - the first access reads the file
         return file
 
@@ -148,14 +157,12 @@ class ModelFile:
     @property
     def original(self) -> "ModelProto":
         """The model of the file, with its weights, simplified by `editing.tidy`."""
-        original, _, _ = self._read_model
-        return original
+        return self._read_model.original
 
     @property
     def model(self) -> "ModelProto":
         """The same as `original`, with all intermediate shapes that can be inferred."""
-        _, model, _ = self._read_model
-        return model
+        return self._read_model.model
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -182,81 +189,59 @@ class ModelFile:
         return files
 
     @cached_property
-    def _read_model(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        """The graph in two forms, and how it is read as a detector.
-
-        The first form is the model of the file, simplified; the second one has in addition the
-        shapes of all tensors. If the graph is not a known detector, the last is the ModelError that
-        says why.
-        """
+    def _read_model(self) -> ReadModel:
+        """The graph, simplified, and how it is read as a detector."""
         from detcli.model.editing import copied  # imports onnx
 
         loaded, _ = self._loaded
-        original, model, reading = self._read_as(loaded, folds=False)
-        if isinstance(reading, ModelError):
+        read_model = self._read_as(loaded, folds=False)
+        if isinstance(read_model.reading, ModelError):
             # Some graphs are recognised only when what depends on constants alone is computed
             # (folded), which takes longer.
-            folded_original, folded, folded_reading = self._read_as(copied(loaded), folds=True)
-            if not isinstance(folded_reading, ModelError):
-                original = folded_original
-                model = folded
-                reading = folded_reading
-        return self._without_coarse_roundings(original, model, reading)
+            folded = self._read_as(copied(loaded), folds=True)
+            if not isinstance(folded.reading, ModelError):
+                read_model = folded
+        return self._without_coarse_roundings(read_model)
 
-    def _without_coarse_roundings(
-        self, original: "ModelProto", model: "ModelProto", reading: "Reading | ModelError"
-    ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+    def _without_coarse_roundings(self, read_model: ReadModel) -> ReadModel:
         """Remove nodes that round the scores of an 8-bit model too coarsely, and read it again.
 
         Some of these models round scores so coarsely that small ones become 0. A warning about it
         is added to the contract. Any other graph is returned unchanged.
 
         Args:
-            original: The model, from which the nodes are removed in place.
-            model: The same model with the shapes of all tensors.
-            reading: How it is read as a detector, or the error that says why it is none.
-
-        Returns:
-            The same three of the model without these nodes.
+            read_model: The model, from which the nodes are removed in place.
         """
         from detcli.model.coarse import coarse_roundings, take_out  # imports onnx
         from detcli.model.graph import GraphIndex
 
-        if isinstance(reading, ModelError):
-            return original, model, reading
+        if isinstance(read_model.reading, ModelError):
+            return read_model
         with damage_reported(self.path):
-            head = reading.adaptation.head
-            roundings = coarse_roundings(GraphIndex(model.graph), head)
+            head = read_model.reading.adaptation.head
+            roundings = coarse_roundings(GraphIndex(read_model.model.graph), head)
             if not roundings:
-                return original, model, reading
-            take_out(original, roundings)
-            self.__dict__["_roundings"] = tuple(roundings)
-        unrounded, model, reading = self._read_as(original, folds=False)
-        if isinstance(reading, ModelError):
-            return unrounded, model, reading
-        warnings = (*reading.contract.warnings, roundings[0].warning)
-        contract = replace(reading.contract, warnings=warnings)
-        return unrounded, model, replace(reading, contract=contract)
+                return read_model
+            take_out(read_model.original, roundings)
+        unrounded = self._read_as(read_model.original, folds=False)
+        unrounded = unrounded._replace(roundings=tuple(roundings))
+        if isinstance(unrounded.reading, ModelError):
+            return unrounded
+        contract = unrounded.reading.contract
+        contract = replace(contract, warnings=(*contract.warnings, roundings[0].warning))
+        return unrounded._replace(reading=replace(unrounded.reading, contract=contract))
 
-    @cached_property
+    @property
     def roundings(self) -> "tuple[Rounding, ...]":
         """The quantisations of its scores that were removed, see `detcli.model.coarse`."""
-        self._read_model  # noqa: B018 - the first access sets `_roundings`
-        roundings: tuple[Rounding, ...] = self.__dict__.get("_roundings", ())
-        return roundings
+        return self._read_model.roundings
 
-    def _read_as(
-        self, original: "ModelProto", *, folds: bool
-    ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+    def _read_as(self, original: "ModelProto", *, folds: bool) -> ReadModel:
         """Simplify a model and recognise the detector in it.
 
         Args:
             original: The model, which is simplified in place.
             folds: Whether to compute also what depends on constants alone, see `editing.tidy`.
-
-        Returns:
-            The model; the same with the shapes of all tensors; and how it is read as a detector, or
-            the error that says why it is none.
         """
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
@@ -272,19 +257,18 @@ class ModelFile:
                     boxes_only=self.boxes_only,
                 )
             except ModelError as error:
-                return original, model, error
+                return ReadModel(original, model, error)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if not is_valid(original):  # `damage_reported` then says that it is damaged
                     raise
-                return original, model, _not_understood(self.path, error)
+                return ReadModel(original, model, _not_understood(self.path, error))
         contract = overridden(reading.contract, self.preprocess)
-        return original, model, replace(reading, contract=contract)
+        return ReadModel(original, model, replace(reading, contract=contract))
 
     @property
     def _reading(self) -> "Reading | ModelError":
         """How the graph is read as a detector, or the error that says why it cannot be."""
-        _, _, reading = self._read_model
-        return reading
+        return self._read_model.reading
 
     @property
     def contract(self) -> Contract | None:

@@ -137,20 +137,25 @@ class HeadSearch:
         shapes: dict[str, Dims] = self.index.shapes
         if supposed_size is not None:
             shapes = shapes_at(self.model, self.image.name, supposed_size)
-        heads = list(grid_heads(self.index, shapes, size, family_names))
-
-        class_names = self._names
-        if class_names:
-            fitting_heads = [head for head in heads if head.class_count == len(class_names)]
-            heads = fitting_heads or heads
-        if supposed_size is None and heads:
+        heads = self._with_named_classes(list(grid_heads(self.index, shapes, size, family_names)))
+        if not heads:
+            return None
+        if supposed_size is None:
             self._check_declared_shapes(heads)
         if len(heads) > 1:
             listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
             raise Unrecognised(
                 f"it may be {listed}, which decode their boxes differently", SAY_WHICH
             )
-        return heads[0] if heads else None
+        return heads[0]
+
+    def _with_named_classes(self, heads: list[Head]) -> list[Head]:
+        """Choose the heads with as many classes as the file names, or all if none has."""
+        class_names = self._names
+        if not class_names:
+            return heads
+        fitting_heads = [head for head in heads if head.class_count == len(class_names)]
+        return fitting_heads or heads
 
     def _check_declared_shapes(self, heads: list[Head]) -> None:
         """Refuse a graph if it declares other shapes for its outputs than its nodes compute.
