@@ -43,18 +43,29 @@ def check_structure(model: ModelProto) -> None:
     for function in model.functions:
         if functions.setdefault(_key(function), function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
+    node_counts = _check_functions(functions)
+    _node_count(model.graph.node, node_counts)
+    _check_nodes(model.graph.node)
+
+
+def _check_functions(functions: dict[FunctionKey, FunctionProto]) -> dict[FunctionKey, int]:
+    """Check the functions of a model, and count the nodes of each with those that it calls.
+
+    Raises:
+        ValueError: They call each other in a circle or too deep, or their nodes are wrong.
+    """
     calls = {key: _called(function.node, functions) for key, function in functions.items()}
     node_counts: dict[FunctionKey, int] = {}
     depths: dict[FunctionKey, int] = {}
     # Functions that a function calls come before it, so that their counts are known.
     for key in _sorted(TopologicalSorter(calls), "functions call each other"):
-        depths[key] = 1 + max((depths[called] for called in calls[key]), default=0)
+        depth_of_calls = max((depths[called] for called in calls[key]), default=0)
+        depths[key] = depth_of_calls + 1
         if depths[key] > MAX_CALLS:
             raise ValueError(f"its functions call each other more than {MAX_CALLS} deep")
         node_counts[key] = _node_count(functions[key].node, node_counts)
         _check_nodes(functions[key].node)
-    _node_count(model.graph.node, node_counts)
-    _check_nodes(model.graph.node)
+    return node_counts
 
 
 def _check_parts(model: ModelProto) -> None:
@@ -63,19 +74,22 @@ def _check_parts(model: ModelProto) -> None:
     Each takes far more memory than space in the file. Numbers of tensors are not counted.
     """
     part_count = 0
-    waiting: list[Message] = [model]
-    while waiting:
-        for field, value in waiting.pop().ListFields():
+    messages_to_check: list[Message] = [model]
+    while messages_to_check:
+        message = messages_to_check.pop()
+        for field, value in message.ListFields():
             if isinstance(value, Message):
-                waiting.append(value)
-            elif isinstance(value, str | bytes | int | float) or field.name in TENSOR_DATA:
+                messages_to_check.append(value)
                 continue
-            else:
-                part_count += len(value)
-                if part_count > MAX_PARTS:
-                    raise ValueError(f"it has more than {MAX_PARTS} parts, and no detector has")
-                if field.message_type is not None:
-                    waiting.extend(value)
+            is_list = not isinstance(value, str | bytes | int | float)
+            if not is_list or field.name in TENSOR_DATA:
+                continue
+            part_count += len(value)
+            if part_count > MAX_PARTS:
+                raise ValueError(f"it has more than {MAX_PARTS} parts, and no detector has")
+            holds_messages = field.message_type is not None
+            if holds_messages:
+                messages_to_check.extend(value)
 
 
 def _key(item: NodeProto | FunctionProto) -> FunctionKey:
@@ -128,14 +142,15 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
             if name and producer_positions.setdefault(name, position) != position:
                 raise ValueError(f"two nodes make {name}")
 
-    predecessors: dict[int, set[int]] = {}
-    is_ordered = True
+    positions_before: dict[int, set[int]] = {}  # of the nodes whose outputs a node reads
+    is_in_order = True
     for position, node in enumerate(nodes):
         inputs = reads(node) & producer_positions.keys()
-        predecessors[position] = {producer_positions[name] for name in inputs}
-        is_ordered = is_ordered and max(predecessors[position], default=-1) < position
-    if not is_ordered:  # sorting takes longer, and shows whether there is a circle
-        _sorted(TopologicalSorter(predecessors), "nodes form a circle")
+        positions_before[position] = {producer_positions[name] for name in inputs}
+        if any(other >= position for other in positions_before[position]):
+            is_in_order = False
+    if not is_in_order:  # sorting takes longer, and shows whether there is a circle
+        _sorted(TopologicalSorter(positions_before), "nodes form a circle")
     for branch in branches(nodes):
         _check_nodes(branch.node)
 

@@ -180,19 +180,19 @@ def layer_ending_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     Returns:
         The convolution or matrix product; None for any other node.
     """
-    last_node_before_bias = node
+    if node.op_type in LAYER_OPERATORS:
+        return node
+    scaling = node
     if node.op_type == "Add":
         terms = [name for name in node.input if is_computed(index, name)]
-        if len(terms) == 1:
-            last_node_before_bias = index.producer(terms[0], "Mul") or node
-    if last_node_before_bias.op_type == "Mul":
-        for name in last_node_before_bias.input:
-            integer_layer = index.producer(name, *INTEGER_LAYERS)
-            if integer_layer is not None:
-                return integer_layer
+        if len(terms) == 1:  # the other one is the bias
+            scaling = index.producer(terms[0], "Mul") or node
+    if scaling.op_type != "Mul":
         return None
-    if last_node_before_bias.op_type in LAYER_OPERATORS:
-        return last_node_before_bias
+    for name in scaling.input:
+        integer_layer = index.producer(name, *INTEGER_LAYERS)
+        if integer_layer is not None:
+            return integer_layer
     return None
 
 
@@ -257,9 +257,9 @@ def _ends_search(index: GraphIndex, node: NodeProto, output: str) -> bool:
     """
     if node.op_type in LAYER_OPERATORS:
         return not is_part_of_decoding(index, node)
-    # The first output holds the quantised values, the others their scale and zero point.
-    is_quantised_value = node.op_type == "DynamicQuantizeLinear" and output == node.output[0]
-    return node.op_type in SEARCH_ENDS and not is_quantised_value
+    if node.op_type == "DynamicQuantizeLinear" and output == node.output[0]:
+        return False  # The values go on; scale and zero point, the other outputs, do not.
+    return node.op_type in SEARCH_ENDS
 
 
 def is_part_of_decoding(index: GraphIndex, node: NodeProto) -> bool:
@@ -268,11 +268,11 @@ def is_part_of_decoding(index: GraphIndex, node: NodeProto) -> bool:
     Its weights are then constants of the method: it takes the mean of a distribution that a
     Softmax computes, or turns centre and size into corners.
     """
-    node_with_input = node
-    quantise = index.producer(node.input[0], "DynamicQuantizeLinear")
-    if quantise is not None:
-        node_with_input = quantise
-    operators = {source.op_type for source in source_nodes(index, node_with_input.input[0])}
+    source = node.input[0]
+    quantisation = index.producer(source, "DynamicQuantizeLinear")
+    if quantisation is not None:
+        source = quantisation.input[0]
+    operators = {source_node.op_type for source_node in source_nodes(index, source)}
     return "Softmax" in operators or converts_to_corners(index, node)
 
 
