@@ -345,18 +345,13 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
         The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
     """
     stride = grid.strides[scale]
+    max_size = None  # width and height of the input, at which anchors end
     cell_size = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
-    max_size: tuple[float, float] = (np.inf, np.inf)
     if grid.spec.cells_divide_input_evenly and image.size is not None:
-        max_size = image.size[::-1]  # width, height
+        height, width = image.size
+        max_size = (width, height)
         cell_size = [length / grid.spec.cell_count(length, stride) for length in max_size]
-
-    strides_from_corner, pixels_from_corner = grid.spec.centre
-    centre = [strides_from_corner * length + pixels_from_corner for length in cell_size]
-    anchors_of_first_cell = []
-    for anchor_size in grid.anchors(scale):
-        width, height = np.minimum(anchor_size, max_size)
-        anchors_of_first_cell.append((*centre, width, height, stride, stride))
+    first_anchors = _anchors_of_first_cell(grid, scale, cell_size, max_size)
 
     # The anchors of another cell are those of the first, moved by the cell's column and row. Only
     # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
@@ -365,8 +360,35 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
     cells = add("Cast", add("Transpose", column_first, perm=[1, 0]), to=FLOAT)
     shifts = add("Mul", cells, add.constant([*cell_size, 0, 0, 0, 0], np.float32))
     shifts = add("Reshape", shifts, [-1, 1, 6])
-    anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
+    anchors = add("Add", shifts, add.constant([first_anchors], np.float32))
     return add("Reshape", anchors, [1, -1, 6])
+
+
+def _anchors_of_first_cell(
+    grid: GridHead, scale: int, cell_size: list[float], max_size: tuple[float, float] | None
+) -> list[tuple[float, ...]]:
+    """List the anchors of the cell in the top left corner of a scale.
+
+    Args:
+        grid: The strides of the scales, and the anchors of each cell.
+        scale: The number of the scale.
+        cell_size: Width and height of a cell in pixels.
+        max_size: Width and height that no anchor exceeds; None without a limit.
+
+    Returns:
+        Centre, size and stride of each anchor, each as x and y in pixels.
+    """
+    stride = grid.strides[scale]
+    strides_from_corner, pixels_from_corner = grid.spec.centre
+    centre = [strides_from_corner * length + pixels_from_corner for length in cell_size]
+    anchors = []
+    for anchor_size in grid.anchors(scale):
+        width, height = anchor_size
+        if max_size is not None:
+            width = min(width, max_size[0])
+            height = min(height, max_size[1])
+        anchors.append((*centre, width, height, stride, stride))
+    return anchors
 
 
 def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> str:

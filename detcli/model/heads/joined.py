@@ -257,7 +257,9 @@ def _describe_joined_head(
         # No Concat of boxes and scores alone makes the head, but the first of several joined
         # tensors may still be the boxes.
         groups = groups_along(index, head, axis=2 if anchors_first else 1)
-        first_size, boxes = groups[0] if groups else (0, "")
+        if not groups:
+            return description
+        first_size, boxes = groups[0]
         if first_size != BOX_COORDINATES:
             return description
     decoded = box_decoding(index, boxes)
