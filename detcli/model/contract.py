@@ -393,7 +393,7 @@ def _parse_literal(text: str) -> Any:  # noqa: ANN401 - whatever it says
     return None
 
 
-class ClassNames(NamedTuple):
+class NamesWithOrigin(NamedTuple):
     """The names of a model's classes, by class id."""
 
     names: tuple[str, ...]
@@ -401,7 +401,7 @@ class ClassNames(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> ClassNames:
+def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> NamesWithOrigin:
     """Find the names of a model's classes.
 
     They are those in the metadata, or those of the model's family, or COCO's if the number of
@@ -414,20 +414,20 @@ def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> ClassName
     """
     names = parse_names(text)
     if names and len(names) == count:
-        return ClassNames(tuple(names), METADATA)
+        return NamesWithOrigin(tuple(names), METADATA)
     if names:
         warning = f"the metadata names {len(names)} classes, the graph has {count}"
         missing_names = [f"class_{class_id}" for class_id in range(len(names), count)]
-        return ClassNames(tuple(names[:count] + missing_names), METADATA, (warning,))
+        return NamesWithOrigin(tuple(names[:count] + missing_names), METADATA, (warning,))
     if count == len(usual):
-        return ClassNames(usual, "the family's, since the model names none")
+        return NamesWithOrigin(usual, "the family's, since the model names none")
     if count == len(COCO):
-        return ClassNames(COCO, "COCO, since the model names none of its 80 classes")
+        return NamesWithOrigin(COCO, "COCO, since the model names none of its 80 classes")
     if count in COCO_FROM:
         origin = f"COCO by its numbers, since the model names none of its {count} classes"
-        return ClassNames(_names_by_coco_ids(count), origin)
+        return NamesWithOrigin(_names_by_coco_ids(count), origin)
     numbered_names = [f"class_{class_id}" for class_id in range(count)]
-    return ClassNames(tuple(numbered_names), "numbers, since the model names none")
+    return NamesWithOrigin(tuple(numbered_names), "numbers, since the model names none")
 
 
 def _names_by_coco_ids(count: int) -> tuple[str, ...]:
