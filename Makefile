@@ -28,7 +28,7 @@ help: ## Show this list
 # alone proves little: uninstalling one of the two leaves a folder that can be imported.
 define load_opencv
 @said=$$($(1)/python -c 'import cv2; cv2.imdecode' 2>&1) || { \
-	version=$$($(1)/pip freeze | sed -n '/^opencv-python/{s/.*==/==/p;q;}'); \
+	version=$$($(1)/pip freeze | sed -n '/^opencv-python/s/.*==/==/p' | sed 1q); \
 	echo "opencv-python does not load: $${said##*Error: }"; \
 	echo "Installing opencv-python-headless$$version over it in $(1:/bin=)"; \
 	$(1)/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \

@@ -76,12 +76,11 @@ def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
 
 
 def test_saved_records_beside_models(tmp_path):
-    for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv"):
+    for name in ("here.onnx", "here.jsonl", "here.json.gz", "here.csv", "here.txt"):
         (tmp_path / name).touch()
     names = {Path(name).name for name in complete_side(f"{tmp_path}/h")}
-    assert {name for name in names if name.startswith("here")} == {
-        "here.onnx", "here.jsonl", "here.json.gz"
-    }  # fmt: skip
+    names_beside = {name for name in names if name.startswith("here")}
+    assert names_beside == {"here.onnx", "here.jsonl", "here.json.gz", "here.csv"}
 
 
 def test_devices_are_those_of_this_machine(monkeypatch):
