@@ -10,8 +10,10 @@ settled as in `detcli.data.topk`, so that its rows and their order are fully det
 1. The score of an anchor for a class counts only if it is strictly above the confidence of that
    class. Anchor score = maximum of its scores that count; an anchor without any is left out.
 2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
-3. Of their `K x C` scores, anchors in that order, keep the `max_det` highest that count; of equals,
-   the lower position first.
+3. Of their `K x C` scores, keep the `max_det` highest that count. The position of a score is the
+   rank of its anchor times C, plus its class; of equals, the lower position comes first: the better
+   anchor, and of one anchor the lower class. Where only an anchor's best class counts, that is the
+   lowest of equals.
 
 Where all classes have one confidence, it does not matter whether it is applied first or last: what
 is not above it ranks behind all that is.

@@ -7,7 +7,7 @@ from typing import Any
 from detcli.config.option import option
 from detcli.config.values import (
     BLUR_MARGIN,
-    SUFFIXES,
+    FORMAT_OF_SUFFIX,
     Format,
     Hiding,
     Target,
@@ -39,7 +39,7 @@ NEEDS_ANNOTATED_IMAGES = {"save show": NAME_A_FOLDER}
 
 def _has_known_suffix(output: str) -> bool:
     """Whether the name of an output chooses a format."""
-    return PurePath(output).suffix.lower() in SUFFIXES
+    return PurePath(output).suffix.lower() in FORMAT_OF_SUFFIX
 
 
 @frozen

@@ -62,7 +62,7 @@ class Format(StrEnum):
     MEGADETECTOR = "megadetector"
 
 
-SUFFIXES = {
+FORMAT_OF_SUFFIX = {
     ".jsonl": Format.JSONL,
     ".ndjson": Format.JSONL,
     ".json": Format.JSON,

@@ -16,10 +16,10 @@ from detcli.data.saved_record import RECORD_START, parse_record
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]
+"""Parses a line as a record; raises ValueError or RecursionError if it is none."""
 
 WITHOUT_RECORD = frozenset({b"", b"[", b"]"})
 """Lines of an array of records, besides those of the records."""
-"""Parses a line as a record; raises ValueError or RecursionError if it is none."""
 
 
 def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJson]:

@@ -1,6 +1,6 @@
 """Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards.
 
-What other programs write is read as well, by a row of `OTHER_FORMATS`.
+Tables in CSV and Parquet, and what other programs write, are read by a row of `OTHER_FORMATS`.
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from detcli.page.find_images import Finder
 
-SUFFIXES = (
+RECORD_SUFFIXES = (
     ".jsonl",
     ".ndjson",
     ".json",

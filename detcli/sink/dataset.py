@@ -19,7 +19,7 @@ from detcli.data.per_video import PerVideo
 from detcli.data.record import Record
 from detcli.model.contract import parse_names
 from detcli.sink.folder import UniqueNames, stem
-from detcli.sink.image import SUFFIXES, encode
+from detcli.sink.image import SAVED_IMAGE_SUFFIXES, encode
 from detcli.sink.labels import label_text
 from detcli.storage.file_names import safe
 from detcli.storage.files import locked, make_folder, read_text, write_file
@@ -161,7 +161,7 @@ class DatasetSink:
             path = images / f"{name}{suffix}"
             if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == image_bytes:
                 return True
-        for image_suffix in SUFFIXES:
+        for image_suffix in SAVED_IMAGE_SUFFIXES:
             if os.path.lexists(images / f"{name}{image_suffix}"):
                 return False
         return True

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from detcli.config.values import SUFFIXES, Format, Target
+from detcli.config.values import FORMAT_OF_SUFFIX, Format, Target
 from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import is_terminal
@@ -130,12 +130,13 @@ def choose_format(requested: Format | None, output: "Target | None") -> Format:
         return Format.JSONL
 
     suffix = output.suffix.lower()
-    if suffix and suffix not in SUFFIXES and not is_special(output):
+    if suffix and suffix not in FORMAT_OF_SUFFIX and not is_special(output):
         raise UsageError(
             f"--output {output}: the suffix {output.suffix} names no format",
-            f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
+            f"use {', '.join(FORMAT_OF_SUFFIX)}, or say which with --format; "
+            "--save-txt writes YOLO labels",
         )
-    return SUFFIXES.get(suffix, Format.JSONL)
+    return FORMAT_OF_SUFFIX.get(suffix, Format.JSONL)
 
 
 def is_special(path: Target) -> bool:

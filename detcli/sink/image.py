@@ -20,7 +20,9 @@ from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames
 from detcli.sink.protocol import Sink
 from detcli.storage.file_names import safe
 
-SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+SAVED_IMAGE_SUFFIXES = frozenset(
+    {".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+)
 
 
 class ImageSink(FolderSink):
@@ -137,7 +139,7 @@ def _preferred_suffix(origin: Origin) -> str:
     if origin.frame is not None or origin.source == "-":
         return ".jpg"
     suffix = PurePath(origin.source).suffix
-    if suffix.lower() in SUFFIXES:
+    if suffix.lower() in SAVED_IMAGE_SUFFIXES:
         return suffix
     return ".png"
 

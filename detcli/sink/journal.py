@@ -40,10 +40,10 @@ from detcli.storage.folder import NO_WAIT, Folder, lock, sync
 VERSION_1_START = b'{"schema_version": 1,'
 """How a record of version 1 begins, which is written again in the form of this version."""
 
-OTHER_FORMATS = (".csv", ".parquet", ".json")
+SUFFIXES_WITHOUT_RESUME = (".csv", ".parquet", ".json")
 """Suffixes of what --output writes in other formats."""
 
-OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[", b'{"images"')
+BEGINNINGS_WITHOUT_RESUME = (b"source,", b"PAR1", b"[", b'{"images"')
 """Beginnings of what --output writes in other formats."""
 
 SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
@@ -364,7 +364,9 @@ class Journal:
     def _other_format_hint(self, line: bytes) -> str:
         """Return advice for a file that is not a journal, as this line of it shows."""
         suffix = self._path.suffix.lower()
-        is_other_format = suffix in OTHER_FORMATS or line.startswith(OTHER_BEGINNINGS)
+        is_other_format = suffix in SUFFIXES_WITHOUT_RESUME or line.startswith(
+            BEGINNINGS_WITHOUT_RESUME
+        )
         if is_other_format:
             return (
                 "a run into CSV, Parquet or an array cannot be continued: start a new one with "

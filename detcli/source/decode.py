@@ -171,7 +171,7 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
         return image
 
     image = _decode_by_opencv(data, inputs.max_pixels)
-    if image is None:
+    if image is None:  # OpenCV refuses a JPEG without its end, too; which it was is found out now
         raise _undecodable_jpeg(data, reason, inputs)
     if not reason:
         return image

@@ -7,7 +7,7 @@ import optional
 import pytest
 from sample_records import image
 
-from detcli.config.values import SUFFIXES, Format
+from detcli.config.values import FORMAT_OF_SUFFIX, Format
 from detcli.core.errors import UsageError
 from detcli.sink.formats import FORMATS, choose_format, open_record_sink, require_file
 from detcli.storage.files import open_output
@@ -63,7 +63,7 @@ def test_each_format_has_a_sink(record_format, tmp_path):
 
 
 def test_each_suffix_is_of_a_format_that_has_a_sink():
-    assert set(SUFFIXES.values()) <= FORMATS.keys()
+    assert set(FORMAT_OF_SUFFIX.values()) <= FORMATS.keys()
     assert set(FORMATS) == set(Format)
 
 

@@ -16,7 +16,7 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.sink.draw import annotate
 from detcli.sink.folder import MARK, OutputFolder
-from detcli.sink.image import SUFFIXES, CropSink, ImageSink, crop, encode
+from detcli.sink.image import SAVED_IMAGE_SUFFIXES, CropSink, ImageSink, crop, encode
 from detcli.source.guard import InputGuard
 
 
@@ -103,7 +103,7 @@ def check_encoding(record, size, suffix):
     np.testing.assert_allclose(decoded, pixels, atol=3 if suffix == ".avif" else 0)
 
 
-@pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
+@pytest.mark.parametrize("suffix", [*sorted(SAVED_IMAGE_SUFFIXES), ".JPG", ".Png", ".TIFF"])
 def test_the_format_is_that_of_the_input(suffix):
     check_encoding(image(f"in.d/a{suffix}"), SIZE, suffix)
 

@@ -17,7 +17,7 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.lines import mark_of
 from detcli.core.text import public_name
-from detcli.run.saved import SUFFIXES
+from detcli.run.saved import RECORD_SUFFIXES
 from detcli.storage.files import GZIP, read_json
 
 ABOUT_RUNNING = (
@@ -44,7 +44,7 @@ def complete_side(incomplete: str) -> list[str]:
     """What a side of a comparison may be: a model, or saved records."""
     from detcli.model.zoo import MODELS
 
-    return [*MODELS, *complete_files(incomplete, (".onnx", *SUFFIXES))]
+    return [*MODELS, *complete_files(incomplete, (".onnx", *RECORD_SUFFIXES))]
 
 
 CONFIG_OPTIONS: tuple[str | OptionOverride, ...] = (
@@ -340,9 +340,10 @@ def about_running(option: str) -> UsageError:
 def is_saved(name: str) -> bool:
     """Whether a name is that of saved records, and not of a model.
 
-    Those are files of JSON, behind gzip or not; folders of runs in shards; and pipes.
+    Those are files of JSON or CSV, behind gzip or not, and of Parquet; folders of runs in shards;
+    and pipes.
     """
-    if name.lower().endswith(SUFFIXES):
+    if name.lower().endswith(RECORD_SUFFIXES):
         return True
     path = Path(name)
     try:

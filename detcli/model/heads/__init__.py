@@ -213,7 +213,8 @@ class Head:
     # operator of the layer that the boxes come from: a convolution's cells, or a matrix product's
     # queries; empty if there is none near
     layer: str = ""
-    # one more score comes before those of the classes, and is a factor for all
+    # one more score comes before those of the classes, and is a factor for all: in heads that are
+    # not selected from yet; YOLOv5 and YOLOX are told by it
     objectness: bool = False
     best_class_only: bool = False  # the graph takes the best class of each box
     labels: ChannelRange | None = None  # the class ids of detections that the graph selects

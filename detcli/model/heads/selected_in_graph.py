@@ -1,7 +1,9 @@
 """Finds the detections of a graph that selects them itself, where it cannot be cut before that.
 
 Such a graph ends in a tensor `[B, K, 6]` or `[K, 7]` with a row for each detection, whose columns
-are the corners of the box, the score and the class id; or in a tensor for each of these.
+are the corners of the box, the score and the class id; the seventh is the position of the image in
+the batch. Or it ends in a tensor for each of these. With any other column of decimals, such as an
+objectness, it is not clear which one is the score.
 """
 
 from collections.abc import Iterable, Iterator
