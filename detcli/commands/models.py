@@ -171,8 +171,12 @@ def render(listing: Listing) -> "Iterator[Table]":
     """
     from rich.table import Column, Table
 
-    size = Column("size", justify="right")
-    table = Table("model", "", size, "licence", "from", "revision", box=None, pad_edge=False)
+    # The names are what one types, so they are whole on a narrow terminal, too.
+    longest_name = max(len(model.name) for model in listing.models)
+    name = Column("model", no_wrap=True, min_width=longest_name)
+    state = Column("", no_wrap=True, min_width=len("to fetch"))
+    size = Column("size", justify="right", no_wrap=True, min_width=len("~100 MB"))
+    table = Table(name, state, size, "licence", "from", "revision", box=None, pad_edge=False)
     for model in listing.models:
         for file in model.files:
             if not file.half or file.state == "fetched":

@@ -217,14 +217,20 @@ def shell_line(words: Iterable[str]) -> str:
     return subprocess.list2cmdline(words)
 
 
-def closest(word: str, candidates: Iterable[str]) -> str:
-    """Find the candidate that a word is probably a typo of; an empty text if there is none.
+MIN_BEGINNING = 3  # letters of a word that is taken for the beginning of another
 
-    Only candidates with the same first letter count, as few typos are in that.
+
+def closest(word: str, candidates: Iterable[str]) -> str:
+    """Find the candidate that a word is a typo or the beginning of; an empty text without one.
+
+    Only candidates with the same first letter count, as few typos are in that. A beginning has
+    three letters or more, and only one candidate begins so.
 
     Examples:
         >>> closest("Fromat", ["format", "force"]), closest("watch", ["batch"])
         ('format', '')
+        >>> closest("pred", ["predict", "report"]), closest("re", ["report"])
+        ('predict', '')
     """
     import difflib  # only errors need it
 
@@ -233,6 +239,10 @@ def closest(word: str, candidates: Iterable[str]) -> str:
     for candidate in candidates:
         if candidate[:1].lower() == word[:1]:
             candidates_by_lower_case[candidate.lower()] = candidate
+    if len(word) >= MIN_BEGINNING:
+        completions = [name for name in candidates_by_lower_case if name.startswith(word)]
+        if len(completions) == 1:
+            return candidates_by_lower_case[completions[0]]
     matches = difflib.get_close_matches(word, candidates_by_lower_case, n=1, cutoff=0.75)
     if not matches:
         return ""

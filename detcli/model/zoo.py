@@ -187,13 +187,16 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
         reason: Why no file could be read under this path; None if only names were possible.
 
     Raises:
-        ModelError: There is no such model; the hint lists the names and the most similar one.
+        ModelError: No model has that name; the hint has the most similar one, or else all of them.
     """
     if name in MODELS:
         return MODELS[name]
     similar_name = closest(Path(name).stem, MODELS)
-    question = f"did you mean {similar_name}? " if similar_name else ""
+    question = ""
     choices = f"one of these names: {', '.join(MODELS)}"
+    if similar_name:
+        question = f"did you mean {similar_name}? "
+        choices = "a name that detcli models list shows"
     if reason is None:
         raise ModelError(f"'{name}': no model has that name", f"{question}give {choices}")
     raise ModelError(

@@ -163,6 +163,15 @@ def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, invoke, bu
 
 
 @pytest.mark.usefixtures("bundled")
+@pytest.mark.parametrize("columns", [40, 50])
+def test_names_are_whole_on_a_narrow_terminal(columns):
+    environment = {**os.environ, "COLUMNS": str(columns), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "detcli", "models", "list", "--format", "table"]
+    listing = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    first_words = {line.split()[0] for line in listing.stdout.splitlines()}
+    assert first_words >= set(zoo.MODELS)
+
+
 def test_list_as_a_table(hub, invoke, make_model):
     hub.add("yolov10n", make_model().read_bytes(), half=b"half")
     assert invoke("models", "pull", "yolov10n", "--half").returncode == 0

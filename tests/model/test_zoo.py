@@ -83,8 +83,13 @@ def test_neither_a_path_nor_a_name(name, reason, close, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=f"cannot read the model .*{reason}") as error:
         find(name)
-    assert all(known_name in error.value.hint for known_name in zoo.MODELS)
-    assert error.value.hint.startswith(f"did you mean {close}? " if close else "give the path")
+    hint = error.value.hint
+    if close:
+        assert hint.startswith(f"did you mean {close}? give the path of an ONNX file")
+        assert hint.endswith("or a name that detcli models list shows")
+    else:
+        assert hint.startswith("give the path of an ONNX file")
+        assert all(model_name in hint for model_name in zoo.MODELS)
 
 
 def test_the_bundled_model_needs_no_hub(bundled_file, hub):
