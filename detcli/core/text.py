@@ -53,6 +53,19 @@ def remember_typed(words: Iterable[str]) -> None:
             _TYPED[address] = public_name(address)
 
 
+def short_number(value: float, digits: int = 3) -> str:
+    """Write a number with so many significant digits, and large ones without an exponent.
+
+    Examples:
+        >>> short_number(0.123456), short_number(123456), short_number(100, 2)
+        ('0.123', '123456', '100')
+    """
+    text = f"{value:.{digits}g}"
+    if "e+" in text:
+        return f"{value:.0f}"
+    return text
+
+
 def escape_unprintable(text: str) -> str:
     """Escape control codes, which a file or class name may contain."""
     escaped = ""

@@ -10,7 +10,7 @@ from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts_table, write_re
 from detcli.commands.convert.options import ConversionOptions
 from detcli.config.config import Config, Verbosity
 from detcli.core.errors import CheckError
-from detcli.core.text import escape_unprintable
+from detcli.core.text import escape_unprintable, short_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -133,6 +133,6 @@ def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
     allowed_score = f"(allowed {difference.score_tolerance:g})"
     yield "score", f"differs by {difference.largest_score:.3g} {allowed_score}"
     allowed_corner = f"(allowed {difference.corner_tolerance:g})"
-    yield "corners", f"differ by {difference.largest_corner:.3g} pixels {allowed_corner}"
+    yield "corners", f"differ by {short_number(difference.largest_corner)} pixels {allowed_corner}"
     if difference.batch is not None:
         yield "in a batch", f"the output differs by {difference.batch:.3g} of its largest value"

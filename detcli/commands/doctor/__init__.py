@@ -126,9 +126,14 @@ def _lines_of_device(
     """Yield the lines about what a device lacks.
 
     Args:
-        problems: What it lacks.
+        problems: What it lacks. Without a GPU nothing else is worth a line, let alone a download.
         reported_problems: What the device above it lacks, which is not repeated in full.
     """
+    from detcli.backend.nvidia import NO_GPU  # `--help` does without
+
+    lacks_gpu = [problem for problem in problems if problem.reason == NO_GPU]
+    if lacks_gpu:
+        problems = lacks_gpu
     new_problems = []
     for problem in problems:
         if problem not in reported_problems:
@@ -172,7 +177,8 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
         cache_text += ", not writable"
     yield "cache", cache_text
     for part in cache.parts:
-        yield f"{INDENT}{part.name}", format_size(part.size_bytes)
+        if part.size_bytes:
+            yield f"{INDENT}{part.name}", format_size(part.size_bytes)
     if cache.cleared_bytes is not None:
         yield f"{INDENT}cleared", format_size(cache.cleared_bytes)
     for default in report.defaults:

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import median, quantiles
@@ -17,7 +18,7 @@ from detcli.cli.report import report_field, styled_line, table
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.text import escape_unprintable
+from detcli.core.text import escape_unprintable, short_number
 from detcli.storage.files import make_folder, open_output, read_text, write_output
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class BoxAgreement:
     lost: int = report_field("lost")
     new: int = report_field("new")
     largest_score_difference: float = report_field("score", form="{:.2g}".format)  # of all pairs
-    largest_corner_difference: float = report_field("pixels", form="{:.2g}".format)
+    largest_corner_difference: float = report_field("pixels", form=partial(short_number, digits=2))
 
 
 @frozen

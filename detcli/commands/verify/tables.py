@@ -18,7 +18,7 @@ from detcli.commands.verify.report import (
 )
 from detcli.compare.detections import DetectionsReport, ImageReport
 from detcli.config.values import Tolerance
-from detcli.core.text import escape_unprintable
+from detcli.core.text import escape_unprintable, short_number
 
 MAX_WORST = 10  # images in the table of the worst; also kept of saved runs although they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
@@ -169,7 +169,8 @@ def _sums(
     yield "extra", f"{detections.extra} on the right only"
     yield "borderline", f"{detections.borderline} at the confidence threshold"
     score = f"{detections.largest_score_difference:.3g} in score (allowed {tolerance.score:g})"
-    corner = f"{detections.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
+    corner_difference = short_number(detections.largest_corner_difference)
+    corner = f"{corner_difference} pixels in a corner ({tolerance.corner:g})"
     yield "largest difference", f"{score}, {corner}"
     yield "disagreeing boxes", f"{detections.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
 
@@ -198,7 +199,7 @@ def _image_cells(image: ImageReport) -> Iterator[Text]:
     yield Text(str(name), "" if image.agrees else "red")
     for figure in figures:
         if isinstance(figure, float):
-            yield Text(f"{figure:.2g}")
+            yield Text(short_number(figure, 2))
         else:
             yield Text(str(figure))
 
@@ -293,4 +294,4 @@ def _number(value: float | None) -> str:
     """A number as a cell of a table or a line."""
     if value is None:
         return EMPTY
-    return f"{value:.3g}"
+    return short_number(value)

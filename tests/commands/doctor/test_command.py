@@ -216,14 +216,27 @@ REPORT = DoctorReport(
     nvidia=Nvidia("580.65", "13.0", None, (GpuFacts("NVIDIA H200", "9.0", 150_000_000_000),)),
     devices=(
         DoctorDevice("cpu", "CPUExecutionProvider", usable=True, problems=()),
-        DoctorDevice("cuda", "C", usable=False, problems=(NO_GPU, MISSING)),
-        DoctorDevice("tensorrt", "T", usable=False, problems=(NO_GPU, MISSING, OWN)),
+        DoctorDevice("cuda", "C", usable=False, problems=(MISSING,)),
+        DoctorDevice("tensorrt", "T", usable=False, problems=(MISSING, OWN)),
         DoctorDevice("openvino", None, usable=False, problems=(OWN,)),
     ),
     problems=(DoctorProblem("numpy does not load", "pip install numpy"),),
     cache=Cache("~/x", False, (CachePart("prepared", 2, 2048),), 4096, (DISTRUSTED,)),  # noqa: FBT003
     defaults=(DoctorDefault("conf", "0.4", "a\nb"),),
 )
+
+
+def test_without_a_gpu_nothing_is_to_be_installed_for_it():
+    devices = (
+        DoctorDevice("cuda", "C", usable=False, problems=(NO_GPU, MISSING)),
+        DoctorDevice("tensorrt", "T", usable=False, problems=(NO_GPU, MISSING, OWN)),
+    )
+    console = Console(width=60)
+    with console.capture() as text:
+        for part in render(replace(REPORT, devices=devices)):
+            console.print(part)
+    assert "this machine has no NVIDIA GPU" in text.get()
+    assert "missing: " not in text.get()
 
 
 def test_the_table_of_a_report():
@@ -239,8 +252,6 @@ def test_the_table_of_a_report():
         "    then",
         "cpu       usable: the test detector ran on it",
         "cuda      not usable",
-        "  this machine has no NVIDIA GPU",
-        "    use --device cpu",
         "  missing: libcudnn.so.9 (cuDNN)",
         f"    fix: {LONG}",  # on one line at any width, to be copied
         "tensorrt  not usable",
