@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path, PurePath, PurePosixPath
 
-from detcli.commands.sort.log import SortLog, is_copy
 from detcli.core.errors import OutputError
+from detcli.sink.sort_log import SortLog, is_copy
 from detcli.storage.files import unwritable, writing
 
 NO_LINKS_ERRORS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}

@@ -1,0 +1,206 @@
+"""The sentences that say what is planned, promised or missing."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from detcli.commands.promise.bounds import most_positives
+from detcli.commands.promise.deck import TENTH, Deck
+from detcli.commands.promise.evaluation import Promise, RoundResult
+from detcli.core import frozen
+
+MAX_FOLDERS = 8
+"""How many folders are named with their misses."""
+
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def count_text(number: int, noun: str) -> str:
+    """Write a number of things, as in `1 image` or `2,484 images`."""
+    ending = "s"
+    if number == 1:
+        ending = ""
+    return f"{number:,} {noun}{ending}"
+
+
+def percent(share: float) -> str:
+    """Write a share that was asked for, as in 5% or 2.5%."""
+    return f"{100 * share:.6g}%"
+
+
+def duration_text(seconds: int) -> str:
+    """Write about how long something takes, as in `41 minutes` or `3.2 hours`."""
+    if seconds < 90:
+        return f"{seconds} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.1f} hours"
+
+
+@frozen
+class Reviewing:
+    """How reliable the reviewers were."""
+
+    repeats: int  # answers that were given twice
+    changed: int  # of these, answered differently the second time
+    known: int  # known animals that were looked at
+    known_seen: int  # of these, in which a reviewer saw an animal
+
+    @property
+    def text(self) -> str:
+        """A sentence that says so."""
+        repeats = "no repeats were answered"
+        if self.repeats:
+            repeats = f"{self.changed} of {self.repeats} repeats were answered differently"
+        known = "no known animals were shown"
+        if self.known:
+            known = f"{self.known_seen} of {self.known} known animals were seen"
+        return (
+            f"for these records and this model only; as sure as the reviewers: {repeats}, {known}"
+        )
+
+
+class Wording:
+    """The words for the units of one deck."""
+
+    def __init__(self, deck: Deck) -> None:
+        """Take the deck whose units are written about."""
+        self.deck = deck
+        self.noun = deck.kind.noun
+        self.wanted = " or ".join(deck.classes) or "object"
+        self.total = deck.units + deck.failed  # of units and inputs that failed
+
+    @property
+    def wanted_units(self) -> str:
+        """What is counted, as in `animal images`."""
+        return f"{self.wanted} {self.noun}s"
+
+    def contents(self) -> str:
+        """Say how many units there are, and how many of them are below the highest threshold."""
+        failed = ""
+        if self.deck.failed:
+            failed = f" ({self.deck.failed:,} failed: always to be looked at)"
+        return (
+            f"{count_text(self.total, self.noun)}{failed}, {self.deck.units_below:,} have no "
+            f"{self.wanted} above {self.deck.below:g}"
+        )
+
+    def plan(self, looks: int, below: int, above: int, repeats: int) -> str:
+        """Say how much there is to look at.
+
+        Args:
+            looks: How many looks the first round has.
+            below: How many of them are units from below.
+            above: How many are units from above, with the known ones.
+            repeats: How many are second looks.
+        """
+        text = (
+            f"first round {count_text(looks, self.noun)} ({below:,} below, {above:,} above, "
+            f"{repeats:,} again), about {duration_text(looks)} at one a second"
+        )
+        later_rounds = [f"{size:,}" for size in self.deck.plan[1:]]
+        if later_rounds:
+            text += f"; then at most {' and '.join(later_rounds)}"
+        return text
+
+    def chances(self, chances: Iterable[tuple[float, float]]) -> str:
+        """Say how likely the plan suffices.
+
+        Args:
+            chances: Pairs of the share of animals that is lost, and how likely it suffices then.
+        """
+        cases = []
+        for loss, chance in chances:
+            cases.append(f"{chance:.0%} if {percent(loss)} are lost")
+        round_count = len(self.deck.plan)
+        rounds = f"{NUMBER_WORDS[round_count]} rounds suffice"
+        if round_count == 1:
+            rounds = "one round suffices"
+        return f"chance that {rounds}: {', '.join(cases)}"
+
+    def promise(self, promise: Promise) -> str:
+        """Say what is promised."""
+        row = promise.row
+        all_animals = row.most_lost + row.seen
+        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
+        lost = (
+            f"{row.share:.1%} of {self.wanted_units} are lost "
+            f"({row.most_lost:,} of {all_animals:,})"
+        )
+        if row.is_exact and promise.result.above.at_least == promise.result.above.animals:
+            return (
+                f"--conf {row.threshold:g}: {lost}, 100% sure, as everything below was looked at; "
+                f"{put_aside}"
+            )
+        return (
+            f"--conf {row.threshold:g}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
+        )
+
+    def no_promise(self, result: RoundResult) -> str:
+        """Say why a round promises nothing.
+
+        Args:
+            result: The result of the last complete round.
+        """
+        row = result.rows[0]
+        seen = row.seen + row.misses
+        loss = self.deck.lost[-1]
+        if not seen:
+            return self._empty(result)
+        if loss * seen < 1:
+            animals = count_text(seen, self.wanted)
+            return f"{animals}: one lost is {1 / seen:.0%}; look at all"
+        return (
+            f"round {result.round}: no promise: below {row.threshold:g} up to {row.most_lost:,} "
+            f"{self.wanted_units} of {row.most_lost + row.seen:,} may be lost "
+            f"({row.share:.1%} > {percent(loss)})"
+        )
+
+    def _empty(self, result: RoundResult) -> str:
+        """Say how many units may show an animal, where none was seen anywhere."""
+        above = result.above
+        most = result.rows[-1].most_lost
+        if above.looked_at < above.units:
+            most += most_positives(
+                0, units=above.units, drawn=above.looked_at, error=TENTH * self.deck.error
+            )
+        return (
+            f"no {self.wanted} was seen: at most {most:,} of {count_text(self.total, self.noun)} "
+            f"have one, {percent(self.deck.sure)} sure"
+        )
+
+    def what_to_do(self, result: RoundResult) -> str:
+        """Say what to do after a round without a promise.
+
+        Args:
+            result: The result of the last complete round.
+        """
+        if result.round < len(self.deck.plan):
+            more = self.deck.plan[result.round]
+            return f"go on with round {result.round + 1} ({more:,} more)"
+        row = result.rows[0]
+        if not row.seen:
+            return "look at all, or join more records"
+        text = (
+            f"{row.share:.1%} would have been promised below {row.threshold:g}, had it been asked "
+            f"for: --lost {percent(self.deck.lost[0])},{100 * row.share + 0.5:.0f}%"
+        )
+        best_row = min(result.rows, key=lambda row: row.share)
+        if best_row.threshold < result.rows[-1].threshold:
+            text += f"; or deal anew with --below {best_row.threshold:g}"
+        return f"{text}; bursts as units, and a better model, leave fewer lost"
+
+
+def misses_by_folder(names: Sequence[str]) -> str:
+    """Say in which folders lost animals turned up; empty if there are none.
+
+    Args:
+        names: The names of the units below the threshold that show an animal.
+    """
+    folders = Counter(name.rpartition("/")[0] or "." for name in names)
+    if not folders:
+        return ""
+    parts = [f"{folder} {count}" for folder, count in folders.most_common(MAX_FOLDERS)]
+    if len(folders) > MAX_FOLDERS:
+        parts.append(f"{len(folders) - MAX_FOLDERS} more folders")
+    return f"lost among those looked at, by folder and without a bound: {', '.join(parts)}"
