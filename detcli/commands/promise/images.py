@@ -18,7 +18,7 @@ from detcli.data.record import RecordJson, box_of
 from detcli.page.find_images import Finder
 from detcli.page.page import IMAGE, render
 from detcli.page.review_page import ReviewImage
-from detcli.storage.files import make_folder, open_lines, write_file
+from detcli.storage.files import make_folder, open_lines, write_file, writing
 
 IMAGES = "images.jsonl"
 """The file of a review that says which copies show which unit."""
@@ -193,7 +193,9 @@ class Copier:
             if len(in_order) > 1:
                 file = f"images/{number:05}-{position:02}.jpg"
             (jpeg,) = render(image.pixels, [IMAGE])
-            write_file(self._folder / file, jpeg)
+            path = self._folder / file
+            with writing(path):
+                path.write_bytes(jpeg)  # not as `write_file`, which waits for the disk each time
             images.append(ReviewImage(file, fractions(record)))
             hashes.append(hashlib.sha256(image.file or jpeg).hexdigest())
         return UnitCopies(

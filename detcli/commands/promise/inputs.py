@@ -19,7 +19,7 @@ DEFAULT_MAX_DET = 300
 """How many boxes an image has at most, where records do not say it: as in predict."""
 
 NO_GROUP = -1
-"""In place of the number of a group, where units are no folders and no values of `meta`."""
+"""In place of the number of a group, for an input that failed and has no `meta`."""
 
 
 class WantedClasses:
@@ -56,7 +56,8 @@ class InputColumns:
     Attributes:
         scores: The best score of the wanted classes in each input, 0 if it has none.
         is_failed: 1 for each input with an error, else 0.
-        groups: The number of the folder, or of the value of `meta`, of each input.
+        groups: The number of the folder, or of the value of `meta`, of each input; empty where
+            units are neither.
         input_by_record: The number of the input that each record is of.
         models: The names of all models that made records.
         settings: Those of the first record that has any; empty if none has.
@@ -75,7 +76,7 @@ class InputColumns:
         self.scores = array("d")
         self.is_failed = bytearray()
         self.groups = array("q")
-        self.input_by_record = array("q")
+        self.input_by_record = array("i")
         self.models: set[str] = set()
         self.settings: Fields = {}
         self.lowest_score = inf
@@ -84,6 +85,7 @@ class InputColumns:
         self.group_names: list[str] = []
         self._wanted = wanted
         self._kind = kind
+        self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
         self._group_numbers: dict[str, int] = {}
         self._names = bytearray()  # of all inputs, one behind the other, in UTF-8
         self._name_ends = array("q")
@@ -140,7 +142,8 @@ class InputColumns:
             self._video_inputs[source] = input_number
         self.scores.append(0.0)
         self.is_failed.append(False)
-        self.groups.append(self._group_of(record))
+        if self._has_groups:
+            self.groups.append(self._group_of(record))
         self._names += source.encode()
         self._name_ends.append(len(self._names))
         self._name_hashes.append(hash(source))
@@ -157,10 +160,10 @@ class InputColumns:
         if self._kind.grouping is Grouping.FOLDER:
             folder, _, _ = record["source"].rpartition("/")
             group_name = folder or "."
-        elif self._kind.grouping is Grouping.META and "error" not in record:
-            group_name = _meta_text(record, self._kind.key)
-        else:
+        elif "error" in record:
             return NO_GROUP
+        else:
+            group_name = _meta_text(record, self._kind.key)
         if group_name not in self._group_numbers:
             self._group_numbers[group_name] = len(self.group_names)
             self.group_names.append(group_name)
@@ -180,6 +183,8 @@ class InputColumns:
     def require_different(self) -> None:
         """Refuse records in which an image is there twice: which of its scores would count?
 
+        It is called once, when all records were added, and frees the memory that this took.
+
         Raises:
             UsageError: Two inputs have the same name.
         """
@@ -188,6 +193,7 @@ class InputColumns:
         hashes = np.frombuffer(self._name_hashes, np.int64)
         order = np.argsort(hashes, kind="stable")
         is_repeated = np.diff(hashes[order]) == 0
+        self._name_hashes = array("q")
         if is_repeated.any():
             input_number = int(order[1:][is_repeated][0])
             raise UsageError(

@@ -55,8 +55,9 @@ def read_labels(path: Path) -> list[Fields]:
         with open_lines(path) as file:
             for line in bounded_lines(file):
                 if line.strip():
-                    lines.append(json.loads(line))
-                    to_label(lines[-1])
+                    fields = json.loads(line)
+                    to_label(fields)
+                    lines.append(fields)
     except UsageError:
         raise
     except OSError as error:

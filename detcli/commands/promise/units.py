@@ -12,7 +12,7 @@ from detcli.commands.promise.unit_kind import Grouping, UnitKind
 from detcli.core.errors import UsageError
 from detcli.data.bursts import NO_BURST
 
-Integers = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float64]
 
 NO_UNIT = -1
@@ -71,7 +71,7 @@ class Units:
 
     def unit_by_record(self) -> Integers:
         """Return the unit of each record, or `NO_UNIT` for a record of an input that failed."""
-        return self._unit_by_input[np.frombuffer(self._inputs.input_by_record, np.int64)]
+        return self._unit_by_input[np.frombuffer(self._inputs.input_by_record, np.int32)]
 
     def files(self) -> Iterable[tuple[str, int]]:
         """Yield the name of the file of each input, and its unit or `NO_UNIT`."""
@@ -91,19 +91,24 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
         UsageError: Units are bursts, and no image has a time.
     """
     is_failed = np.frombuffer(inputs.is_failed, np.bool_)
-    groups = _groups(inputs, kind)
-    _, first_positions, unit_numbers = np.unique(
-        groups[~is_failed], return_index=True, return_inverse=True
-    )
-    first_inputs = np.flatnonzero(~is_failed)[first_positions]
-    unit_by_input = np.full(len(inputs), NO_UNIT)
-    unit_by_input[~is_failed] = unit_numbers
+    readable = np.flatnonzero(~is_failed).astype(np.int32)
+    if kind.grouping is Grouping.IMAGE:
+        first_inputs = readable
+        unit_numbers = np.arange(len(readable), dtype=np.int32)
+    else:
+        _, first_positions, groups = np.unique(
+            _groups(inputs, kind)[readable], return_index=True, return_inverse=True
+        )
+        unit_numbers = groups.astype(np.int32)
+        first_inputs = readable[first_positions]
+    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
+    unit_by_input[readable] = unit_numbers
     scores = np.zeros(len(first_inputs))
-    np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[~is_failed])
+    np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[readable])
     keys = np.empty(len(first_inputs), np.uint64)
     for unit, first_input in enumerate(first_inputs):
         keys[unit] = draw_key(seed, _unit_name(inputs, kind, int(first_input)))
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys, kind="stable").astype(np.int32)
     return Units(
         scores=scores,
         order=order,
@@ -151,14 +156,12 @@ def _hash_of_scores(
     return digest.hexdigest()
 
 
-def _groups(inputs: InputColumns, kind: UnitKind) -> Integers:
-    """Return a number for each input, which the inputs of one unit have in common.
+def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
+    """Return a number for each input, which the inputs of one burst or group have in common.
 
     Raises:
         UsageError: Units are bursts, and no image has a time.
     """
-    if kind.grouping is Grouping.IMAGE:
-        return np.arange(len(inputs))
     if kind.grouping is not Grouping.BURST:
         return np.frombuffer(inputs.groups, np.int64)
     bursts = inputs.bursts.find(kind.gap_s).number_by_record
@@ -168,7 +171,7 @@ def _groups(inputs: InputColumns, kind: UnitKind) -> Integers:
             "use --unit image, or predict again from files that have EXIF",
         )
     groups = np.full(len(inputs), NO_BURST)
-    groups[np.frombuffer(inputs.input_by_record, np.int64)] = bursts
+    groups[np.frombuffer(inputs.input_by_record, np.int32)] = bursts
     is_alone = groups == NO_BURST
     groups[is_alone] = len(inputs) + np.flatnonzero(is_alone)
     return groups
