@@ -14,9 +14,9 @@ SHARE_PRECISION = 1e-9
 """How exactly the bound on a share is searched for."""
 
 
-def log_choose(total: int, chosen: int) -> float:
-    """Return the logarithm of how many ways there are to choose some of a number of units."""
-    return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)
+def log_choose(total: int, subset: int) -> float:
+    """Return the logarithm of how many subsets of a size there are of a number of units."""
+    return lgamma(total + 1) - lgamma(subset + 1) - lgamma(total - subset + 1)
 
 
 def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> float:
@@ -110,6 +110,6 @@ def _chance_of_at_least(hits: int, *, trials: int, share: float) -> float:
     """Return the chance that so many independent trials, or more, are hits (binomial)."""
     chance = 0.0
     for count in range(hits, trials + 1):
-        ways = exp(log_choose(trials, count))
-        chance += ways * share**count * (1 - share) ** (trials - count)
+        order_count = exp(log_choose(trials, count))
+        chance += order_count * share**count * (1 - share) ** (trials - count)
     return chance

@@ -157,9 +157,9 @@ class Checker:
     def _reviewing(self, answers: Answers, noted: NotedAnswers) -> Reviewing:
         """Count how reliable the reviewers were."""
         repeats, changed = answers.count_repeats(self._deck.repeat)
-        known = [name for name in self._deck.known if answers.of(name) is not None]
-        known_seen = sum(noted.get(name) is Answer.ANIMAL for name in known)
-        return Reviewing(repeats, changed, len(known), known_seen)
+        known_names = [name for name in self._deck.known if answers.of(name) is not None]
+        known_seen = sum(noted.get(name) is Answer.ANIMAL for name in known_names)
+        return Reviewing(repeats, changed, len(known_names), known_seen)
 
     def _seen_share(self, reviewing: Reviewing) -> float:
         """Return a lower bound on the share of animals that the reviewers see.
@@ -167,10 +167,10 @@ class Checker:
         Raises:
             UsageError: No known animals were looked at.
         """
-        if not reviewing.known:
+        if not reviewing.known_count:
             raise UsageError("--correct needs known animals", "deal with --known 20")
         return smallest_share(
-            reviewing.known_seen, trials=reviewing.known, error=TENTH * self._deck.error
+            reviewing.known_seen_count, trials=reviewing.known_count, error=TENTH * self._deck.error
         )
 
     def _remarks(
@@ -253,12 +253,12 @@ def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
 
 def _warnings(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
     """Return what a person should be warned of."""
-    if is_corrected or not reviewing.known:
+    if is_corrected or not reviewing.known_count:
         return []
-    if reviewing.known_seen >= ENOUGH_SEEN * reviewing.known:
+    if reviewing.known_seen_count >= ENOUGH_SEEN * reviewing.known_count:
         return []
     warning = (
-        f"only {reviewing.known_seen} of {reviewing.known} known animals were seen, and the "
-        "promise takes every answer as true: check --correct allows for what is overlooked"
+        f"only {reviewing.known_seen_count} of {reviewing.known_count} known animals were seen, "
+        "and the promise takes every answer as true: check --correct allows for what is overlooked"
     )
     return [warning]

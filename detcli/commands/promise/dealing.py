@@ -95,13 +95,13 @@ class Dealer:
 
         draw = Draw(units, below=deck.below, plan=plan, above=deck.above)
         known_units = draw.best_above(options.known)
-        known = units.names(known_units)
+        known_names = units.names(known_units)
         rounds = []
         for round_number in range(1, len(plan) + 1):
-            names = draw.names_of_round(round_number, known)
+            names = draw.names_of_round(round_number, known_names)
             rounds.append(looks_of_round(names, round_number, seed, options.repeat))
         repeated = [look.name for looks in rounds for look in looks if look.pass_ == 2]
-        deck = replace(deck, plan=plan, known=known, repeat=repeated)
+        deck = replace(deck, plan=plan, known=known_names, repeat=repeated)
         deck = self._write(deck, units, draw, known_units, rounds)
         return Dealt(deck, _lines(deck, expectation, rounds[0], self._folder))
 
@@ -230,17 +230,17 @@ class Dealer:
         return set(Answers(lines).sources)
 
 
-def _require_images(gone: Collection[str], copies: Mapping[str, UnitCopies]) -> None:
+def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies]) -> None:
     """Refuse a review of which no image is there.
 
     Args:
-        gone: The names of the units whose images are gone.
+        gone_names: The names of the units whose images are gone.
         copies: The copies of all units that were dealt.
 
     Raises:
         SourceError: All are gone.
     """
-    if len(gone) == len(copies):
+    if len(gone_names) == len(copies):
         raise SourceError(
             f"none of the {len(copies):,} images that were dealt is found",
             "run it where predict ran, or name their folder with --images",
@@ -295,8 +295,10 @@ def _lines(
         wording.chances(chances),
     ]
     if deck.gone:
-        gone = count_text(len(deck.gone), wording.noun)
-        lines.append(f"{gone} not found, which count as lost: {', '.join(deck.gone[:SHOWN_NAMES])}")
+        units = count_text(len(deck.gone), wording.noun)
+        lines.append(
+            f"{units} not found, which count as lost: {', '.join(deck.gone[:SHOWN_NAMES])}"
+        )
     lines.append(f"wrote {folder}: open {folder / 'index.html'}")
     return lines
 
@@ -308,7 +310,7 @@ def _expectation(options: DealOptions, deck: Deck) -> Expectation:
         error *= 1 - TENTH
     return Expectation(
         units=deck.units_below,
-        seen=round(options.expect * deck.units),
+        animals_above=round(options.expect * deck.units),
         loss=deck.lost[0],
         error=error,
     )
@@ -322,8 +324,8 @@ def _plan(options: DealOptions, expectation: Expectation, wording: Wording) -> l
     """
     first_error = round_error(expectation.error, 1, options.rounds)
     first_round = replace(expectation, error=first_error).looks(options.misses)
-    most = MAX_SHARE_OF_LOOKS * expectation.units
-    is_worth_it = first_round is not None and first_round <= most
+    most_looks = MAX_SHARE_OF_LOOKS * expectation.units
+    is_worth_it = first_round is not None and first_round <= most_looks
     if not is_worth_it and not options.force:
         raise _not_worth_it(options, replace(expectation, error=first_error), wording)
     if first_round is None:
@@ -344,7 +346,7 @@ def _not_worth_it(options: DealOptions, expectation: Expectation, wording: Wordi
         bursts = replace(
             expectation,
             units=expectation.units // IMAGES_OF_BURST,
-            seen=expectation.seen // IMAGES_OF_BURST,
+            animals_above=expectation.animals_above // IMAGES_OF_BURST,
         )
         hints.append(
             f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take "

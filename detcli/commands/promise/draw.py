@@ -41,20 +41,20 @@ class Draw:
         """Return the units that were dealt from below by the end of a round, from 1."""
         return self.below[: sum(self._plan[:round_number])]
 
-    def names_of_round(self, round_number: int, known: Sequence[str]) -> list[str]:
+    def names_of_round(self, round_number: int, known_names: Sequence[str]) -> list[str]:
         """Return the names of all units that are looked at in a round, each once.
 
         The first round has those from above and the known ones, too.
 
         Args:
             round_number: The number of the round, from 1.
-            known: The names of the units that are known to show an animal.
+            known_names: The names of the units that are known to show an animal.
         """
         first = sum(self._plan[: round_number - 1])
         names = self._units.names(self.below[first : first + self._plan[round_number - 1]])
         if round_number == 1:
             names += self._units.names(self.above)
-            names += known
+            names += known_names
         return list(dict.fromkeys(names))
 
     def best_above(self, count: int) -> Integers:

@@ -26,7 +26,7 @@ class Row:
     dealt: int  # of the units below
     misses: int  # of those that were dealt, how many show an animal or are doubtful
     most_lost: int  # at most so many of the units below show an animal
-    seen: int  # at least so many of the others do
+    animals_seen: int  # at least so many of the others do
     share: float  # at most this share of all animals is lost
 
     @property
@@ -42,7 +42,7 @@ class Row:
             "m": self.dealt,
             "k": self.misses,
             "A_up": self.most_lost,
-            "B": self.seen,
+            "B": self.animals_seen,
             "L_up": self.share,
         }
 
@@ -77,7 +77,7 @@ class RoundResult:
         """
         highest = None
         for row in self.rows:
-            if not keeps_loss(row.most_lost, row.seen, loss):
+            if not keeps_loss(row.most_lost, row.animals_seen, loss):
                 break
             highest = row
         return highest
@@ -129,7 +129,7 @@ def evaluate(
             units_below=units.count_below(threshold),
             dealt=int(is_below.sum()),
             misses=int((is_below & may_be_lost).sum()),
-            seen=above.at_least + int((~is_below & is_seen).sum()),
+            animals_seen=above.at_least + int((~is_below & is_seen).sum()),
             error=error,
             seen_share=seen_share,
         )
@@ -143,7 +143,7 @@ def bound_row(
     units_below: int,
     dealt: int,
     misses: int,
-    seen: int,
+    animals_seen: int,
     error: float,
     seen_share: float | None = None,
 ) -> Row:
@@ -154,7 +154,7 @@ def bound_row(
         units_below: How many units are below it.
         dealt: How many of these were looked at, in a random sample.
         misses: How many of those show an animal, or are doubtful.
-        seen: How many animals there are for sure at the threshold or above it.
+        animals_seen: How many animals there are for sure at the threshold or above it.
         error: The probability with which the bound may be wrong.
         seen_share: At least this share of the animals is seen by reviewers; None for all.
     """
@@ -166,15 +166,15 @@ def bound_row(
     elif seen_share is not None:
         lost = min(math.ceil(lost / seen_share), units_below)
     share = 1.0
-    if lost + seen:
-        share = lost / (lost + seen)
+    if lost + animals_seen:
+        share = lost / (lost + animals_seen)
     return Row(
         threshold=threshold,
         units_below=units_below,
         dealt=dealt,
         misses=misses,
         most_lost=lost,
-        seen=seen,
+        animals_seen=animals_seen,
         share=share,
     )
 

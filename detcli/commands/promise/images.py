@@ -29,8 +29,6 @@ MAX_IMAGES = 24
 MAX_BOXES = 10
 """How many boxes of an image the page can show, the best of the wanted classes."""
 
-Box = tuple[float, float, float, float]
-
 
 @frozen
 class UnitCopies:
@@ -49,7 +47,7 @@ class UnitCopies:
 
 
 def records_of_units(
-    records: str, unit_by_record: Integers, dealt: Iterable[int], wanted: WantedClasses
+    records: str, unit_by_record: Integers, dealt: Iterable[int], wanted_classes: WantedClasses
 ) -> dict[int, list[RecordJson]]:
     """Read the records of units again, now with their boxes.
 
@@ -57,7 +55,7 @@ def records_of_units(
         records: The name of the records.
         unit_by_record: `(N,)`, the unit of each record.
         dealt: The units to read.
-        wanted: The classes whose boxes are kept, the best of each image.
+        wanted_classes: The classes whose boxes are kept, the best of each image.
 
     Returns:
         The records of each unit, in the order of the file.
@@ -70,7 +68,7 @@ def records_of_units(
     for record_number, record in read_numbered(records, is_dealt):
         boxes = []
         for detection in record["detections"]:
-            if wanted.has(detection):
+            if wanted_classes.has(detection):
                 boxes.append(detection)
         boxes.sort(key=lambda detection: detection["score"], reverse=True)
         record["detections"] = boxes[:MAX_BOXES]
@@ -95,12 +93,12 @@ def shown_records(records: Sequence[RecordJson]) -> list[RecordJson]:
     if len(records) <= MAX_IMAGES:
         return list(records)
     best_first = sorted(range(len(records)), key=lambda number: -_best_score(records[number]))
-    shown = set(best_first[: MAX_IMAGES // 2])
-    others = [number for number in range(len(records)) if number not in shown]
-    free_places = MAX_IMAGES - len(shown)
-    for place in range(free_places):
-        shown.add(others[place * len(others) // free_places])
-    return [records[number] for number in sorted(shown)]
+    shown_numbers = set(best_first[: MAX_IMAGES // 2])
+    other_numbers = [number for number in range(len(records)) if number not in shown_numbers]
+    slot_count = MAX_IMAGES - len(shown_numbers)
+    for slot in range(slot_count):
+        shown_numbers.add(other_numbers[slot * len(other_numbers) // slot_count])
+    return [records[number] for number in sorted(shown_numbers)]
 
 
 def _best_score(record: RecordJson) -> float:
@@ -108,7 +106,7 @@ def _best_score(record: RecordJson) -> float:
     return max((detection["score"] for detection in record["detections"]), default=0.0)
 
 
-def fractions(record: RecordJson) -> list[Box]:
+def fractions(record: RecordJson) -> list[tuple[float, float, float, float]]:
     """Return the boxes of a record as fractions of its image: left, top, right and bottom."""
     boxes = []
     for detection in record["detections"]:

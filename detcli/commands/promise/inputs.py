@@ -66,11 +66,11 @@ class InputColumns:
             wanted class, so that their score is not known.
     """
 
-    def __init__(self, wanted: WantedClasses, kind: UnitKind) -> None:
+    def __init__(self, wanted_classes: WantedClasses, kind: UnitKind) -> None:
         """Begin without records.
 
         Args:
-            wanted: The classes whose scores count.
+            wanted_classes: The classes whose scores count.
             kind: What units are, which says what groups there are.
         """
         self.scores = array("d")
@@ -83,7 +83,7 @@ class InputColumns:
         self.cut_off_count = 0
         self.bursts = BurstFinder()
         self.group_names: list[str] = []
-        self._wanted = wanted
+        self._wanted_classes = wanted_classes
         self._kind = kind
         self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
         self._group_numbers: dict[str, int] = {}
@@ -124,7 +124,7 @@ class InputColumns:
         for detection in detections:
             score = detection["score"]
             self.lowest_score = min(score, self.lowest_score)
-            if self._wanted.has(detection):
+            if self._wanted_classes.has(detection):
                 has_wanted = True
                 best_score = max(score, best_score)
         if len(detections) >= self._max_det and not has_wanted:

@@ -216,20 +216,20 @@ class Answers:
 
 
 def with_gone(
-    answers: Answers, sources: Sequence[str], gone: Sequence[str]
+    answers: Answers, sources: Sequence[str], gone_names: Sequence[str]
 ) -> Mapping[str, Answer]:
     """Return what counts for units: one whose image is gone is doubtful, whoever answered.
 
     Args:
         answers: The answers of all reviewers.
         sources: The names of the units.
-        gone: The names of those whose images could not be read when they were dealt.
+        gone_names: The names of those whose images could not be read when they were dealt.
 
     Returns:
         The answer to each unit that has one.
     """
     answer_by_source = {}
-    gone_sources = set(gone)
+    gone_sources = set(gone_names)
     for source in sources:
         answer = answers.of(source)
         if source in gone_sources:

@@ -11,15 +11,15 @@ SIMULATED_REVIEWS = 4000
 """How many reviews are simulated for the chance that a plan suffices: it is exact to about 1%."""
 
 
-def keeps_loss(lost: float, seen: float, loss: float) -> bool:
+def keeps_loss(lost: int, animals_above: int, loss: float) -> bool:
     """Tell whether so many lost animals are at most the promised share of all animals.
 
     Args:
         lost: How many animals are lost.
-        seen: How many are not.
+        animals_above: How many are not lost, as they are at the threshold or above it.
         loss: The share that was promised, such as 0.05.
     """
-    return lost + seen > 0 and lost <= loss * (lost + seen)
+    return lost + animals_above > 0 and lost <= loss * (lost + animals_above)
 
 
 def round_error(error: float, round_number: int, round_count: int) -> float:
@@ -35,22 +35,24 @@ def round_error(error: float, round_number: int, round_count: int) -> float:
     return error * 0.5**round_number
 
 
-def fewest_that_break(seen: int, loss: float) -> int:
-    """Return how many lost animals are too many, if so many others are seen."""
-    lost = int(loss * seen / (1 - loss))
-    while keeps_loss(lost + 1, seen, loss):
+def fewest_that_break(animals_above: int, loss: float) -> int:
+    """Return how many lost animals are too many, if so many others are animals_above."""
+    lost = int(loss * animals_above / (1 - loss))
+    while keeps_loss(lost + 1, animals_above, loss):
         lost += 1
-    while lost and not keeps_loss(lost, seen, loss):
+    while lost and not keeps_loss(lost, animals_above, loss):
         lost -= 1
     return lost + 1
 
 
-def looks_needed(*, units: int, seen: int, loss: float, error: float, misses: int) -> int | None:
+def looks_needed(
+    *, units: int, animals_above: int, loss: float, error: float, misses: int
+) -> int | None:
     """Return how many units to look at for a promise in which some missed animals turn up.
 
     Args:
         units: How many units are below the threshold.
-        seen: How many animals are expected to be above it.
+        animals_above: How many animals are expected to be above it.
         loss: The share of animals that may be lost.
         error: The probability of a false promise.
         misses: How many missed animals may turn up.
@@ -58,7 +60,7 @@ def looks_needed(*, units: int, seen: int, loss: float, error: float, misses: in
     Returns:
         The number; None if so many misses break the promise, whatever is looked at.
     """
-    breaking = fewest_that_break(seen, loss)
+    breaking = fewest_that_break(animals_above, loss)
     if breaking > units:
         return 0
     if misses >= breaking:
@@ -99,14 +101,18 @@ class Expectation:
     """What is expected of a review, for its plan; nothing that is promised depends on it."""
 
     units: int  # below the highest threshold
-    seen: int  # animals above it
+    animals_above: int  # animals above it
     loss: float  # the share that may be lost
     error: float  # the probability of a false promise
 
     def looks(self, misses: int) -> int | None:
         """Return how many looks a promise takes; None if it cannot be had, see `looks_needed`."""
         return looks_needed(
-            units=self.units, seen=self.seen, loss=self.loss, error=self.error, misses=misses
+            units=self.units,
+            animals_above=self.animals_above,
+            loss=self.loss,
+            error=self.error,
+            misses=misses,
         )
 
 
@@ -119,7 +125,7 @@ def chance_of_promise(plan: Sequence[int], expectation: Expectation, true_loss: 
         true_loss: The share of animals that is lost at the threshold.
     """
     random = np.random.default_rng(0)  # the same chance whenever it is asked for
-    lost = round(true_loss * expectation.seen / (1 - true_loss))
+    lost = round(true_loss * expectation.animals_above / (1 - true_loss))
     lost_left = np.full(SIMULATED_REVIEWS, min(lost, expectation.units))
     misses = np.zeros(SIMULATED_REVIEWS, np.int64)
     is_promised = np.zeros(SIMULATED_REVIEWS, np.bool_)
@@ -146,7 +152,7 @@ def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
     misses = 0
     while misses <= looked_at:
         lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
-        if not keeps_loss(lost, expectation.seen, expectation.loss):
+        if not keeps_loss(lost, expectation.animals_above, expectation.loss):
             break
         misses += 1
     return misses - 1

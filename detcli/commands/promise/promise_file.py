@@ -78,8 +78,8 @@ def promise_fields(
         "animals_below": [name for name in names if answers[name] is Answer.ANIMAL],
         "doubtful_below": [name for name in names if answers[name] is Answer.DOUBTFUL],
         "rows": [row.to_json() for row in result.rows],
-        "repeats": {"answered": reviewing.repeats, "changed": reviewing.changed},
-        "known": {"looked_at": reviewing.known, "seen": reviewing.known_seen},
+        "repeats": {"answered": reviewing.repeat_count, "changed": reviewing.changed_count},
+        "known": {"looked_at": reviewing.known_count, "seen": reviewing.known_seen_count},
     }
 
 

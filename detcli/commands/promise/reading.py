@@ -21,13 +21,13 @@ MAX_LOWEST_SCORE = 0.01
 
 
 def read_inputs(
-    records: str, wanted: WantedClasses, kind: UnitKind, advance: Callable[[str], object]
+    records: str, wanted_classes: WantedClasses, kind: UnitKind, advance: Callable[[str], object]
 ) -> InputColumns:
     """Read the images and videos of a file of records.
 
     Args:
         records: The name of the file, or of the folder of a run in shards.
-        wanted: The classes whose scores count.
+        wanted_classes: The classes whose scores count.
         kind: What units are.
         advance: Is called with the source of each record, for a progress bar.
 
@@ -39,20 +39,20 @@ def read_inputs(
         raise UsageError(
             "records come from standard input, and check reads them again", "name a file"
         )
-    inputs = InputColumns(wanted, kind)
+    inputs = InputColumns(wanted_classes, kind)
     take_records(records, inputs.add, advance)
     inputs.require_different()
     return inputs
 
 
 def require_usable(
-    inputs: InputColumns, wanted: WantedClasses, records: str, *, force: bool
+    inputs: InputColumns, wanted_classes: WantedClasses, records: str, *, force: bool
 ) -> None:
     """Refuse records from which no promise, or hardly any, can come.
 
     Args:
         inputs: The images and videos of the records.
-        wanted: The classes that are looked for, which know those that the records have.
+        wanted_classes: The classes that are looked for, which know those that the records have.
         records: The name of the file, for messages.
         force: Whether to go on if scores are missing.
 
@@ -69,8 +69,8 @@ def require_usable(
         )
     if force:
         return
-    for name in wanted.unseen:
-        suggestion = closest(name, wanted.seen)
+    for name in wanted_classes.unseen:
+        suggestion = closest(name, wanted_classes.seen)
         hint = "check --classes; --force goes on"
         if suggestion:
             hint = f"did you mean {suggestion}? --force goes on"
@@ -79,8 +79,8 @@ def require_usable(
     if inputs.cut_off_count:
         images = pluralize(inputs.cut_off_count, "image")
         raise UsageError(
-            f"{images} have as many boxes as --max-det allows, none of them of {wanted}, so that "
-            "their scores are not known",
+            f"{images} have as many boxes as --max-det allows, none of them of "
+            f"{wanted_classes}, so that their scores are not known",
             "run predict with --classes, or a larger --max-det; --force goes on",
         )
 

@@ -41,22 +41,25 @@ def duration_text(seconds: int) -> str:
 class Reviewing:
     """How reliable the reviewers were."""
 
-    repeats: int  # answers that were given twice
-    changed: int  # of these, answered differently the second time
-    known: int  # known animals that were looked at
-    known_seen: int  # of these, in which a reviewer saw an animal
+    repeat_count: int  # answers that were given twice
+    changed_count: int  # of these, answered differently the second time
+    known_count: int  # known animals that were looked at
+    known_seen_count: int  # of these, in which a reviewer saw an animal
 
     @property
     def text(self) -> str:
         """A sentence that says so."""
-        repeats = "no repeats were answered"
-        if self.repeats:
-            repeats = f"{self.changed} of {self.repeats} repeats were answered differently"
-        known = "no known animals were shown"
-        if self.known:
-            known = f"{self.known_seen} of {self.known} known animals were seen"
+        about_repeats = "no repeats were answered"
+        if self.repeat_count:
+            about_repeats = (
+                f"{self.changed_count} of {self.repeat_count} repeats were answered differently"
+            )
+        about_animals = "no known animals were shown"
+        if self.known_count:
+            about_animals = f"{self.known_seen_count} of {self.known_count} known animals were seen"
         return (
-            f"for these records and this model only; as sure as the reviewers: {repeats}, {known}"
+            "for these records and this model only; as sure as the reviewers: "
+            f"{about_repeats}, {about_animals}"
         )
 
 
@@ -85,7 +88,7 @@ class Wording:
             f"{self.wanted} above {self.deck.below:g}"
         )
 
-    def plan(self, looks: int, below: int, above: int, repeats: int) -> str:
+    def plan(self, *, looks: int, below: int, above: int, repeats: int) -> str:
         """Say how much there is to look at.
 
         Args:
@@ -121,7 +124,7 @@ class Wording:
     def promise(self, promise: Promise) -> str:
         """Say what is promised."""
         row = promise.row
-        all_animals = row.most_lost + row.seen
+        all_animals = row.most_lost + row.animals_seen
         put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
         lost = (
             f"{row.share:.1%} of {self.wanted_units} are lost "
@@ -143,30 +146,29 @@ class Wording:
             result: The result of the last complete round.
         """
         row = result.rows[0]
-        seen = row.seen + row.misses
+        animals = row.animals_seen + row.misses
         loss = self.deck.lost[-1]
-        if not seen:
+        if not animals:
             return self._empty(result)
-        if loss * seen < 1:
-            animals = count_text(seen, self.wanted)
-            return f"{animals}: one lost is {1 / seen:.0%}; look at all"
+        if loss * animals < 1:
+            return f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all"
         return (
             f"round {result.round}: no promise: below {row.threshold:g} up to {row.most_lost:,} "
-            f"{self.wanted_units} of {row.most_lost + row.seen:,} may be lost "
+            f"{self.wanted_units} of {row.most_lost + row.animals_seen:,} may be lost "
             f"({row.share:.1%} > {percent(loss)})"
         )
 
     def _empty(self, result: RoundResult) -> str:
         """Say how many units may show an animal, where none was seen anywhere."""
         above = result.above
-        most = result.rows[-1].most_lost
+        most_animals = result.rows[-1].most_lost
         if above.looked_at < above.units:
-            most += most_positives(
+            most_animals += most_positives(
                 0, units=above.units, drawn=above.looked_at, error=TENTH * self.deck.error
             )
         return (
-            f"no {self.wanted} was seen: at most {most:,} of {count_text(self.total, self.noun)} "
-            f"have one, {percent(self.deck.sure)} sure"
+            f"no {self.wanted} was seen: at most {most_animals:,} of "
+            f"{count_text(self.total, self.noun)} have one, {percent(self.deck.sure)} sure"
         )
 
     def what_to_do(self, result: RoundResult) -> str:
@@ -176,10 +178,10 @@ class Wording:
             result: The result of the last complete round.
         """
         if result.round < len(self.deck.plan):
-            more = self.deck.plan[result.round]
-            return f"go on with round {result.round + 1} ({more:,} more)"
+            next_size = self.deck.plan[result.round]
+            return f"go on with round {result.round + 1} ({next_size:,} more)"
         row = result.rows[0]
-        if not row.seen:
+        if not row.animals_seen:
             return "look at all, or join more records"
         text = (
             f"{row.share:.1%} would have been promised below {row.threshold:g}, had it been asked "

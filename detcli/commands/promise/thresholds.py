@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from detcli.commands.promise.units import Scores
+from detcli.commands.promise.units import UnitScores
 
 QUANTILES = 20
 """How many thresholds are spread over the scores that are positive and below the highest one."""
@@ -16,7 +16,7 @@ MAX_DIGITS = 17
 """Digits that write any floating point number exactly."""
 
 
-def highest_threshold(scores: Scores, expected_share: float) -> float:
+def highest_threshold(scores: UnitScores, expected_share: float) -> float:
     """Choose the score that no promised threshold is above, where --below does not say it.
 
     Twice as many units as are expected to show an animal are above it, and at least a tenth.
@@ -32,7 +32,7 @@ def highest_threshold(scores: Scores, expected_share: float) -> float:
     return cut_above_zero(scores)
 
 
-def grid_of(scores: Scores, below: float) -> list[float]:
+def grid_of(scores: UnitScores, below: float) -> list[float]:
     """Return the thresholds that may be promised, the lowest first.
 
     The lowest has nothing below it but units without a box. The others are spread evenly over the
@@ -55,7 +55,7 @@ def grid_of(scores: Scores, below: float) -> list[float]:
     return sorted(thresholds)
 
 
-def cut_above_zero(scores: Scores) -> float:
+def cut_above_zero(scores: UnitScores) -> float:
     """Return a threshold that only units without a box are below."""
     positive_scores = scores[scores > 0]
     if not len(positive_scores):
@@ -63,7 +63,7 @@ def cut_above_zero(scores: Scores) -> float:
     return cut_below(scores, float(positive_scores.min()))
 
 
-def cut_below(scores: Scores, score: float) -> float:
+def cut_below(scores: UnitScores, score: float) -> float:
     """Return a short number that divides the units below a score from the others.
 
     Args:

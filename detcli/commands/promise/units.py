@@ -13,7 +13,7 @@ from detcli.core.errors import UsageError
 from detcli.data.bursts import NO_BURST
 
 Integers = npt.NDArray[np.int32]
-Scores = npt.NDArray[np.float64]
+UnitScores = npt.NDArray[np.float64]
 
 NO_UNIT = -1
 """In place of the number of a unit, for an input that failed."""
@@ -30,7 +30,7 @@ class Units:
         failed: The names of the inputs that failed, which are always to be looked at.
     """
 
-    scores: Scores
+    scores: UnitScores
     order: Integers
     scores_sha256: str
     failed: list[str]
@@ -139,7 +139,7 @@ def _unit_name(inputs: InputColumns, kind: UnitKind, first_input: int) -> str:
 
 
 def _hash_of_scores(
-    inputs: InputColumns, kind: UnitKind, scores: Scores, first_inputs: Integers
+    inputs: InputColumns, kind: UnitKind, scores: UnitScores, first_inputs: Integers
 ) -> str:
     """Hash the names and scores of all units, a line each: the name, a NUL and the score.
 

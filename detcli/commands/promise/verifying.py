@@ -76,9 +76,9 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
         )
     expected_share = None
     if seen_share is not None:
-        known = fields["known"]
+        known_animals = fields["known"]
         expected_share = smallest_share(
-            known["seen"], trials=known["looked_at"], error=TENTH * total_error
+            known_animals["seen"], trials=known_animals["looked_at"], error=TENTH * total_error
         )
     checks = {
         "its thresholds": [row["t"] for row in fields["rows"]]
@@ -106,18 +106,18 @@ def _rows_of(fields: Fields, units: Units) -> list[Row]:
         threshold = stored_row["t"]
         dealt_count = 0
         misses = 0
-        seen = above["at_least"]
+        animals_seen = above["at_least"]
         for name, score in zip(names, units.scores[dealt], strict=True):
             is_below = score < threshold
             dealt_count += is_below
             misses += is_below and (name in animals or name in doubtful)
-            seen += not is_below and name in animals
+            animals_seen += not is_below and name in animals
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
             dealt=int(dealt_count),
             misses=int(misses),
-            seen=int(seen),
+            animals_seen=int(animals_seen),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )
@@ -140,7 +140,9 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     if threshold is None:
         raise CheckError(f"{path} promises nothing", HINT)
     for row in rows:
-        if row.threshold <= threshold and not keeps_loss(row.most_lost, row.seen, fields["lost"]):
+        if row.threshold <= threshold and not keeps_loss(
+            row.most_lost, row.animals_seen, fields["lost"]
+        ):
             raise CheckError(
                 f"{path} does not hold: below {row.threshold:g}, {row.share:.1%} may be lost", HINT
             )

@@ -1,7 +1,7 @@
 """`detcli sort`: puts images into folders by what they show.
 
-rules.py reads the rules; assignment.py applies them to records; place.py makes links, copies or
-lists; log.py notes each, and takes it back.
+rules.py reads the rules; assignment.py applies them to records. `detcli.sink.sorted_files` makes
+links, copies or lists; `detcli.sink.sort_log` notes each, and takes it back.
 """
 
 import os

@@ -186,7 +186,7 @@ def test_all_below_looked_at_gives_the_true_loss(reviewed):
     deck = deck_of(units, plan=[140], loss=[0.05])
     row = evaluate(deck, units, answers, 1).rows[-1]
     assert row.is_exact
-    assert (row.misses, row.most_lost, row.seen) == (4, 4, 60)
+    assert (row.misses, row.most_lost, row.animals_seen) == (4, 4, 60)
     assert row.share == 4 / 64
 
 
@@ -200,7 +200,7 @@ def test_a_doubt_counts_as_lost_and_never_as_seen(reviewed):
     answers |= {doubtful_below: Answer.DOUBTFUL, doubtful_above: Answer.DOUBTFUL}
     after = evaluate(deck, units, answers, 1).rows[-1]
     assert after.misses - before.misses == 1
-    assert after.seen - before.seen == -1
+    assert after.animals_seen - before.animals_seen == -1
 
 
 def test_thresholds_end_before_the_first_that_loses_too_much(reviewed):
@@ -237,15 +237,24 @@ def test_further_bounds_and_losses_take_their_part_of_the_error(reviewed):
 
 
 def test_overlooked_animals_raise_the_bound():
-    numbers = {"units_below": 1000, "dealt": 400, "misses": 1, "seen": 90, "error": 0.05}
-    plain = bound_row(0.1, **numbers)
-    corrected = bound_row(0.1, **numbers, seen_share=0.8)
-    assert corrected.most_lost == int(np.ceil(plain.most_lost / 0.8))
-    assert bound_row(0.1, **numbers, seen_share=0.0).most_lost == 1000
+    def most_lost(seen_share):
+        row = bound_row(
+            0.1,
+            units_below=1000,
+            dealt=400,
+            misses=1,
+            animals_seen=90,
+            error=0.05,
+            seen_share=seen_share,
+        )
+        return row.most_lost
+
+    assert most_lost(0.8) == int(np.ceil(most_lost(None) / 0.8))
+    assert most_lost(0.0) == 1000
 
 
 def test_below_a_threshold_of_which_nothing_was_dealt_all_may_be_lost():
-    row = bound_row(0.1, units_below=30, dealt=0, misses=0, seen=5, error=0.05)
+    row = bound_row(0.1, units_below=30, dealt=0, misses=0, animals_seen=5, error=0.05)
     assert row.most_lost == 30
-    nothing = bound_row(0.1, units_below=0, dealt=0, misses=0, seen=0, error=0.05)
+    nothing = bound_row(0.1, units_below=0, dealt=0, misses=0, animals_seen=0, error=0.05)
     assert nothing.share == 1

@@ -28,19 +28,21 @@ LOOKS = [
 
 @pytest.mark.parametrize(("share", "loss", "expected"), LOOKS)
 def test_looks_are_those_of_the_table(share, loss, expected):
-    seen = round(share * 100_000)
+    animals_above = round(share * 100_000)
     for misses, looks in zip((0, 2, 4), expected, strict=True):
-        needed = looks_needed(units=64_000, seen=seen, loss=loss, error=0.05, misses=misses)
+        needed = looks_needed(
+            units=64_000, animals_above=animals_above, loss=loss, error=0.05, misses=misses
+        )
         assert needed == looks
 
 
 def test_more_misses_than_may_be_lost_cannot_be_planned_for():
-    assert looks_needed(units=100, seen=20, loss=0.05, error=0.05, misses=2) is None
-    assert looks_needed(units=100, seen=20, loss=0.05, error=0.05, misses=0) is not None
+    assert looks_needed(units=100, animals_above=20, loss=0.05, error=0.05, misses=2) is None
+    assert looks_needed(units=100, animals_above=20, loss=0.05, error=0.05, misses=0) is not None
 
 
 def test_fewer_units_than_may_be_lost_need_no_looks():
-    assert looks_needed(units=5, seen=1000, loss=0.05, error=0.05, misses=0) == 0
+    assert looks_needed(units=5, animals_above=1000, loss=0.05, error=0.05, misses=0) == 0
 
 
 def test_as_many_as_the_share_are_kept_and_one_more_breaks_it():
@@ -71,11 +73,11 @@ def test_rounds_share_the_probability_of_an_error():
     assert sum(round_error(0.05, number, 8) for number in range(1, 9)) < 0.05
 
 
-EXPECTATION = Expectation(units=90_000, seen=5000, loss=0.05, error=0.05)
+EXPECTATION = Expectation(units=90_000, animals_above=5000, loss=0.05, error=0.05)
 
 
 def test_a_round_promises_with_as_many_misses_as_it_was_planned_for():
-    first_round = looks_needed(units=90_000, seen=5000, loss=0.05, error=0.025, misses=4)
+    first_round = looks_needed(units=90_000, animals_above=5000, loss=0.05, error=0.025, misses=4)
     assert most_misses(EXPECTATION, first_round, 0.025) == 4
     assert most_misses(EXPECTATION, first_round - 1, 0.025) == 3
     assert most_misses(EXPECTATION, 10, 0.025) == -1
