@@ -33,7 +33,7 @@ class Answer(Enum):
 
 
 @frozen
-class Label:
+class ReviewLabel:
     """One line of labels.jsonl."""
 
     source: str  # the name of the unit
@@ -70,7 +70,7 @@ def read_labels(path: Path) -> list[Fields]:
     return lines
 
 
-def to_label(fields: Any) -> Label:  # noqa: ANN401 - JSON
+def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
     """Check that a line is a label.
 
     Raises:
@@ -88,7 +88,7 @@ def to_label(fields: Any) -> Label:  # noqa: ANN401 - JSON
     pass_number = fields.get("pass", 1)
     if type(pass_number) is not int or pass_number < 1:
         raise ValueError("its pass is not a number from 1 on")
-    return Label(
+    return ReviewLabel(
         source=fields["source"],
         animal=animal,
         who=fields["who"],
