@@ -1,7 +1,7 @@
 """Counts how often `detcli promise` is right: many reviews of images whose truth is known.
 
     detcli predict coco128/images --model yolov10n --conf 0.001 -o coco.jsonl
-    python tests/benchmarks/promise.py coco.jsonl coco128/instances.json [--reviews 300] [--too-high]
+    python tests/benchmarks/promise.py coco.jsonl coco128/instances.json [--too-high]
 
 Each pair of an image and a class of COCO is a unit, with its best score and whether the labels have
 such an object. From these, 100,000 units are drawn for each share of animals, with a little noise.
@@ -232,7 +232,12 @@ def main():
         population = make_population(pairs, animal_share, random)
         for loss in LOSSES:
             for sample_above in SAMPLES_ABOVE:
-                row = measure(population, animal_share, loss, sample_above, options.reviews, random)
+                below = highest_threshold(population.scores, animal_share)
+                if options.too_high:
+                    below = too_high(population, loss)
+                row = measure(
+                    population, below, animal_share, loss, sample_above, options.reviews, random
+                )
                 print(row, flush=True)
 
 
