@@ -2,7 +2,11 @@
 
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -22,6 +26,8 @@ from saved_records import box, error, record
 from detcli.commands.promise.images import MAX_IMAGES
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
 
 DEAL = ["boxes.jsonl", "--classes", "animal", "--lost", "10%", "--expect", "30%", "--seed", "7"]
 
@@ -567,3 +573,29 @@ def test_results_of_megadetector_are_records(promise, card):
 
 def test_a_folder_that_is_no_review_is_refused(promise):
     promise("check", "card", code=2, says="is no review")
+
+
+def test_the_script_of_the_documentation_checks_a_promise(promise, card, review):
+    page = (ROOT / "docs/promise.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (card.folder / "check.py").write_text(script, encoding="utf-8")
+    first = dealt(review)[: deck_of(review)["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:2], True)
+    promise.check(answer(review, animals), "--records", "boxes.jsonl")
+
+    def run(name):
+        command = [sys.executable, "-I", "check.py", name, "boxes.jsonl"]
+        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=card.folder)
+
+    threshold = promise.promise()["t"]
+    done = run("review/promise.json")
+    assert done.stdout.startswith(f"it holds: {threshold}, "), done.stderr
+    for change in (
+        {"lost": 0.001},
+        {"error": 1e-9},
+        {"animals_below": []},
+        {"scores_sha256": "0"},
+        {"seed": 8},
+    ):
+        (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
+        assert "AssertionError" in run("forged.json").stderr
