@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from detcli.cli.records import RECORDS_HELP
 from detcli.commands.promise.unit_kind import UnitKind
 from detcli.config.config import INPUT, OUTPUT, Config
 from detcli.config.option import REQUIRED, option
@@ -58,7 +57,12 @@ class DealOptions:
     """The options of `detcli promise deal`; those that it shares with others are in `config`."""
 
     config: Config
-    records: str = option(REQUIRED, "RECORDS", RECORDS_HELP.partition(";")[0] + ".")
+    records: str = option(
+        REQUIRED,
+        "RECORDS",
+        "JSON Lines of detcli predict or merge, MegaDetector's results, or the folder of a run in "
+        "shards.",
+    )
     output: Path = option(
         REQUIRED,
         "-o, --output DIR",
