@@ -75,11 +75,15 @@ def check(
 def reviews_in(folder: Path) -> list[Path]:
     """Return the folder of a review, or the folders of classes that deal --each made in it.
 
+    The page of what was answered differently is in a folder of the review, and stands for it.
+
     Raises:
         UsageError: There is none.
     """
-    from detcli.commands.promise.deck import DECK
+    from detcli.commands.promise.deck import DECK, DISPUTED
 
+    if folder.name == DISPUTED and (folder.parent / DECK).is_file():
+        return [folder.parent]
     if (folder / DECK).is_file():
         return [folder]
     folders = sorted(path.parent for path in folder.glob(f"*/{DECK}"))

@@ -1,10 +1,12 @@
 """Checks a review: which rounds are complete, and what they promise."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from detcli.commands.promise.bounds import smallest_share
-from detcli.commands.promise.deck import DEAL, TENTH, Deck, read_deck
+from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, Deck, read_deck
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
     NotedAnswers,
@@ -27,11 +29,8 @@ from detcli.commands.promise.reading import read_units_of
 from detcli.commands.promise.statements import Reviewing, Wording, count_text, misses_by_folder
 from detcli.commands.promise.units import Units
 from detcli.core import frozen
-from detcli.core.errors import CheckError, InputError, UsageError
+from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
 from detcli.page.review_page import Look, write_review_page
-
-DISPUTED = "disputed"
-"""The folder in a review with the page of what was answered differently."""
 
 ENOUGH_SEEN = 0.95
 """Reviewers who see fewer of the known animals are warned of."""
@@ -213,9 +212,10 @@ class Checker:
                 images.append(image._replace(file=f"../{image.file}"))
             looks.append(Look(name, images, 1, DECIDING_PASS))
         folder = self._folder / DISPUTED
+        names_hash = hashlib.sha256("\n".join(disputed).encode()).hexdigest()
         write_review_page(
             folder,
-            deck_id=f"{self._deck.scores_sha256[:16]}-{self._deck.seed}-{len(disputed)}",
+            deck_id=f"{self._deck.seed}-{names_hash[:16]}",
             wanted=self._wording.wanted,
             looks=looks,
         )
@@ -238,10 +238,6 @@ def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
     Raises:
         UsageError: It is.
     """
-    import json
-
-    from detcli.core.errors import SourceError, system_reason
-
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

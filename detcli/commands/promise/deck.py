@@ -14,6 +14,7 @@ from detcli.storage.files import read_json, write_file
 
 DECK = "deck.json"
 DEAL = "deal.txt"
+DISPUTED = "disputed"  # the folder with the page of what was answered differently
 
 VERSION = 1
 
