@@ -117,19 +117,19 @@ def _check_review(
     name = ""
     if is_one_of_several:
         name = f"{folder.name}: "
-    try:
-        checked = Checker(folder, records, advance).check(is_corrected=is_corrected)
-    except CheckError as error:
-        if not is_one_of_several:
-            raise
-        print_line(f"{name}{error}; {error.hint}")
-        return None
+    checked = Checker(folder, records, advance).check(is_corrected=is_corrected)
     output = StandardOutput()
     for line in checked.lines:
         output.write(f"{name}{line}\n")
     for warning in checked.warnings:
         print_line(f"{name}warning: {warning}")
-    return checked.promise.row.threshold
+    if checked.promise is not None:
+        return checked.promise.row.threshold
+    if checked.failure is not None and not is_one_of_several:
+        raise checked.failure
+    if checked.failure is not None:
+        print_line(f"{name}{checked.failure}; {checked.failure.hint}")
+    return None
 
 
 def _report_classes(thresholds: dict[str, float], review_count: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from detcli.commands.promise.bounds import smallest_share
-from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, Deck, read_deck
+from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
     NotedAnswers,
@@ -40,10 +40,10 @@ ENOUGH_SEEN = 0.95
 class Checked:
     """What a review promises, and what to print about it."""
 
-    deck: Deck
-    promise: Promise
+    promise: Promise | None
     lines: list[str]
     warnings: list[str]
+    failure: CheckError | None  # why nothing is promised
 
 
 class Checker:
@@ -75,8 +75,7 @@ class Checker:
             is_corrected: Whether the bound allows for animals that the reviewers overlook.
 
         Raises:
-            InputError: The first round is incomplete, or a later one that was begun.
-            CheckError: Nothing is promised.
+            InputError: The first round is incomplete; or nothing is promised, and a later one is.
             UsageError: It is to be corrected, and no known animals were looked at.
         """
         answers = read_answers(self._folder)
@@ -99,11 +98,16 @@ class Checker:
         write_promise(self._folder / PROMISE, {**fields, "who": answers.reviewers})
         if promise is None:
             self._require_not_begun(noted, complete_rounds)
-            raise CheckError(self._wording.no_promise(result), self._wording.what_to_do(result))
+            lines = self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
+            failure = CheckError(self._wording.no_promise(result), self._wording.what_to_do(result))
+            return Checked(None, lines, [], failure)
+        threshold = promise.row.threshold
         lines = [self._wording.promise(promise)]
-        lines += self._remarks(answers, noted, promise, complete_rounds)
+        lines += self._remarks(answers, noted, threshold, complete_rounds)
+        if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
+            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
         lines.append(reviewing.text)
-        return Checked(self._deck, promise, lines, _warnings(reviewing, is_corrected=is_corrected))
+        return Checked(promise, lines, _warnings(reviewing, is_corrected=is_corrected), None)
 
     def _complete_rounds(self, answers: Answers) -> tuple[NotedAnswers, int]:
         """Find out which rounds are complete.
@@ -173,9 +177,16 @@ class Checker:
         )
 
     def _remarks(
-        self, answers: Answers, noted: NotedAnswers, promise: Promise, complete_rounds: int
+        self, answers: Answers, noted: NotedAnswers, threshold: float, complete_rounds: int
     ) -> list[str]:
-        """Say what is doubtful, where animals are lost, and whether another round may help."""
+        """Say what is doubtful, and where animals are lost.
+
+        Args:
+            answers: The answers of all reviewers.
+            noted: What counts of them.
+            threshold: The threshold below which an animal is lost.
+            complete_rounds: How many rounds are complete.
+        """
         lines = []
         doubtful = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
         if doubtful:
@@ -187,12 +198,9 @@ class Checker:
         if disputed:
             page = self._write_third_pass(disputed)
             lines.append(f"{len(disputed):,} answered differently: decide them in {page}")
-        misses = self._misses(noted, promise.row.threshold, complete_rounds)
+        misses = self._misses(noted, threshold, complete_rounds)
         if misses:
             lines.append(misses_by_folder(misses))
-        is_highest = promise.row.threshold == self._deck.grid[-1]
-        if not is_highest and complete_rounds < len(self._deck.plan):
-            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
         return lines
 
     def _misses(self, noted: NotedAnswers, threshold: float, round_number: int) -> list[str]:

@@ -90,6 +90,10 @@ class Dealer:
             seed = secrets.randbits(53)
         units = make_units(inputs, options.unit, seed)
         deck = self._deck(units, inputs, seed)
+        if not deck.units_below:
+            raise UsageError(
+                f"no {options.unit.noun} has a score below {deck.below:g}", "raise --below"
+            )
         expectation = _expectation(options, deck)
         plan = _plan(options, expectation, Wording(deck))
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin
 
 from detcli.commands.promise.plan import round_error
 from detcli.commands.promise.unit_kind import UnitKind
@@ -68,6 +69,9 @@ class Deck:
         field_names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or not field_names <= value.keys():
             raise UsageError(f"{name} is no deck of detcli promise", "name what deal wrote")
+        for field in fields(cls):
+            if not _is_of_type(value[field.name], field.type):
+                raise UsageError(f"{name}: its {field.name} is damaged", "deal anew")
         if value["v"] != VERSION:
             raise UsageError(
                 f"{name} has version {value['v']}, and this detcli reads {VERSION}", "deal anew"
@@ -103,6 +107,26 @@ class Deck:
             rounds=len(self.plan),
             tenths=int(is_above_sampled) + int(is_corrected),
         )
+
+
+def _is_of_type(value: Any, annotation: Any) -> bool:  # noqa: ANN401 - JSON, and any type
+    """Tell whether a value read from JSON is of a type; a list is, if all of its items are.
+
+    Args:
+        value: The value.
+        annotation: A type such as `int`, `list[str]` or `str | None`.
+    """
+    if isinstance(annotation, UnionType):
+        return any(_is_of_type(value, alternative) for alternative in get_args(annotation))
+    expected_type = get_origin(annotation) or annotation
+    if expected_type is float:
+        return type(value) in {int, float}
+    if type(value) is not expected_type:
+        return False
+    if expected_type is list:
+        (item_type,) = get_args(annotation)
+        return all(_is_of_type(item, item_type) for item in value)
+    return True
 
 
 def error_of(error: float, *, losses: int, round_number: int, rounds: int, tenths: int) -> float:

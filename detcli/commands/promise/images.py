@@ -3,10 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from detcli.cli.records import read_numbered
 from detcli.commands.promise.inputs import WantedClasses
@@ -160,13 +161,16 @@ class Copier:
                 advance(name)
             else:
                 photographs[number] = name
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            all_copies = pool.map(
-                lambda number: self._copy_unit(
-                    number, photographs[number], records_by_unit[photographs[number]]
-                ),
-                photographs,
-            )
+
+        def copy(number: int) -> UnitCopies:
+            name = photographs[number]
+            return self._copy_unit(number, name, records_by_unit[name])
+
+        # Closing the iterator cancels what is left, so that Ctrl-C does not wait for all images.
+        with (
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+            closing(cast("Generator[UnitCopies]", pool.map(copy, photographs))) as all_copies,
+        ):
             for copies in all_copies:
                 copies_by_name[copies.name] = copies
                 advance(copies.name)

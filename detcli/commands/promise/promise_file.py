@@ -100,6 +100,9 @@ def read_promise(path: Path) -> Fields:
     needed |= {"asked", "known"}
     if not isinstance(fields, dict) or not needed <= fields.keys() or fields["v"] != VERSION:
         raise _unusable(path, "it is no promise of this version of detcli")
+    threshold = fields["t"]
+    if threshold is not None and type(threshold) is not float:
+        raise _unusable(path, "its threshold is no number")
     return fields
 
 

@@ -146,11 +146,12 @@ class Wording:
             result: The result of the last complete round.
         """
         row = result.rows[0]
-        animals = row.animals_seen + row.misses
+        above = result.above
+        animals = above.animals + row.animals_seen - above.at_least + row.misses
         loss = self.deck.lost[-1]
         if not animals:
             return self._empty(result)
-        if loss * animals < 1:
+        if loss * animals < 1 and above.looked_at == above.units:
             return f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all"
         return (
             f"round {result.round}: no promise: below {row.threshold:g} up to {row.most_lost:,} "

@@ -599,3 +599,37 @@ def test_the_script_of_the_documentation_checks_a_promise(promise, card, review)
     ):
         (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
         assert "AssertionError" in run("forged.json").stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"v": 2}, "has version 2"),
+        ({"plan": ["a"]}, "its plan is damaged"),
+        ({"above": None}, "its above is damaged"),
+        ({"seed": "7"}, "its seed is damaged"),
+        ({"seed": 8}, "has changed since the deal"),
+    ],
+)
+def test_a_changed_deck_is_refused(promise, review, change, says):
+    deck = deck_of(review)
+    (review / "deck.json").write_text(json.dumps(deck | change))
+    promise.check("--records", "boxes.jsonl", code=2, says=says)
+    (review / "deck.json").write_text("[]")
+    promise.check(code=2, says="is no deck of detcli promise")
+
+
+def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
+    for fields in card.records:
+        if "detections" in fields:
+            fields["detections"] = [box(0.5, name="animal"), box(0.001, name="animal")]
+    card.write()
+    promise.deal("--below", "0.4", code=2, says="no image has a score below")
+
+
+def test_what_is_lost_is_counted_by_folder_also_without_a_promise(promise, card, review):
+    first = dealt(review)[: deck_of(review)["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:60], True)
+    said = promise.check(answer(review, animals), "--records", "boxes.jsonl", code=6)
+    assert said.stdout.startswith("lost among those looked at, by folder and without a bound: ")
+    assert "card/site1 " in said.stdout

@@ -18,17 +18,23 @@ def browser(chromium):
 
 
 @pytest.fixture
-def promise(invoke, tmp_path):
-    """Run detcli promise in a folder with a card of 120 images."""
+def animals(tmp_path):
+    """Writes a card of 120 images; returns which of them show an animal."""
     card = Card(tmp_path, count=120, share=0.5)
     card.write_images()
+    return card.animals
+
+
+@pytest.fixture
+def promise(invoke, animals, tmp_path):
+    """Run detcli promise in the folder with the card."""
+    assert animals
 
     def run(*words):
         completed = invoke("promise", *words, cwd=tmp_path)
         assert completed.returncode == 0, completed.stderr
         return completed.stdout
 
-    run.card = card
     return run
 
 
@@ -79,9 +85,8 @@ def saved(browser, folder, name):
     return path
 
 
-def test_a_review_is_answered_with_keys_and_checked(browser, promise, tmp_path):
+def test_a_review_is_answered_with_keys_and_checked(browser, promise, animals, tmp_path):
     promise(*DEAL.split(), "--repeat", "10%", "--seed", "3")
-    animals = promise.card.animals
     browser.open(tmp_path / "review", "?who=anna")
     sources = answer_all(browser, animals)
     names = looked_at(tmp_path / "review", 1)
@@ -100,10 +105,9 @@ def test_a_review_is_answered_with_keys_and_checked(browser, promise, tmp_path):
     assert "20 of 20 known animals were seen" in printed
 
 
-def test_what_is_disputed_is_decided_on_a_page_of_its_own(browser, promise, tmp_path):
+def test_what_is_disputed_is_decided_on_a_page_of_its_own(browser, promise, animals, tmp_path):
     promise(*DEAL.split(), "--repeat", "0", "--seed", "3")
     review = tmp_path / "review"
-    animals = promise.card.animals
     names = looked_at(review, 1)
     write_labels(tmp_path / "anna.jsonl", [label(name, int(animals[name])) for name in names])
     other = [label(name, 1 - int(animals[name]), who="ben") for name in names[:2]]
