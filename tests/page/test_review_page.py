@@ -8,6 +8,7 @@ import axe
 import cv2
 import numpy as np
 import pytest
+from thinning import thin
 
 from detcli.page.review_page import CHUNK_LOOKS, Look, ReviewImage, write_review_page
 
@@ -30,7 +31,7 @@ def review(tmp_path, jpeg):
     (folder / "images").mkdir(parents=True)
 
     def write(*image_counts, rounds=None, wanted="animal", looks=None):
-        made_looks = []
+        numbered_looks = []
         for number, image_count in enumerate(image_counts):
             images = []
             for frame in range(image_count):
@@ -38,10 +39,10 @@ def review(tmp_path, jpeg):
                 (folder / file).write_bytes(jpeg)
                 images.append(ReviewImage(file, [BOX]))
             round_number = rounds[number] if rounds else 1
-            made_looks.append(Look(f"cam/{number}.jpg", images, round_number, 1))
+            numbered_looks.append(Look(f"cam/{number}.jpg", images, round_number, 1))
         # The browser keeps labels by the deck, whichever folder it is in.
         deck_id = str(tmp_path)
-        write_review_page(folder, deck_id=deck_id, wanted=wanted, looks=looks or made_looks)
+        write_review_page(folder, deck_id=deck_id, wanted=wanted, looks=looks or numbered_looks)
         return folder
 
     return write
@@ -214,6 +215,20 @@ def test_undo_goes_back_to_the_beginning_of_the_round_and_not_further(browser, r
     assert answers(browser)[-1] == ("cam/1.jpg", 1)
 
 
+def test_the_time_left_is_of_the_latest_answers_without_breaks(browser, review):
+    image = ReviewImage("", ())
+    looks = []
+    for number in range(61):
+        looks.append(Look(f"{number}.jpg", [image], 1, 1))
+    browser.open(review(looks=looks))
+    browser.run("addLabel(openLooks()[0], 0, 2.04); show()")
+    assert labels(browser)[0]["seconds"] == 2
+    assert progress(browser) == "1 of 61; 0 animals; 2 min left"
+    browser.run("addLabel(openLooks()[0], 0, 3600); show()")
+    # 59 looks of (2 + 30) / 2 seconds: an hour was a break, and counts as half a minute.
+    assert progress(browser) == "2 of 61; 0 animals; 16 min left"
+
+
 def test_a_burst_plays_its_images_in_order_and_pauses(browser, review):
     browser.open(review(3, 1))
     assert browser.run("return FRAME_MS") == 500
@@ -227,14 +242,23 @@ def test_a_burst_plays_its_images_in_order_and_pauses(browser, review):
     start = int(positions[0][0])
     expected = [f"{(start - 1 + step) % 3 + 1} / 3" for step in range(5)]
     assert positions == expected
-    shown = "return [...document.querySelectorAll('#stage .frame > div')].map((p) => !p.hidden)"
-    assert browser.run(shown).count(True) == 1
+    shown_images = (
+        "const images = [...document.querySelectorAll('#stage img')];"
+        "return [document.getElementById('position').textContent,"
+        " images.filter((image) => image.checkVisibility()).map((image) => image.src)]"
+    )
+    position, (source,) = browser.run(shown_images)
+    assert source.endswith(f"0-{int(position[0]) - 1}.jpg")
+    browser.wait(f"return document.getElementById('position').textContent !== '{position}'")
+    later_position, (later_source,) = browser.run(shown_images)
+    assert later_position != position
+    assert later_source.endswith(f"0-{int(later_position[0]) - 1}.jpg")
 
     browser.press("p")
     assert is_on(browser, "pause")
-    held = browser.text("#position")
+    paused_position = browser.text("#position")
     time.sleep(1.2)  # more than two images last
-    assert browser.text("#position") == held
+    assert browser.text("#position") == paused_position
     browser.press("j")
     assert not is_on(browser, "pause")
     assert browser.text("#position") == ""
@@ -286,8 +310,9 @@ def test_boxes_are_hidden_and_labels_say_that_they_were_shown(browser, review):
     answer(browser, "j")
     wait_for_images(browser)
     assert not browser.run(drawn)
-    answer(browser, "j")
-    assert [label["boxes_seen"] for label in labels(browser)] == [True, False]
+    answer(browser, "j", "b", "j", "z")
+    boxes_seen = [label["boxes_seen"] for label in labels(browser)]
+    assert boxes_seen == [True, False, True, True]
 
 
 def test_the_grid_answers_twenty_at_once(browser, review):
@@ -302,9 +327,9 @@ def test_the_grid_answers_twenty_at_once(browser, review):
     browser.click("[data-tile='5']")
     assert not browser.find("#answers").is_displayed()
     browser.press(Keys.ENTER)  # the focus is on a tile
-    given = dict(answers(browser)[1:])
-    assert len(given) == 20
-    assert [source for source, value in given.items() if value] == ["cam/4.jpg"]
+    values = dict(answers(browser)[1:])
+    assert len(values) == 20
+    assert [source for source, value in values.items() if value] == ["cam/4.jpg"]
     assert progress(browser).startswith("21 of 22; 1 animal; ")
 
     browser.press("z")
@@ -598,8 +623,14 @@ def test_all_fits_in_the_window(browser, review, width):
                 assert button.rect["y"] + button.rect["height"] <= 800
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [400, 1280])
+WINDOWS = thin(
+    "windows in which axe looks at the review page",
+    [(1280, True), (1280, False), (400, True), (400, False)],
+    count=2,
+)
+
+
+@pytest.mark.parametrize(("width", "dark"), WINDOWS)
 def test_axe_has_nothing_to_say(browser, review, width, dark):
     script = axe.script()
     browser.open(review(3, 1, 1, rounds=[1, 1, 2]), width=width, dark=dark)

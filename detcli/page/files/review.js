@@ -400,9 +400,9 @@ async function start() {
   document.addEventListener("mousedown", (event) => {
     if (event.target.closest("button")) event.preventDefault(); // the focus stays
   });
+  // The same reviewer may answer in another window.
   window.addEventListener("storage", ({ key }) => {
-    const isOfReview = key?.startsWith(storageKey("").replace('""]', ""));
-    if (isOfReview) location.reload(); // the reviewer has answered in another window
+    if (key?.startsWith(storageKey("").slice(0, -3))) location.reload();
   });
   restoreLabels();
   show();
