@@ -27,7 +27,7 @@ def deal(options: DealOptions) -> None:
     """Draw images to look at, so that others need no eyes: at most 5% of the animals are lost.
 
     The folder has a page on which one answers with keys. When its first round is complete, check
-    says what is promised. Records need low scores: predict --conf 0.001.
+    says what is promised. Records need low scores, as predict writes with --conf 0.001.
     """
     verbosity = options.config.verbosity
     set_verbosity(quiet=verbosity.quiet, verbose=verbosity.verbose)
