@@ -129,7 +129,7 @@ def judge(population, grid, dealt, round_number, plan, above):
         seen = above.at_least + int((~is_below & has_animal).sum())
         share = lost / max(lost + seen, 1)
         rows.append(Row(threshold, units_below, drawn, misses, lost, seen, share))
-    return RoundResult(round_number, error, tuple(rows), above)
+    return RoundResult(round_number, error, tuple(rows), above, None)
 
 
 def review(population, grid, plan, loss, sample_above, random):

@@ -11,7 +11,13 @@ from pathlib import Path
 from detcli import __version__
 from detcli.commands.promise.deck import ALL, TENTH, VERSION, Deck, write_deck
 from detcli.commands.promise.draw import Draw, PlannedLook, looks_of_round
-from detcli.commands.promise.images import Copier, UnitCopies, records_of_units, write_copies
+from detcli.commands.promise.images import (
+    MAX_IMAGES,
+    Copier,
+    UnitCopies,
+    records_of_units,
+    write_copies,
+)
 from detcli.commands.promise.inputs import InputColumns, WantedClasses
 from detcli.commands.promise.kept_labels import kept_lines
 from detcli.commands.promise.labels import Answers, add_labels
@@ -73,6 +79,7 @@ class Dealer:
         self._folder = folder
         self._wanted = WantedClasses(classes)
         self._advance = advance
+        self._notes: list[str] = []  # what a person should know of the images that are shown
 
     def deal(self) -> Dealt:
         """Read the records, plan the rounds, draw the units, and write the folder.
@@ -107,7 +114,9 @@ class Dealer:
         repeated = [look.name for looks in rounds for look in looks if look.pass_ == 2]
         deck = replace(deck, plan=plan, known=known_names, repeat=repeated)
         deck = self._write(deck, units, draw, known_units, rounds)
-        return Dealt(deck, _lines(deck, expectation, rounds[0], self._folder))
+        lines = _lines(deck, expectation, rounds[0]) + self._notes
+        page = self._folder / "index.html"
+        return Dealt(deck, [*lines, f"wrote {self._folder}: open {page}"])
 
     def _deck(self, units: Units, inputs: InputColumns, seed: int) -> Deck:
         """Make the deck, still without its plan and what is drawn."""
@@ -184,6 +193,7 @@ class Dealer:
             copies = self._copy_images(deck, units, looked_at)
             deck = replace(deck, gone=[name for name, unit in copies.items() if unit.is_gone])
             _require_images(deck.gone, copies)
+            self._notes = _notes(deck, copies)
             write_copies(folder, copies.values())
             answered = self._keep_labels(set(units.names(draw.above)), copies)
             write_review_page(
@@ -271,16 +281,34 @@ def _page_looks(
     return looks
 
 
-def _lines(
-    deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook], folder: Path
-) -> list[str]:
+def _notes(deck: Deck, copies: Mapping[str, UnitCopies]) -> list[str]:
+    """Return the lines about units of which not all images are shown.
+
+    Args:
+        deck: What was dealt.
+        copies: The copies of the images of all units that are looked at.
+    """
+    notes = []
+    noun = Wording(deck).noun
+    if deck.gone:
+        names = ", ".join(deck.gone[:SHOWN_NAMES])
+        notes.append(f"{count_text(len(deck.gone), noun)} not found, which count as lost: {names}")
+    shortened_count = sum(unit.left_out > 0 for unit in copies.values())
+    if shortened_count:
+        notes.append(
+            f"of {count_text(shortened_count, noun)}, only {MAX_IMAGES} images are shown: the "
+            "best ones and some in between"
+        )
+    return notes
+
+
+def _lines(deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]) -> list[str]:
     """Return the lines that say what was dealt, and how likely it suffices.
 
     Args:
         deck: What was dealt.
         expectation: What is expected of the review.
         first_round: The looks of the first round.
-        folder: The folder of the review, as it was typed.
     """
     wording = Wording(deck)
     again_count = sum(look.pass_ == 2 for look in first_round)
@@ -288,7 +316,7 @@ def _lines(
     for share in LOST_SHARES:
         true_loss = share * deck.lost[0]
         chances.append((true_loss, chance_of_promise(deck.plan, expectation, true_loss)))
-    lines = [
+    return [
         wording.contents(),
         wording.plan(
             looks=len(first_round),
@@ -298,13 +326,6 @@ def _lines(
         ),
         wording.chances(chances),
     ]
-    if deck.gone:
-        units = count_text(len(deck.gone), wording.noun)
-        lines.append(
-            f"{units} not found, which count as lost: {', '.join(deck.gone[:SHOWN_NAMES])}"
-        )
-    lines.append(f"wrote {folder}: open {folder / 'index.html'}")
-    return lines
 
 
 def _expectation(options: DealOptions, deck: Deck) -> Expectation:

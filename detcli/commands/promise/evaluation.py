@@ -32,7 +32,7 @@ class Row:
     @property
     def is_exact(self) -> bool:
         """Whether everything below was looked at, so that nothing is estimated."""
-        return self.units_below == self.dealt
+        return self.dealt == self.units_below
 
     def to_json(self) -> Fields:
         """Return the row as promise.json has it, by the letters of docs/promise.md."""
@@ -65,6 +65,7 @@ class RoundResult:
     error: float  # the probability with which each of its bounds may be wrong
     rows: tuple[Row, ...]  # a row for each threshold, the lowest first
     above: SeenAbove
+    seen_share: float | None  # by which the bounds are corrected, see `evaluate`
 
     def highest_row(self, loss: float) -> Row | None:
         """Return the row of the highest threshold that can be promised; None if there is none.
@@ -134,7 +135,7 @@ def evaluate(
             seen_share=seen_share,
         )
         rows.append(row)
-    return RoundResult(round_number, error, tuple(rows), above)
+    return RoundResult(round_number, error, tuple(rows), above, seen_share)
 
 
 def bound_row(

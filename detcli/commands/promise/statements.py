@@ -130,7 +130,9 @@ class Wording:
             f"{row.share:.1%} of {self.wanted_units} are lost "
             f"({row.most_lost:,} of {all_animals:,})"
         )
-        if row.is_exact and promise.result.above.at_least == promise.result.above.animals:
+        above = promise.result.above
+        is_corrected = promise.result.seen_share is not None
+        if row.is_exact and above.looked_at == above.units and not is_corrected:
             return (
                 f"--conf {row.threshold:g}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"

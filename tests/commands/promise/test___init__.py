@@ -341,6 +341,9 @@ def test_all_below_looked_at_needs_no_bound(promise, card):
     promise.deal("--misses", "1000", "--force")
     said = promise.check(answer(promise.review, card.animals)).stdout
     assert "100% sure, as everything below was looked at" in said
+    said = promise.check("--correct").stdout
+    assert "100% sure" not in said
+    promise.check()
     row = next(row for row in promise.promise()["rows"] if row["t"] == promise.promise()["t"])
     assert row["M"] == row["m"]
     assert row["A_up"] == row["k"]
@@ -534,7 +537,8 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
     animals["clip.avi"] = True
     card.records = records
     card.write()
-    promise.deal("--unit", "burst:5s", "--misses", "1")
+    says = f"of 1 burst, only {MAX_IMAGES} images are shown"
+    promise.deal("--unit", "burst:5s", "--misses", "1", says=says)
     copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
     assert set(copies) <= set(animals)
     assert len(copies["b0/0.jpg"]["images"]) == 3
