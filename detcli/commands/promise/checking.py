@@ -220,7 +220,7 @@ class Checker:
                 images.append(image._replace(file=f"../{image.file}"))
             looks.append(Look(name, images, 1, DECIDING_PASS))
         folder = self._folder / DISPUTED
-        names_hash = hashlib.sha256("\n".join(disputed).encode()).hexdigest()
+        names_hash = hashlib.sha256(json.dumps(disputed).encode()).hexdigest()
         write_review_page(
             folder,
             deck_id=f"{self._deck.seed}-{names_hash[:16]}",

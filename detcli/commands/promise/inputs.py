@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DEFAULT_MAX_DET = 300
 """How many boxes an image has at most, where records do not say it: as in predict."""
 
+NAME_ERRORS = "surrogatepass"
+"""How names are encoded that are no Unicode, as other programs may have written them."""
+
 NO_GROUP = -1
 """In place of the number of a group, for an input that failed and has no `meta`."""
 
@@ -134,17 +137,16 @@ class InputColumns:
     def _input_of(self, record: RecordJson) -> int:
         """Return the number of the input that a record is of, which may be new."""
         source = record["source"]
-        is_frame = "frame" in record or source in self._video_inputs
-        if is_frame and source in self._video_inputs:
+        if source in self._video_inputs:  # another frame, or the error that ended the video
             return self._video_inputs[source]
         input_number = len(self.scores)
-        if is_frame:
+        if "frame" in record:
             self._video_inputs[source] = input_number
         self.scores.append(0.0)
         self.is_failed.append(False)
         if self._has_groups:
             self.groups.append(self._group_of(record))
-        self._names += source.encode()
+        self._names += source.encode(errors=NAME_ERRORS)
         self._name_ends.append(len(self._names))
         self._name_hashes.append(hash(source))
         if "source_bytes" in record:
@@ -174,7 +176,7 @@ class InputColumns:
         start = 0
         if input_number:
             start = self._name_ends[input_number - 1]
-        return self._names[start : self._name_ends[input_number]].decode()
+        return self._names[start : self._name_ends[input_number]].decode(errors=NAME_ERRORS)
 
     def file_name(self, input_number: int) -> str:
         """Return the name of an input as the system has it, by which it can be opened."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.promise.inputs import InputColumns
+from detcli.commands.promise.inputs import NAME_ERRORS, InputColumns
 from detcli.commands.promise.unit_kind import Grouping, UnitKind
 from detcli.core.errors import UsageError
 from detcli.data.bursts import NO_BURST
@@ -105,10 +105,7 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     unit_by_input[readable] = unit_numbers
     scores = np.zeros(len(first_inputs))
     np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[readable])
-    keys = np.empty(len(first_inputs), np.uint64)
-    for unit, first_input in enumerate(first_inputs):
-        keys[unit] = draw_key(seed, _unit_name(inputs, kind, int(first_input)))
-    order = np.argsort(keys, kind="stable").astype(np.int32)
+    order = _draw_order(inputs, kind, first_inputs, seed)
     return Units(
         scores=scores,
         order=order,
@@ -121,13 +118,30 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     )
 
 
+def _draw_order(
+    inputs: InputColumns, kind: UnitKind, first_inputs: Integers, seed: int
+) -> Integers:
+    """Return the units in the order of the draw.
+
+    Args:
+        inputs: Has the names.
+        kind: What a unit is.
+        first_inputs: `(U,)`, the first input of each unit.
+        seed: Decides the order, with the names of the units.
+    """
+    keys = np.empty(len(first_inputs), np.uint64)
+    for unit, first_input in enumerate(first_inputs):
+        keys[unit] = draw_key(seed, _unit_name(inputs, kind, int(first_input)))
+    return np.argsort(keys, kind="stable").astype(np.int32)
+
+
 def draw_key(seed: int, name: str) -> int:
     """Return the number by which a unit is drawn: the lower, the earlier.
 
     It is the first 8 bytes of the SHA-256 of the seed, a NUL and the name of the unit, so that
     everybody can check the draw.
     """
-    digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}\0{name}".encode(errors=NAME_ERRORS)).digest()
     return int.from_bytes(digest[:8], "big")
 
 
@@ -152,7 +166,8 @@ def _hash_of_scores(
     digest = hashlib.sha256()
     for score, first_input in zip(scores, first_inputs, strict=True):
         name = _unit_name(inputs, kind, int(first_input))
-        digest.update(f"{name}\0{float(score)!r}\n".encode())
+        line = f"{name}\0{float(score)!r}\n"
+        digest.update(line.encode(errors=NAME_ERRORS))
     return digest.hexdigest()
 
 

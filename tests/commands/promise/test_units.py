@@ -144,6 +144,12 @@ def test_a_name_that_is_not_utf_8_leads_to_its_file():
     assert list(units.files()) == [("caf\udce9.jpg", 0)]
 
 
+def test_a_name_that_is_no_unicode_is_a_name():
+    units = units_of([record("a\udcff.jpg", animal(0.2)), record("b.jpg")])
+    assert scores_of(units) == {"a\udcff.jpg": 0.2, "b.jpg": 0}
+    assert len(units.scores_sha256) == 64
+
+
 @pytest.mark.parametrize("text", ["burst", "burst:", "burst:x", "meta:", "site", ""])
 def test_what_is_no_unit_is_refused(text):
     with pytest.raises(UsageError):
