@@ -121,10 +121,12 @@ def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) 
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: They are not those that the deck was dealt from.
+        UsageError: They are gone, or not those that the deck was dealt from.
     """
     from detcli.commands.promise.units import make_units
 
+    if not is_object(records) and not Path(records).exists():
+        raise UsageError(f"{records} is gone", "name the records of the review with --records")
     inputs = read_inputs(records, WantedClasses(deck.classes), deck.kind, advance)
     units = make_units(inputs, deck.kind, deck.seed)
     require_unchanged(deck.scores_sha256, units, records)

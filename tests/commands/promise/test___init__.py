@@ -386,6 +386,13 @@ def test_changed_records_are_refused(promise, card, review):
     promise(*verify, code=2, says="has changed since the deal")
 
 
+def test_records_that_are_gone_are_named(promise, review):
+    deck = deck_of(review) | {"records": "/no/such/boxes.jsonl"}
+    (review / "deck.json").write_text(json.dumps(deck))
+    said = promise.check(code=2, says="/no/such/boxes.jsonl is gone").stderr
+    assert "--records" in said
+
+
 def test_a_changed_deal_is_refused(promise, review):
     names = (review / "deal.txt").read_text().splitlines(keepends=True)
     (review / "deal.txt").write_text("".join(names[1:] + names[:1]))
