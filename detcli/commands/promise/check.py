@@ -149,5 +149,5 @@ def _report_classes(thresholds: dict[str, float], review_count: int) -> None:
         )
     decisive_class = min(thresholds, key=lambda name: thresholds[name])
     StandardOutput().write(
-        f"{decisive_class} decides: --conf {thresholds[decisive_class]:g} keeps all classes\n"
+        f"{decisive_class} decides: --conf {thresholds[decisive_class]} keeps all classes\n"
     )

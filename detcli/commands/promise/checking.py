@@ -99,8 +99,7 @@ class Checker:
         if promise is None:
             self._require_not_begun(noted, complete_rounds)
             lines = self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
-            failure = CheckError(self._wording.no_promise(result), self._wording.what_to_do(result))
-            return Checked(None, lines, [], failure)
+            return Checked(None, lines, [], self._wording.no_promise(result))
         threshold = promise.row.threshold
         lines = [self._wording.promise(promise)]
         lines += self._remarks(answers, noted, threshold, complete_rounds)

@@ -99,7 +99,7 @@ class Dealer:
         deck = self._deck(units, inputs, seed)
         if not deck.units_below:
             raise UsageError(
-                f"no {options.unit.noun} has a score below {deck.below:g}", "raise --below"
+                f"no {options.unit.noun} has a score below {deck.below}", "raise --below"
             )
         expectation = _expectation(options, deck)
         plan = _plan(options, expectation, Wording(deck))
@@ -363,7 +363,7 @@ def _not_worth_it(options: DealOptions, expectation: Expectation, wording: Wordi
     message = (
         f"not worth it: a loss of {percent(expectation.loss)} takes "
         f"{_looks_text(expectation, options.misses)} of the {expectation.units:,} "
-        f"{wording.noun}s below {wording.deck.below:g}"
+        f"{wording.noun}s below {wording.deck.below}"
     )
     twice = replace(expectation, loss=min(2 * expectation.loss, 0.99))
     hints = [f"--lost {percent(twice.loss)} takes {_looks_text(twice, options.misses)}"]

@@ -65,7 +65,7 @@ def split(
     with progress(lambda: None, enabled=not quiet) as advance:
         files = split_files(review, records, threshold, advance)
     folder = make_folder(output)
-    log = SortLog(folder, [f"promise {threshold:g}"], how)
+    log = SortLog(folder, [f"promise {threshold}"], how)
     try:
         counts = _put(files, folder, log, how)
     finally:

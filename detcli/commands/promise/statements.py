@@ -1,5 +1,6 @@
 """The sentences that say what is planned, promised or missing."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -7,6 +8,10 @@ from detcli.commands.promise.bounds import most_positives
 from detcli.commands.promise.deck import TENTH, Deck
 from detcli.commands.promise.evaluation import Promise, RoundResult
 from detcli.core import frozen
+from detcli.core.errors import CheckError
+
+MAX_SUGGESTED_LOSS = 0.5
+"""A larger loss is not suggested to anybody."""
 
 MAX_FOLDERS = 8
 """How many folders are named with their misses."""
@@ -85,7 +90,7 @@ class Wording:
             failed = f" ({self.deck.failed:,} failed: always to be looked at)"
         return (
             f"{count_text(self.total, self.noun)}{failed}, {self.deck.units_below:,} have no "
-            f"{self.wanted} above {self.deck.below:g}"
+            f"{self.wanted} above {self.deck.below}"
         )
 
     def plan(self, *, looks: int, below: int, above: int, repeats: int) -> str:
@@ -134,32 +139,39 @@ class Wording:
         is_corrected = promise.result.seen_share is not None
         if row.is_exact and above.looked_at == above.units and not is_corrected:
             return (
-                f"--conf {row.threshold:g}: {lost}, 100% sure, as everything below was looked at; "
+                f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"
             )
         return (
-            f"--conf {row.threshold:g}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
+            f"--conf {row.threshold}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
         )
 
-    def no_promise(self, result: RoundResult) -> str:
-        """Say why a round promises nothing.
+    def no_promise(self, result: RoundResult) -> CheckError:
+        """Make the error that says why nothing is promised, and what to do next.
 
         Args:
             result: The result of the last complete round.
         """
-        row = result.rows[0]
         above = result.above
+        row = result.rows[0]
         animals = above.animals + row.animals_seen - above.at_least + row.misses
         loss = self.deck.lost[-1]
         if not animals:
-            return self._empty(result)
+            return CheckError(self._empty(result), "a share of no animals cannot be promised")
         if loss * animals < 1 and above.looked_at == above.units:
-            return f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all"
-        return (
-            f"round {result.round}: no promise: below {row.threshold:g} up to {row.most_lost:,} "
+            return CheckError(
+                f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
+                "or deal from more records at once",
+            )
+        message = (
+            f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
             f"{self.wanted_units} of {row.most_lost + row.animals_seen:,} may be lost "
             f"({row.share:.1%} > {percent(loss)})"
         )
+        if result.round < len(self.deck.plan):
+            next_size = self.deck.plan[result.round]
+            return CheckError(message, f"go on with round {result.round + 1} ({next_size:,} more)")
+        return CheckError(message, self._other_deals(result))
 
     def _empty(self, result: RoundResult) -> str:
         """Say how many units may show an animal, where none was seen anywhere."""
@@ -174,26 +186,25 @@ class Wording:
             f"{count_text(self.total, self.noun)} have one, {percent(self.deck.sure)} sure"
         )
 
-    def what_to_do(self, result: RoundResult) -> str:
-        """Say what to do after a round without a promise.
+    def _other_deals(self, result: RoundResult) -> str:
+        """Say which other deal might promise something, after the last round.
 
         Args:
-            result: The result of the last complete round.
+            result: The result of that round.
         """
-        if result.round < len(self.deck.plan):
-            next_size = self.deck.plan[result.round]
-            return f"go on with round {result.round + 1} ({next_size:,} more)"
         row = result.rows[0]
-        if not row.animals_seen:
-            return "look at all, or join more records"
-        text = (
-            f"{row.share:.1%} would have been promised below {row.threshold:g}, had it been asked "
-            f"for: --lost {percent(self.deck.lost[0])},{100 * row.share + 0.5:.0f}%"
-        )
+        hints = []
+        if row.share < MAX_SUGGESTED_LOSS:
+            losses = f"{percent(self.deck.lost[0])},{math.ceil(100 * row.share)}%"
+            hints.append(
+                f"{row.share:.1%} would have been promised below {row.threshold}, had it been "
+                f"asked for: deal anew with --lost {losses}"
+            )
         best_row = min(result.rows, key=lambda row: row.share)
         if best_row.threshold < result.rows[-1].threshold:
-            text += f"; or deal anew with --below {best_row.threshold:g}"
-        return f"{text}; bursts as units, and a better model, leave fewer lost"
+            hints.append(f"or with --below {best_row.threshold}")
+        hints.append("bursts as units, and a better model, leave fewer lost")
+        return "; ".join(hints)
 
 
 def misses_by_folder(names: Sequence[str]) -> str:

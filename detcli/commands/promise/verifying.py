@@ -134,7 +134,7 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     for row, stored_row in zip(rows, fields["rows"], strict=True):
         if row.to_json() != stored_row:
             raise CheckError(
-                f"{path} does not hold: at {row.threshold:g}, {row.to_json()} follows", HINT
+                f"{path} does not hold: at {row.threshold}, {row.to_json()} follows", HINT
             )
     threshold = fields["t"]
     if threshold is None:
@@ -144,13 +144,13 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
             row.most_lost, row.animals_seen, fields["lost"]
         ):
             raise CheckError(
-                f"{path} does not hold: below {row.threshold:g}, {row.share:.1%} may be lost", HINT
+                f"{path} does not hold: below {row.threshold}, {row.share:.1%} may be lost", HINT
             )
     promised_rows = [row for row in rows if row.threshold == threshold]
     if len(promised_rows) != 1:
-        raise CheckError(f"{path} does not hold: {threshold:g} is no threshold of its rows", HINT)
+        raise CheckError(f"{path} does not hold: {threshold} is no threshold of its rows", HINT)
     (row,) = promised_rows
     return (
-        f"it holds: --conf {row.threshold:g}, at most {row.share:.1%} are lost, "
+        f"it holds: --conf {row.threshold}, at most {row.share:.1%} are lost, "
         f"{100 * fields['sure']:.6g}% sure; {row.units_below:,} need no eyes"
     )

@@ -110,7 +110,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     labels = answer(promise.review, card.animals)
     checked = promise.check(labels)
     first_line, *_, last_line = checked.stdout.splitlines()
-    assert first_line.startswith("--conf ")
+    assert float(first_line.removeprefix("--conf ").partition(":")[0]) == promise.promise()["t"]
     assert "of animal images are lost" in first_line
     assert "95% sure" in first_line
     assert "of 1,000 images need no eyes" in first_line
