@@ -119,13 +119,13 @@ class Checker:
         """
         noted: dict[str, Answer] = {}
         complete_rounds = 0
-        is_complete = True
         for round_number in range(1, len(self._deck.plan) + 1):
             names = self._draw.names_of_round(round_number, self._deck.known)
             answers_of_round = with_gone(answers, names, self._deck.gone)
             noted.update(answers_of_round)
-            is_complete = is_complete and len(answers_of_round) == len(names)
-            complete_rounds += is_complete
+            is_complete = len(answers_of_round) == len(names)
+            if is_complete and complete_rounds == round_number - 1:
+                complete_rounds = round_number
         if not complete_rounds:
             raise self._incomplete(noted, 1)
         return noted, complete_rounds

@@ -184,7 +184,8 @@ def _seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> 
     """Count the animals above the highest threshold, or bound them by a sample."""
     animals = 0
     for name in units.names(draw.above):
-        animals += answers.get(name) is Answer.ANIMAL
+        if answers.get(name) is Answer.ANIMAL:
+            animals += 1
     looked_at = len(draw.above)
     at_least = animals
     if deck.is_above_sampled(draw.units_above):

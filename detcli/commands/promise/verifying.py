@@ -81,16 +81,17 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
             known_animals["seen"], trials=known_animals["looked_at"], error=TENTH * total_error
         )
     checks = {
-        "its thresholds": [row["t"] for row in fields["rows"]]
+        "its list of thresholds": [row["t"] for row in fields["rows"]]
         == grid_of(units.scores, fields["below"]),
         "its probability of an error": fields["error"] == error,
+        "its loss": fields["lost"] is None or fields["lost"] in fields["asked"],
         "the number above": above["units"] == draw.units_above,
-        "the animals above": above["at_least"] == at_least,
+        "the bound on the animals above": above["at_least"] == at_least,
         "the share that reviewers see": seen_share == expected_share,
     }
     for subject, is_as_expected in checks.items():
         if not is_as_expected:
-            raise CheckError(f"{path} does not hold: {subject} do not follow", HINT)
+            raise CheckError(f"{path} does not hold: {subject} does not follow", HINT)
 
 
 def _rows_of(fields: Fields, units: Units) -> list[Row]:
@@ -98,26 +99,20 @@ def _rows_of(fields: Fields, units: Units) -> list[Row]:
     above = fields["above"]
     draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
     dealt = draw.below_by(fields["round"])
-    names = units.names(dealt)
-    animals = set(fields["animals_below"])
-    doubtful = set(fields["doubtful_below"])
+    scores = dict(zip(units.names(dealt), units.scores[dealt], strict=True))
+    animal_scores = [scores[name] for name in fields["animals_below"]]
+    doubtful_scores = [scores[name] for name in fields["doubtful_below"]]
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        dealt_count = 0
-        misses = 0
-        animals_seen = above["at_least"]
-        for name, score in zip(names, units.scores[dealt], strict=True):
-            is_below = score < threshold
-            dealt_count += is_below
-            misses += is_below and (name in animals or name in doubtful)
-            animals_seen += not is_below and name in animals
+        lost = [score for score in animal_scores + doubtful_scores if score < threshold]
+        animals_kept = [score for score in animal_scores if score >= threshold]
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
-            dealt=int(dealt_count),
-            misses=int(misses),
-            animals_seen=int(animals_seen),
+            dealt=len([score for score in scores.values() if score < threshold]),
+            misses=len(lost),
+            animals_seen=above["at_least"] + len(animals_kept),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )

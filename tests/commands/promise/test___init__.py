@@ -403,7 +403,9 @@ def test_a_changed_deal_is_refused(promise, review):
     ("change", "says"),
     [
         ({"t": 0.9}, "is no threshold"),
-        ({"lost": 0.001}, "may be lost"),
+        ({"lost": 0.001, "asked": [0.001]}, "may be lost"),
+        ({"lost": 0.5}, "its loss does not follow"),
+        ({"below": 0.9}, "does not follow"),
         ({"error": 0.4}, "its probability of an error"),
         ({"sure": 0.5}, "its probability of an error"),
         ({"animals_below": []}, "does not hold: at"),
