@@ -1,7 +1,5 @@
 """The thresholds that a review may promise, chosen from the scores before anything is looked at."""
 
-import math
-
 import numpy as np
 
 from detcli.commands.promise.units import UnitScores
@@ -92,4 +90,4 @@ def shortest_between(lower: float, upper: float) -> float:
         number = float(f"{middle:.{digits}g}")
         if lower < number < upper:
             return number
-    return math.nextafter(upper, lower) if lower < math.nextafter(upper, lower) else upper
+    return upper
