@@ -45,6 +45,9 @@ IMAGES_OF_BURST = 3
 SHOWN_NAMES = 5
 """How many names of units that are gone are printed."""
 
+SUGGESTED_SAMPLE = 400
+"""How many units above are enough to know about how many animals are there."""
+
 LOST_SHARES = (0.4, 0.8)
 """Shares of the promised loss for which it is said how likely the plan suffices."""
 
@@ -114,7 +117,10 @@ class Dealer:
         repeated = [look.name for looks in rounds for look in looks if look.pass_ == 2]
         deck = replace(deck, plan=plan, known=known_names, repeat=repeated)
         deck = self._write(deck, units, draw, known_units, rounds)
-        lines = _lines(deck, expectation, rounds[0]) + self._notes
+        lines = _lines(deck, expectation, rounds[0])
+        if deck.above == ALL and draw.units_above > SUGGESTED_SAMPLE:
+            lines.append(_line_about_sample(options, deck, expectation))
+        lines += self._notes
         page = self._folder / "index.html"
         return Dealt(deck, [*lines, f"wrote {self._folder}: open {page}"])
 
@@ -326,6 +332,22 @@ def _lines(deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLo
         ),
         wording.chances(chances),
     ]
+
+
+def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation) -> str:
+    """Return the line that says how much less there is to look at with a sample from above.
+
+    Args:
+        options: What was asked for.
+        deck: What was dealt.
+        expectation: What is expected of the review.
+    """
+    error = round_error(expectation.error * (1 - TENTH), 1, options.rounds)
+    looks = replace(expectation, error=error).looks(options.misses) or deck.units_below
+    return (
+        f"--above {SUGGESTED_SAMPLE} would take about {looks + SUGGESTED_SAMPLE:,} looks in the "
+        "first round, and promise a little less"
+    )
 
 
 def _expectation(options: DealOptions, deck: Deck) -> Expectation:

@@ -105,6 +105,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     said = promise.deal().stderr
     assert "1,000 images (20 failed: always to be looked at)" in said
     assert "chance that three rounds suffice" in said
+    assert "--above 400 would take about" in said
     assert "open review/index.html" in said
     promise.check(code=3, says="nothing is promised before the round ends")
     labels = answer(promise.review, card.animals)
@@ -309,6 +310,7 @@ def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, c
 
 def test_a_sample_from_above_is_enough(promise, card):
     said = promise.deal("--above", "100").stderr
+    assert "--above 400 would take" not in said
     promise.check(answer(promise.review, card.animals), says="need no eyes")
     above = promise.promise()["above"]
     assert above["looked_at"] == 100
