@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "Make an HTML report from the records of an earlier run.",
     "count": "Count images and boxes in records, by class, folder, day, hour, zone or burst.",
     "sort": "Sort images into folders by what they show, as links, copies or lists.",
+    "promise": "Promise below which score no image needs eyes, from a sample that one looks at.",
     "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     "verify": "Compare the detections of two models, two devices, two selections, "
@@ -50,6 +51,7 @@ COMMANDS = {
 FUNCTIONS = {
     "eval": "eval.evaluate",
     "models": "models.app",
+    "promise": "promise.app",
 }
 """Where commands are that are not the function of their name in the module of their name."""
 

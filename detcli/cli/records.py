@@ -18,7 +18,7 @@ from detcli.data.record_file import (
     read_file,
     read_standard_input,
 )
-from detcli.data.saved_record import parse_scored
+from detcli.data.saved_record import parse_record, parse_scored
 from detcli.storage.files import open_lines
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         UsageError: It holds something else.
         CheckError: A part of the run in shards is missing or damaged.
     """
-    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
-    if is_shards or _may_have_another_form(name):
+    if not _has_record_on_each_line(name):
         from detcli.run.saved import read_records  # it loads OpenCV
 
         yield from read_records(name)
@@ -58,6 +57,53 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         yield from read_standard_input(parse_scored)
     else:
         yield from read_file(name, parse_scored)
+
+
+def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, RecordJson]]:
+    """Yield some records of a file with their numbers, fully checked; others are hardly read.
+
+    Args:
+        name: The name of a file, or of the folder of a run in shards, which was read before.
+        is_needed: Tells of the number of a record, from 0, whether to yield it.
+
+    Raises:
+        The errors of `read_scored`.
+    """
+    if not _has_record_on_each_line(name):
+        from detcli.run.saved import read_records
+
+        for number, record in enumerate(read_records(name)):
+            if is_needed(number):
+                yield number, record
+        return
+    parser = _NumberedParser(is_needed)
+    for record in read_file(name, parser):
+        if record is not parser.not_needed:
+            yield parser.count - 1, record
+
+
+class _NumberedParser:
+    """Parses the lines of a file of records that are needed, and counts all of them."""
+
+    def __init__(self, is_needed: Callable[[int], bool]) -> None:
+        """Take what tells of the number of a record whether it is needed."""
+        self.count = 0
+        self.not_needed = cast("RecordJson", {})  # stands for every record that is not
+        self._is_needed = is_needed
+
+    def __call__(self, line: bytes) -> RecordJson:
+        """Parse a line, or return `not_needed`."""
+        number = self.count
+        self.count += 1
+        if self._is_needed(number):
+            return parse_record(line)
+        return self.not_needed
+
+
+def _has_record_on_each_line(name: str) -> bool:
+    """Tell whether records come a line each, and not in parts, tables or another program's form."""
+    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
+    return not is_shards and not _may_have_another_form(name)
 
 
 def take_records(

@@ -84,7 +84,11 @@ class BurstFinder:
 
 
 class Bursts:
-    """The burst of each record that was added to a `BurstFinder`."""
+    """The burst of each record that was added to a `BurstFinder`.
+
+    Attributes:
+        number_by_record: `(N,)`, the number of each record's burst, or `NO_BURST`.
+    """
 
     def __init__(self, number_by_record: _Integers, best_scores: npt.NDArray[np.float64]) -> None:
         """Combine what was found.
@@ -93,12 +97,12 @@ class Bursts:
             number_by_record: `(N,)`, the number of each record's burst, or `NO_BURST`.
             best_scores: `(B,)`, the best score of each burst.
         """
-        self._number_by_record = number_by_record
+        self.number_by_record = number_by_record
         self._best_scores = best_scores
 
     def of_record(self, record_number: int) -> Burst | None:
         """Return the burst of a record, which count from 0; None if it is in none."""
-        number = int(self._number_by_record[record_number])
+        number = int(self.number_by_record[record_number])
         if number == NO_BURST:
             return None
         return Burst(number, float(self._best_scores[number]))

@@ -1,1 +1,1 @@
-"""The HTML report: its folder, its data, and where the images of records are."""
+"""The HTML report and the review page, and where the images of records are."""

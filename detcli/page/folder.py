@@ -69,6 +69,7 @@ CHUNK_RECORDS = 500  # a chunk ends with as many records, or as many bytes
 CHUNK_BYTES = 1 << 20
 IMAGE_FOLDERS = ("pictures", "thumbnails")
 FOLDERS = ("data", "files", *IMAGE_FOLDERS)
+REVIEW_FILES = "review."  # how names of files begin that only the review page has
 
 _OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
 _IMAGE_FOLDER = re.compile(r"\d+", re.ASCII)
@@ -154,6 +155,8 @@ class PageFolder:
         else:
             self._clear()
         for file in resources.files(__package__).joinpath("files").iterdir():
+            if file.name.startswith(REVIEW_FILES):
+                continue
             parent = self._real if file.name == "index.html" else self._real / "files"
             write_file(parent / file.name, file.read_bytes())
         self._runs.append({"chunks": 0})
@@ -161,7 +164,7 @@ class PageFolder:
     def describe(self, run: Mapping[str, Any]) -> None:
         """Write what made the records of this run, in place of what was written before."""
         self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"]}
-        write_file(self._real / "data/runs.js", _script_call("runs", FORMAT, self._runs))
+        write_file(self._real / "data/runs.js", script_call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Add the entry of a record to the data.
@@ -170,7 +173,7 @@ class PageFolder:
             Whether it begins a new chunk, so that `describe` has to be called: runs.js counts the
             chunks.
         """
-        line = _script_call("add", entry).decode()
+        line = script_call("add", entry).decode()
         begins_chunk = self._chunk is None
         if self._chunk is None:
             self._chunk = AppendedFile(self._real / f"data/{self._chunk_count}.js")
@@ -282,7 +285,7 @@ class PageFolder:
 
     def _clear(self) -> None:
         """Remove the page that is there: only files and folders that have names of a page's."""
-        write_file(self._real / "data/runs.js", _script_call("runs", FORMAT, []))
+        write_file(self._real / "data/runs.js", script_call("runs", FORMAT, []))
         for path in self._data_and_images():
             path.unlink()
         for image_folder in IMAGE_FOLDERS:
@@ -323,7 +326,7 @@ def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
             )
 
 
-def _script_call(function: str, *arguments: object) -> bytes:
+def script_call(function: str, *arguments: object) -> bytes:
     """Write the call of a JavaScript function as a line of script.
 
     Args:

@@ -8,6 +8,7 @@ videos      video.py; h264.py encodes them with their sound
 labels      labels.py: labels for other programs; dataset.py: images with labels to train on
 folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
             remembers which classes are hidden in a folder
+sorted      sorted_files.py links, copies or lists files in folders; sort_log.py takes that back
 protocol.py what every sink has to offer
 
 Each is imported only when it is used. What --report writes is in detcli/page.

@@ -43,7 +43,7 @@ def imported_by(*arguments, environment=None):
     ("line", "unwanted"),
     [
         *((f"{name} -h", HEAVY | UNUSUAL) for name in (
-            "predict", "eval", "models", "schema", "doctor", "bench",
+            "predict", "eval", "models", "schema", "doctor", "bench", "promise", "promise deal",
         )),
         *((line, HEAVY | UNUSUAL) for line in ("--help", "--version", "schema")),
         ("models list", {"cv2", "onnx", "onnxruntime", "huggingface_hub", "httpx2"}),

@@ -34,6 +34,7 @@ LISTS = {
     "report": "--blur",
     "count": "--conf --classes --by",
     "sort": "--by",
+    "promise": "--classes --lost",
     "inspect": "--preprocess",
     "convert": "--preprocess --calibrate --metadata --tolerance",
     "verify": "--preprocess --device --images --tolerance",

@@ -4,6 +4,7 @@ import codecs
 import csv
 import json
 import os
+import random
 import re
 import shutil
 import sys
@@ -11,13 +12,16 @@ import zipfile
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import colour_model
 import cv2
 import numpy as np
 import optional
 import pytest
 import yaml
-from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
+from colour_model import image
+from documentation.shells import ROOT, blocks, page, run, section, skip_without_jq, works
 from json_lines import lines
+from reviews import answer
 from thinning import thin
 
 from detcli import Detector, Settings
@@ -111,7 +115,7 @@ COUNTED = next(script for script in blocks(PAGE, "sh") if "detcli count" in scri
 
 def test_each_script_of_the_page_is_run_by_a_test():
     others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
-    assert sorted([*SHOWN, *others, COUNTED]) == sorted(blocks(PAGE, "sh"))
+    assert sorted([*SHOWN, *others, COUNTED, *MONTH]) == sorted(blocks(PAGE, "sh"))
 
 
 def test_images_are_counted_sorted_and_taken_back(workplace):
@@ -136,6 +140,55 @@ def test_images_are_counted_sorted_and_taken_back(workplace):
     works(undo)
     assert [path.name for path in (workplace / "sorted").iterdir()] == []
     assert (workplace / "pics/person.jpg").exists()
+
+
+MONTH = blocks(section(PAGE, "One month of a camera project"), "sh")
+"""The commands before somebody looks at images, and those after that."""
+
+
+@pytest.fixture
+def memory_card(workplace):
+    """A folder of 600 images, and which of them show an animal; one is torn."""
+    names = {0: "animal", 1: "person", 2: "vehicle"}
+    model = colour_model.build(metadata={"names": str(names)})
+    (workplace / "megadetector.onnx").write_bytes(model.SerializeToString())
+    chance = random.Random(3)  # noqa: S311
+    animals = {}
+    for number in range(600):
+        name = f"card/site{number % 4}/{number:04}.png"
+        (workplace / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = image(grey=0)
+        pixels[:8, :8] = chance.choice([0, 0, 1, 2, 3])
+        animals[name] = chance.random() < 0.3
+        if animals[name]:
+            pixels[8:16, 8:16, 2] = chance.randrange(100, 256)  # red is the class 0
+        cv2.imwrite(str(workplace / name), pixels)
+    (workplace / "card/site0/torn.png").write_bytes(b"torn")
+    return animals
+
+
+def test_a_month_goes_from_the_card_to_the_spreadsheet(memory_card):
+    """Somebody answers what the page asks in the first round, and nothing is missed."""
+    before, after = MONTH
+    assert "first round" in works(before).stderr
+    labels = Path("labels-anna.jsonl")
+    answer(Path("review"), memory_card).rename(labels)
+    printed = works(after).stdout
+    assert printed.startswith("--conf ")
+    assert "of animal images are lost" in printed
+    eyes = set(Path("month/eyes.txt").read_text().splitlines())
+    no_eyes = set(Path("month/no-eyes.txt").read_text().splitlines())
+    assert eyes | no_eyes == {*memory_card, "card/site0/torn.png"}
+    assert "card/site0/torn.png" in eyes
+    assert len(no_eyes) > 100
+    lost = sum(memory_card[name] for name in no_eyes)
+    assert lost <= 0.1 * sum(memory_card.values())
+    rows = list(csv.DictReader(Path("month.csv").read_text().splitlines()))
+    animal_rows = [row for row in rows if row["class"] == "animal"]
+    assert {row["folder"] for row in animal_rows} == {f"card/site{number}" for number in range(4)}
+    counted = sum(int(row["images"]) for row in animal_rows)
+    assert counted == sum(memory_card.values()) - lost
+    assert len(list(Path("sorted/animal").rglob("*.png"))) == counted
 
 
 FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")

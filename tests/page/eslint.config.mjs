@@ -1,7 +1,8 @@
 /* What eslint checks in the scripts of the page: its recommended rules.
 
    The page is opened from a disk, where browsers load no modules. So its scripts share one scope,
-   and what each of them defines is a global of the others. */
+   and what each of them defines is a global of the others. The review page is another page: of
+   the others it loads parts.js alone. */
 
 import { readFileSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -14,6 +15,8 @@ const globals = require("globals");
 const FOLDER = "detcli/page/files";
 const DEFINITION = /^(?:async )?(?:function|const|let|class) (\w+)/gm;
 
+const REVIEW = "review.js";
+const SHARED = "parts.js";
 const scripts = readdirSync(FOLDER).filter((name) => name.endsWith(".js"));
 
 function namesDefinedIn(script) {
@@ -21,8 +24,14 @@ function namesDefinedIn(script) {
   return [...source.matchAll(DEFINITION)].map((match) => match[1]);
 }
 
+/* The scripts that a page loads beside a script. */
+function othersOf(script) {
+  if (script === REVIEW) return [SHARED];
+  return scripts.filter((name) => ![script, REVIEW].includes(name));
+}
+
 function configOf(script) {
-  const others = scripts.filter((name) => name !== script);
+  const others = othersOf(script);
   const names = others.flatMap(namesDefinedIn);
   return {
     files: [`${FOLDER}/${script}`],

@@ -39,6 +39,7 @@ def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
     assert sources(page_path) == ["a", "b"]
     assert pages.runs(page_path) == [{"state": "complete", "chunks": 1}]
     assert pages.images(page_path) == ["0/0/0", "0/0/1"]
+    assert list(page_path.glob("files/review.*")) == []
     html = (page_path / "index.html").read_text()
     for name in html.split('"'):
         if name.startswith("files/"):

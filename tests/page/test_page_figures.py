@@ -1,12 +1,9 @@
 """The page in a browser: figures of a comparison, paper, ten thousand images, and access."""
 
 import base64
-import json
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
+import axe
 import pytest
 from pages import box, failure, grey, make, record
 from thinning import RUNS_WHOLE, note, thin
@@ -268,20 +265,6 @@ def test_ten_thousand_images_are_paged_through(browser, ten_thousand):
     assert len(browser.names()) < 60
 
 
-def axe():
-    """The script of axe-core, if npm has installed it."""
-    root = ""
-    npm = shutil.which("npm")
-    if npm:
-        command = [npm, "root", "-g"]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
-        root = process.stdout.strip()
-    path = Path(root, "axe-core/axe.min.js")
-    if not path.is_file():
-        pytest.skip("axe-core is not installed: npm install --global axe-core")
-    return path.read_text("utf-8")
-
-
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):
     """A page with something of each kind."""
@@ -311,39 +294,28 @@ WINDOWS = thin(
     count=1,
 )
 
-VIOLATIONS = """
-axe.run({ preload: false }).then(({ violations }) => arguments[0](JSON.stringify(
-    violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.html)]))))
-"""
-
-
-def violations(browser, view):
-    """What axe has to say of what is shown now, with the name of the view."""
-    result = browser.driver.execute_async_script(VIOLATIONS)
-    return [(view, *violation) for violation in json.loads(result)]
-
 
 @pytest.mark.parametrize(("width", "dark"), WINDOWS)
 def test_axe_has_nothing_to_say(browser, everything, page_with_tables, width, dark):
-    script = axe()
+    script = axe.script()
     complaints = []
     browser.open(everything, width=width, dark=dark)
     browser.run(script)
     for view in VIEWS:
         browser.show(everything, view, width=width, dark=dark)
-        complaints += violations(browser, view)
+        complaints += axe.violations(browser, view)
     browser.go("#")
     browser.press("?")
-    complaints += violations(browser, "keys")
+    complaints += axe.violations(browser, "keys")
     browser.click("#keys button")
     browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
     browser.click("#open-marks")
-    complaints += violations(browser, "marks")
+    complaints += axe.violations(browser, "marks")
     browser.open(page_with_tables, width=width, dark=dark)
     browser.run(script)
     for view in ("#view=figures&sides=pair", "#picture=2&sides=pair"):
         browser.show(page_with_tables, view, width=width, dark=dark)
-        complaints += violations(browser, view)
+        complaints += axe.violations(browser, view)
     assert complaints == [], "\n".join(map(str, complaints))
 
 

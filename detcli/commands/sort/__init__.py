@@ -1,7 +1,7 @@
 """`detcli sort`: puts images into folders by what they show.
 
-rules.py reads the rules; assignment.py applies them to records; place.py makes links, copies or
-lists; log.py notes each, and takes it back.
+rules.py reads the rules; assignment.py applies them to records. `detcli.sink.sorted_files` makes
+links, copies or lists; `detcli.sink.sort_log` notes each, and takes it back.
 """
 
 import os
@@ -13,14 +13,14 @@ from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
 from detcli.cli.records import RECORDS_HELP, require_different, take_records
 from detcli.commands.sort.assignment import Assignment
-from detcli.commands.sort.log import LOG_NAME, SortLog, take_back
-from detcli.commands.sort.place import How, Placer, write_lists
 from detcli.commands.sort.rules import SortRules, parse_rules
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
 from detcli.core.errors import InputError, OutputError, UsageError
 from detcli.core.text import closest, pluralize, public_name
+from detcli.sink.sort_log import LOG_NAME, SortLog, take_back
+from detcli.sink.sorted_files import How, Placer, write_lists
 from detcli.storage.files import make_folder
 
 WAYS = "|".join(How)

@@ -58,28 +58,6 @@ function polyline(points) {
   return `M${points.map((point) => point.join(" ")).join("L")}`;
 }
 
-function outline([x1, y1, x2, y2]) {
-  return `M${x1} ${y1}H${x2}V${y2}H${x1}Z`;
-}
-
-/* A drawing in the pixels of an image. */
-function overlay({ width, height }, ...parts) {
-  const viewBox = `0 0 ${width} ${height}`;
-  return vector(
-    "svg",
-    { viewBox, class: "boxes", "aria-hidden": "true" },
-    ...parts,
-  );
-}
-
-/* A path in a colour, which a dark one beneath sets off from any image. */
-function cased(path, colour) {
-  return [
-    vector("path.casing", { d: path }),
-    vector("path", { d: path, stroke: colour }),
-  ];
-}
-
 /* A sentence in place of an image. */
 function placeholder(text) {
   return element("span.missing", text);

@@ -195,20 +195,6 @@ function hasPicture({ picture: name, video, frameIndex }) {
   return frameIndex % video.stride === 0;
 }
 
-/* Resolves when the script has run, or is known to be missing: that has added nothing. */
-function loadScript(path) {
-  return new Promise((resolve) => {
-    const script = element("script", { src: path });
-    const end = () => {
-      script.remove();
-      resolve();
-    };
-    script.onload = end;
-    script.onerror = end;
-    document.head.append(script);
-  });
-}
-
 /* Of the videos of a run, no more is loaded. */
 function endVideos() {
   for (const video of loading.videos.values()) video.mayGoOn = false;
@@ -239,17 +225,6 @@ function baseName({ source, time }) {
   const isWindowsPath = /^([a-z]:)?\\/i.test(source);
   const separator = isWindowsPath ? /[/\\]/ : "/"; // elsewhere a file's name may hold \
   return source.split(separator).filter(Boolean).pop() || source;
-}
-
-function numberText(value) {
-  return Number.isInteger(value)
-    ? value.toLocaleString("en")
-    : value.toFixed(3);
-}
-
-/* "1 image", "2 images". */
-function countText(count, noun, plural = `${noun}s`) {
-  return `${numberText(count)} ${count === 1 ? noun : plural}`;
 }
 
 function boxCountText(count) {
@@ -287,63 +262,4 @@ function displayName(record) {
   const name = baseName(record);
   if (record.frame === undefined) return name;
   return `${momentText(record)} · ${name}`;
-}
-
-/* Parts of the page. */
-
-/* Makes an element of a tag with classes, as "span.quiet"; attributes, if any, come before what is
-   in it. Texts become text nodes: no name can be markup. */
-function element(tagAndClasses, ...content) {
-  const [tag] = tagAndClasses.split(".");
-  return fill(document.createElement(tag), tagAndClasses, content);
-}
-
-/* The same for a part of a drawing. */
-function vector(tagAndClasses, ...content) {
-  const [tag] = tagAndClasses.split(".");
-  const namespace = "http://www.w3.org/2000/svg";
-  const node = document.createElementNS(namespace, tag);
-  return fill(node, tagAndClasses, content);
-}
-
-/* Gives a new element its classes, attributes and content; undefined stands for nothing. */
-function fill(node, tagAndClasses, content) {
-  const [, ...classes] = tagAndClasses.split(".");
-  const attributes = content[0]?.constructor === Object ? content.shift() : {};
-  if (classes.length) node.setAttribute("class", classes.join(" "));
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "style") Object.assign(node.style, value);
-    else if (value === true) node.setAttribute(name, "");
-    else if (value !== false && value !== undefined)
-      node.setAttribute(name, value);
-  }
-  node.append(...content.filter((child) => child !== undefined));
-  return node;
-}
-
-function button(...content) {
-  const node = element("button", ...content);
-  node.type = "button";
-  return node;
-}
-
-/* A function that draws, however often it is called, once a frame at most. */
-function onceAFrame(draw) {
-  let isWaiting = false;
-  return () => {
-    if (isWaiting) return;
-    isWaiting = true;
-    requestAnimationFrame(() => {
-      isWaiting = false;
-      draw();
-    });
-  };
-}
-
-function hasFocus(part) {
-  return part.contains(document.activeElement);
-}
-
-function byId(id) {
-  return document.getElementById(id);
 }

@@ -69,22 +69,17 @@ function showMarks() {
     button.setAttribute("aria-pressed", marks.get(key) === mark);
   }
   byId("count-marks").textContent = marks.size ? numberText(marks.size) : "";
-  try {
-    if (marks.size)
-      localStorage.setItem(storageKey(), JSON.stringify([...marks]));
-    else localStorage.removeItem(storageKey());
-  } catch {
-    /* this browser keeps nothing of pages from a disk */
-  }
+  const isKept = storedText(storageKey()) !== null;
+  if (marks.size || isKept) storeText(storageKey(), JSON.stringify([...marks]));
 }
 
 /* Marks that were made before a reload. */
 function restoreMarks() {
   try {
-    const entries = JSON.parse(localStorage.getItem(storageKey())) || [];
+    const entries = JSON.parse(storedText(storageKey())) || [];
     for (const [key, mark] of entries) marks.set(key, mark);
   } catch {
-    /* as above */
+    /* it was not written by this page */
   }
   showMarks();
 }
@@ -152,12 +147,6 @@ function markedCommand(items) {
   return words.map(shellWord).join(" ");
 }
 
-/* A word of a shell's command, in quotes where it needs them. */
-function shellWord(text) {
-  const isPlain = /^[\w./:@%+=,-]+$/.test(text);
-  return isPlain ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 /* The text that is handed back, as the fields of the dialog have it. */
 function marksText() {
   const form = FORMS[byId("hand-as").value];
@@ -174,22 +163,14 @@ function showMarksText() {
 }
 
 async function copyMarksText() {
-  try {
-    await navigator.clipboard.writeText(marksText());
-  } catch {
-    // not allowed from a disk
-    byId("hand-text").select();
-    document.execCommand("copy");
-  }
+  byId("hand-text").value = marksText();
+  await copyField(byId("hand-text"));
   byId("hand-done").textContent = "Copied";
 }
 
 function saveMarksText() {
   const { fileName } = FORMS[byId("hand-as").value];
-  const blob = new Blob([marksText()], { type: "text/plain" });
-  const address = URL.createObjectURL(blob);
-  element("a", { href: address, download: fileName }).click();
-  URL.revokeObjectURL(address);
+  saveText(fileName, marksText());
   byId("hand-done").textContent = `Saved as ${fileName}`;
 }
 

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 from saved_records import box, error, record
 
-from detcli.commands.sort.log import LOG_NAME
+from detcli.sink.sort_log import LOG_NAME
 from detcli.source.names import ListedInput, read_list
 
 RULES = ("--by", "animal>=0.2,person>=0.3")

@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
-from detcli.commands.sort.log import SortLog, is_copy
 from detcli.core.errors import OutputError
+from detcli.sink.sort_log import SortLog, is_copy
 from detcli.storage.files import unwritable, writing
 
 NO_LINKS_ERRORS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}

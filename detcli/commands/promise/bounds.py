@@ -1,0 +1,115 @@
+"""Exact bounds on how many of a finite number of units show something, from a random sample.
+
+They assume nothing but the random draw. Probabilities are computed from logarithms of factorials,
+so that they hold for a hundred units and for a hundred million.
+"""
+
+from collections.abc import Callable
+from math import exp, lgamma
+
+ROUNDING = 1e-6
+"""How exact the probabilities are, relatively; within it, a bound takes the safe side."""
+
+SHARE_PRECISION = 1e-9
+"""How exactly the bound on a share is searched for."""
+
+
+def log_choose(total: int, subset: int) -> float:
+    """Return the logarithm of how many subsets of a size there are of a number of units."""
+    return lgamma(total + 1) - lgamma(subset + 1) - lgamma(total - subset + 1)
+
+
+def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> float:
+    """Return the chance that a random sample has at most so many positives (hypergeometric).
+
+    Args:
+        hits: The number of positives in the sample that is asked for.
+        units: How many units the sample is drawn from.
+        positives: How many of these are positive.
+        drawn: How many units are drawn, none of them twice.
+    """
+    negatives = units - positives
+    fewest_hits = max(0, drawn - negatives)
+    most_hits = min(drawn, positives)
+    if hits >= most_hits:
+        return 1.0
+    log_draws = log_choose(units, drawn)
+    chance = 0.0
+    for count in range(fewest_hits, hits + 1):
+        log_ways = log_choose(positives, count) + log_choose(negatives, drawn - count)
+        chance += exp(log_ways - log_draws)
+    return min(chance, 1.0)
+
+
+def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
+    """Return an upper bound on how many units are positive, from a random sample of them.
+
+    It is the largest number of positives of which the sample would have as few as it has with a
+    probability above `error`. So it is too small with a probability of at most `error`.
+
+    Args:
+        hits: How many units of the sample are positive.
+        units: How many units the sample was drawn from.
+        drawn: How many units are in the sample; with all of them, the bound is `hits`.
+        error: The probability with which the bound may be too small, above 0 and below 1.
+    """
+    limit = error * (1 - ROUNDING)
+
+    def is_possible(positives: int) -> bool:
+        chance = chance_of_at_most(hits, units=units, positives=positives, drawn=drawn)
+        return chance > limit
+
+    return _last(is_possible, first=hits, last=units - (drawn - hits))
+
+
+def fewest_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
+    """Return a lower bound on how many units are positive; the arguments are those of the upper."""
+    most_negatives = most_positives(drawn - hits, units=units, drawn=drawn, error=error)
+    return units - most_negatives
+
+
+def _last(is_possible: Callable[[int], bool], *, first: int, last: int) -> int:
+    """Return the largest number that is possible, by bisection.
+
+    Args:
+        is_possible: Is true up to some number, and false beyond it.
+        first: A number for which it is true.
+        last: The largest number to try.
+    """
+    while first < last:
+        middle = (first + last + 1) // 2
+        if is_possible(middle):
+            first = middle
+        else:
+            last = middle - 1
+    return first
+
+
+def smallest_share(hits: int, *, trials: int, error: float) -> float:
+    """Return a lower bound on the share of hits, from independent trials (Clopper and Pearson).
+
+    Args:
+        hits: How many trials were hits.
+        trials: How many trials there were, at least one.
+        error: The probability with which the bound may be too large.
+    """
+    if hits == 0:
+        return 0.0
+    low = 0.0
+    high = 1.0
+    while high - low > SHARE_PRECISION:
+        middle = (low + high) / 2
+        if _chance_of_at_least(hits, trials=trials, share=middle) > error:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _chance_of_at_least(hits: int, *, trials: int, share: float) -> float:
+    """Return the chance that so many independent trials, or more, are hits (binomial)."""
+    chance = 0.0
+    for count in range(hits, trials + 1):
+        order_count = exp(log_choose(trials, count))
+        chance += order_count * share**count * (1 - share) ** (trials - count)
+    return chance

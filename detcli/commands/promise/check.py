@@ -1,0 +1,153 @@
+"""`detcli promise check`: says what the answers so far promise."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from detcli.cli.command import command
+from detcli.cli.console import print_line, progress, set_verbosity
+from detcli.cli.report import require_output
+from detcli.config.config import INPUT, Config, Verbosity
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import parse_writable
+from detcli.core.errors import CheckError, UsageError
+from detcli.storage.files import StandardOutput
+
+RECORDS: str | None = option(
+    None,
+    "--records FILE",
+    "Where the records are now; default: where they were when the review was dealt.",
+    panel=INPUT,
+)
+
+REVIEW: Path = option(REQUIRED, "REVIEW", "The folder that deal made.", parse=parse_writable)
+
+
+@command(
+    Verbosity,
+    examples="""
+detcli promise check review labels-anna.jsonl
+detcli promise check review
+""",
+)
+def check(
+    config: Config,
+    review: Path = REVIEW,
+    labels: tuple[str, ...] = option(
+        (), "LABELS...", "What the page saved: it is added to labels.jsonl in the folder."
+    ),
+    records: str | None = RECORDS,
+    *,
+    correct: bool = option(
+        False,
+        "--correct",
+        "Allow for animals that reviewers overlook, by how many of the known ones they saw.",
+    ),
+) -> None:
+    """Say what a review promises, after each round; exit code 0 if it promises something.
+
+    It is 3 if a round is incomplete: nothing is computed before its end. It is 6 if nothing is
+    promised, and 2 if the records have changed. promise.json in the folder has all numbers.
+    """
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    require_output(())
+    from detcli.commands.promise.labels import add_labels, read_labels
+
+    folders = reviews_in(review)
+    if labels and len(folders) > 1:
+        raise UsageError(
+            "labels are of one of the reviews", f"name its folder, such as {folders[0]}"
+        )
+    for name in labels:
+        add_labels(folders[0], read_labels(Path(name)))
+    thresholds = {}
+    for folder in folders:
+        with progress(lambda: None, enabled=not quiet) as advance:
+            threshold = _check_review(
+                folder, records, advance, is_corrected=correct, is_one_of_several=len(folders) > 1
+            )
+        if threshold is not None:
+            thresholds[folder.name] = threshold
+    if len(folders) > 1:
+        _report_classes(thresholds, len(folders))
+
+
+def reviews_in(folder: Path) -> list[Path]:
+    """Return the folder of a review, or the folders of classes that deal --each made in it.
+
+    The page of what was answered differently is in a folder of the review, and stands for it.
+
+    Raises:
+        UsageError: There is none.
+    """
+    from detcli.commands.promise.deck import DECK, DISPUTED
+
+    if folder.name == DISPUTED and (folder.parent / DECK).is_file():
+        return [folder.parent]
+    if (folder / DECK).is_file():
+        return [folder]
+    folders = sorted(path.parent for path in folder.glob(f"*/{DECK}"))
+    if not folders:
+        raise UsageError(f"{folder} is no review", "name a folder that detcli promise deal made")
+    return folders
+
+
+def _check_review(
+    folder: Path,
+    records: str | None,
+    advance: Callable[[str], object],
+    *,
+    is_corrected: bool,
+    is_one_of_several: bool,
+) -> float | None:
+    """Check one review, print what it promises, and return the threshold.
+
+    Args:
+        folder: The folder of the review.
+        records: Where the records are now; None for where they were.
+        advance: Is called with the source of each record.
+        is_corrected: Whether the bound allows for animals that the reviewers overlook.
+        is_one_of_several: Whether others follow, which are checked even if this promises nothing.
+
+    Raises:
+        CheckError: It promises nothing, and is the only one. Other errors are those of `Checker`.
+    """
+    from detcli.commands.promise.checking import Checker
+
+    name = ""
+    if is_one_of_several:
+        name = f"{folder.name}: "
+    checked = Checker(folder, records, advance).check(is_corrected=is_corrected)
+    output = StandardOutput()
+    for line in checked.lines:
+        output.write(f"{name}{line}\n")
+    for warning in checked.warnings:
+        print_line(f"{name}warning: {warning}")
+    if checked.promise is not None:
+        return checked.promise.row.threshold
+    if checked.failure is not None and not is_one_of_several:
+        raise checked.failure
+    if checked.failure is not None:
+        print_line(f"{name}{checked.failure}; {checked.failure.hint}")
+    return None
+
+
+def _report_classes(thresholds: dict[str, float], review_count: int) -> None:
+    """Print which class decides: the one with the lowest threshold.
+
+    Args:
+        thresholds: The threshold of each class that has one.
+        review_count: How many classes there are.
+
+    Raises:
+        CheckError: Some class has none.
+    """
+    if len(thresholds) < review_count:
+        raise CheckError(
+            f"{review_count - len(thresholds)} of {review_count} classes have no promise",
+            "images need eyes for these; go on with their rounds",
+        )
+    decisive_class = min(thresholds, key=lambda name: thresholds[name])
+    StandardOutput().write(
+        f"{decisive_class} decides: --conf {thresholds[decisive_class]} keeps all classes\n"
+    )

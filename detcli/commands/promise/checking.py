@@ -1,0 +1,267 @@
+"""Checks a review: which rounds are complete, and what they promise."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from detcli.commands.promise.bounds import smallest_share
+from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck
+from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.evaluation import (
+    NotedAnswers,
+    Promise,
+    best_promise,
+    evaluate,
+)
+from detcli.commands.promise.images import images_of, read_copies
+from detcli.commands.promise.labels import (
+    DECIDING_PASS,
+    LABELS,
+    Answer,
+    Answers,
+    add_labels,
+    read_labels,
+    with_gone,
+)
+from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_promise
+from detcli.commands.promise.reading import read_units_of
+from detcli.commands.promise.statements import Reviewing, Wording, count_text, misses_by_folder
+from detcli.commands.promise.units import Units
+from detcli.core import frozen
+from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
+from detcli.page.review_page import Look, write_review_page
+
+ENOUGH_SEEN = 0.95
+"""Reviewers who see fewer of the known animals are warned of."""
+
+
+@frozen
+class Checked:
+    """What a review promises, and what to print about it."""
+
+    promise: Promise | None
+    lines: list[str]
+    warnings: list[str]
+    failure: CheckError | None  # why nothing is promised
+
+
+class Checker:
+    """Checks one review."""
+
+    def __init__(self, folder: Path, records: str | None, advance: Callable[[str], object]) -> None:
+        """Read the deck, and the records again.
+
+        Args:
+            folder: The folder of the review.
+            records: Where the records are now; None for where they were.
+            advance: Is called with the source of each record.
+
+        Raises:
+            UsageError: The records have changed since the deal, or the folder is no review.
+        """
+        self._folder = folder
+        self._deck = read_deck(folder)
+        self._units = read_units_of(self._deck, records or self._deck.records, advance)
+        deck = self._deck
+        self._draw = Draw(self._units, below=deck.below, plan=deck.plan, above=deck.above)
+        self._wording = Wording(deck)
+        require_same_draw(folder / DEAL, self._units, self._draw)
+
+    def check(self, *, is_corrected: bool) -> Checked:
+        """Compute what the complete rounds promise, and write promise.json.
+
+        Args:
+            is_corrected: Whether the bound allows for animals that the reviewers overlook.
+
+        Raises:
+            InputError: The first round is incomplete; or nothing is promised, and a later one is.
+            UsageError: It is to be corrected, and no known animals were looked at.
+        """
+        answers = read_answers(self._folder)
+        noted, complete_rounds = self._complete_rounds(answers)
+        reviewing = self._reviewing(answers, noted)
+        seen_share = None
+        if is_corrected:
+            seen_share = self._seen_share(reviewing)
+        results = []
+        for round_number in range(1, complete_rounds + 1):
+            result = evaluate(self._deck, self._units, noted, round_number, seen_share)
+            results.append(result)
+        promise = best_promise(self._deck, results)
+        result = results[-1]
+        if promise is not None:
+            result = promise.result
+        fields = promise_fields(
+            self._deck, self._units, noted, result, promise, reviewing, seen_share
+        )
+        write_promise(self._folder / PROMISE, {**fields, "who": answers.reviewers})
+        if promise is None:
+            self._require_not_begun(noted, complete_rounds)
+            lines = self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
+            return Checked(None, lines, [], self._wording.no_promise(result))
+        threshold = promise.row.threshold
+        lines = [self._wording.promise(promise)]
+        lines += self._remarks(answers, noted, threshold, complete_rounds)
+        if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
+            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
+        lines.append(reviewing.text)
+        return Checked(promise, lines, _warnings(reviewing, is_corrected=is_corrected), None)
+
+    def _complete_rounds(self, answers: Answers) -> tuple[NotedAnswers, int]:
+        """Find out which rounds are complete.
+
+        Returns:
+            The answers to all units that were dealt, and how many rounds are complete.
+
+        Raises:
+            InputError: The first round is not.
+        """
+        noted: dict[str, Answer] = {}
+        complete_rounds = 0
+        for round_number in range(1, len(self._deck.plan) + 1):
+            names = self._draw.names_of_round(round_number, self._deck.known)
+            answers_of_round = with_gone(answers, names, self._deck.gone)
+            noted.update(answers_of_round)
+            is_complete = len(answers_of_round) == len(names)
+            if is_complete and complete_rounds == round_number - 1:
+                complete_rounds = round_number
+        if not complete_rounds:
+            raise self._incomplete(noted, 1)
+        return noted, complete_rounds
+
+    def _require_not_begun(self, noted: NotedAnswers, complete_rounds: int) -> None:
+        """Refuse to judge a review in the middle of a round.
+
+        Args:
+            noted: The answers to all units that were dealt.
+            complete_rounds: How many rounds are complete.
+
+        Raises:
+            InputError: The next round has answers already.
+        """
+        if complete_rounds == len(self._deck.plan):
+            return
+        names = self._draw.names_of_round(complete_rounds + 1, self._deck.known)
+        if any(name in noted for name in names if name not in self._deck.gone):
+            raise self._incomplete(noted, complete_rounds + 1)
+
+    def _incomplete(self, noted: NotedAnswers, round_number: int) -> InputError:
+        """Make the error for a round in which something was not looked at yet."""
+        names = self._draw.names_of_round(round_number, self._deck.known)
+        looked_at = sum(name in noted for name in names)
+        return InputError(
+            f"{looked_at:,} of {len(names):,} looked at in round {round_number}: nothing is "
+            "promised before the round ends",
+            f"go on in {self._folder / 'index.html'}, and name the labels that it saves",
+        )
+
+    def _reviewing(self, answers: Answers, noted: NotedAnswers) -> Reviewing:
+        """Count how reliable the reviewers were."""
+        repeats, changed = answers.count_repeats(self._deck.repeat)
+        known_names = [name for name in self._deck.known if answers.of(name) is not None]
+        known_seen = sum(noted.get(name) is Answer.ANIMAL for name in known_names)
+        return Reviewing(repeats, changed, len(known_names), known_seen)
+
+    def _seen_share(self, reviewing: Reviewing) -> float:
+        """Return a lower bound on the share of animals that the reviewers see.
+
+        Raises:
+            UsageError: No known animals were looked at.
+        """
+        if not reviewing.known_count:
+            raise UsageError("--correct needs known animals", "deal with --known 20")
+        return smallest_share(
+            reviewing.known_seen_count, trials=reviewing.known_count, error=TENTH * self._deck.error
+        )
+
+    def _remarks(
+        self, answers: Answers, noted: NotedAnswers, threshold: float, complete_rounds: int
+    ) -> list[str]:
+        """Say what is doubtful, and where animals are lost.
+
+        Args:
+            answers: The answers of all reviewers.
+            noted: What counts of them.
+            threshold: The threshold below which an animal is lost.
+            complete_rounds: How many rounds are complete.
+        """
+        lines = []
+        doubtful = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
+        if doubtful:
+            lines.append(
+                f"{count_text(len(doubtful), self._wording.noun)} unsure, disputed or gone: they "
+                "count as lost where they are below"
+            )
+        disputed = answers.disagreements(noted)
+        if disputed:
+            page = self._write_third_pass(disputed)
+            lines.append(f"{len(disputed):,} answered differently: decide them in {page}")
+        misses = self._misses(noted, threshold, complete_rounds)
+        if misses:
+            lines.append(misses_by_folder(misses))
+        return lines
+
+    def _misses(self, noted: NotedAnswers, threshold: float, round_number: int) -> list[str]:
+        """Return the names of dealt units below a threshold in which an animal was seen."""
+        dealt = self._draw.below_by(round_number)
+        is_below = self._units.scores[dealt] < threshold
+        names = self._units.names(dealt[is_below])
+        return [name for name in names if noted[name] is Answer.ANIMAL]
+
+    def _write_third_pass(self, disputed: Sequence[str]) -> Path:
+        """Write a page of the units that were answered differently, and return its path."""
+        copies = read_copies(self._folder)
+        looks = []
+        for name in disputed:
+            images = []
+            for image in images_of(copies[name]):
+                images.append(image._replace(file=f"../{image.file}"))
+            looks.append(Look(name, images, 1, DECIDING_PASS))
+        folder = self._folder / DISPUTED
+        names_hash = hashlib.sha256(json.dumps(disputed).encode()).hexdigest()
+        write_review_page(
+            folder,
+            deck_id=f"{self._deck.seed}-{names_hash[:16]}",
+            wanted=self._wording.wanted,
+            looks=looks,
+        )
+        return folder / "index.html"
+
+
+def read_answers(folder: Path) -> Answers:
+    """Read the answers in the folder of a review; those that the page saved there are added."""
+    for path in sorted(folder.glob("labels-*.jsonl")):
+        add_labels(folder, read_labels(path))
+    path = folder / LABELS
+    if not path.exists():
+        return Answers([])
+    return Answers(read_labels(path))
+
+
+def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
+    """Refuse a review whose list of what was dealt is another one than the seed draws.
+
+    Raises:
+        UsageError: It is.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {system_reason(error)}", "deal anew") from error
+    expected_text = "".join(f"{json.dumps(name)}\n" for name in units.names(draw.below))
+    if text != expected_text:
+        raise UsageError(f"{path} was changed, or its deck was", "deal anew")
+
+
+def _warnings(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
+    """Return what a person should be warned of."""
+    if is_corrected or not reviewing.known_count:
+        return []
+    if reviewing.known_seen_count >= ENOUGH_SEEN * reviewing.known_count:
+        return []
+    warning = (
+        f"only {reviewing.known_seen_count} of {reviewing.known_count} known animals were seen, "
+        "and the promise takes every answer as true: check --correct allows for what is overlooked"
+    )
+    return [warning]

@@ -1,0 +1,168 @@
+"""deck.json: what was asked for and drawn, written once before anything is looked at."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Self, get_args, get_origin
+
+from detcli.commands.promise.plan import round_error
+from detcli.commands.promise.unit_kind import UnitKind
+from detcli.core import Fields, frozen
+from detcli.core.errors import UsageError
+from detcli.storage.files import read_json, write_file
+
+DECK = "deck.json"
+DEAL = "deal.txt"
+DISPUTED = "disputed"  # the folder with the page of what was answered differently
+
+VERSION = 1
+
+ALL = "all"
+"""Every unit above the highest threshold is looked at, and not a sample of them."""
+
+TENTH = 0.1
+"""The share of the probability of a false promise that each further bound takes."""
+
+
+@frozen
+class Deck:
+    """What a review was asked for, and what was drawn for it."""
+
+    v: int  # version of this file
+    detcli: str  # version of the program
+    records: str  # the absolute path of the records when they were dealt
+    records_sha256: str | None  # of the file; null for the folder of a run in shards
+    scores_sha256: str  # of the names and scores of all units
+    model: str
+    model_sha256: str | None  # null if the records do not say it
+    settings: Fields  # of the run that made the records; empty if they do not say it
+    units: int  # without those that failed
+    failed: int  # inputs with an error, which are always to be looked at
+    classes: list[str]  # that are looked for; empty for all
+    unit: str  # what a unit is, as --unit has it
+    below: float  # no promised threshold is above this
+    units_below: int
+    lost: list[float]  # shares of the animals that may be lost, the smallest first
+    sure: float
+    expect: float  # share of units that was expected to show an animal; for the plan only
+    plan: list[int]  # how many units below are looked at in each round
+    grid: list[float]  # the thresholds that may be promised, the lowest first
+    seed: int  # decides the draw, with the names of the units
+    above: int | str  # how many units above are looked at, or "all"
+    repeat: list[str]  # units that are looked at twice
+    known: list[str]  # units that show an animal for sure, or most probably
+    gone: list[str]  # units whose images could not be read when they were dealt
+
+    @classmethod
+    def from_json(cls, value: Any, name: str) -> Self:  # noqa: ANN401 - JSON
+        """Check that a value read from JSON is a deck.
+
+        Args:
+            value: The value.
+            name: What to call its file in a message.
+
+        Raises:
+            UsageError: It is not, or was written by another version.
+        """
+        field_names = {field.name for field in fields(cls)}
+        if not isinstance(value, dict) or not field_names <= value.keys():
+            raise UsageError(f"{name} is no deck of detcli promise", "name what deal wrote")
+        for field in fields(cls):
+            if not _is_of_type(value[field.name], field.type):
+                raise UsageError(f"{name}: its {field.name} is damaged", "deal anew")
+        if value["v"] != VERSION:
+            raise UsageError(
+                f"{name} has version {value['v']}, and this detcli reads {VERSION}", "deal anew"
+            )
+        return cls(**{field_name: value[field_name] for field_name in field_names})
+
+    @property
+    def kind(self) -> UnitKind:
+        """What a unit is."""
+        return UnitKind.parse(self.unit)
+
+    @property
+    def error(self) -> float:
+        """The probability with which a promise may be false."""
+        return 1 - self.sure
+
+    def is_above_sampled(self, units_above: int) -> bool:
+        """Tell whether only a part of the units above is looked at.
+
+        Args:
+            units_above: How many there are.
+        """
+        return self.above != ALL and int(self.above) < units_above
+
+    def error_of_round(
+        self, round_number: int, *, is_above_sampled: bool, is_corrected: bool
+    ) -> float:
+        """Return the probability with which the bounds of a round may be wrong, see `error_of`."""
+        return error_of(
+            self.error,
+            losses=len(self.lost),
+            round_number=round_number,
+            rounds=len(self.plan),
+            tenths=int(is_above_sampled) + int(is_corrected),
+        )
+
+
+def _is_of_type(value: Any, annotation: Any) -> bool:  # noqa: ANN401 - JSON, and any type
+    """Tell whether a value read from JSON is of a type; a list is, if all of its items are.
+
+    Args:
+        value: The value.
+        annotation: A type such as `int`, `list[str]` or `str | None`.
+    """
+    if isinstance(annotation, UnionType):
+        return any(_is_of_type(value, alternative) for alternative in get_args(annotation))
+    expected_type = get_origin(annotation) or annotation
+    if expected_type is float:
+        return type(value) in {int, float}
+    if type(value) is not expected_type:
+        return False
+    if expected_type is list:
+        (item_type,) = get_args(annotation)
+        return all(_is_of_type(item, item_type) for item in value)
+    return True
+
+
+def error_of(error: float, *, losses: int, round_number: int, rounds: int, tenths: int) -> float:
+    """Return the probability with which the bounds of a round may be wrong for one loss.
+
+    The bounds on the animals above and on how many the reviewers overlook take a tenth each of the
+    whole; what is left is shared equally by the losses that were asked for, and then by the rounds,
+    of which each has half as much as the one before.
+
+    Args:
+        error: The probability with which the promise may be false.
+        losses: How many losses were asked for.
+        round_number: The number of the round, from 1.
+        rounds: How many rounds there are at most.
+        tenths: How many other bounds take a tenth.
+    """
+    error_of_loss = error * (1 - TENTH * tenths) / losses
+    return round_error(error_of_loss, round_number, rounds)
+
+
+def write_deck(folder: Path, deck: Deck, dealt_names: Sequence[str]) -> None:
+    """Write the deck of a review, and the names of the units below in the order of the draw."""
+    write_file(folder / DEAL, "".join(f"{json.dumps(name)}\n" for name in dealt_names).encode())
+    write_file(folder / DECK, (json.dumps(asdict(deck), indent=1) + "\n").encode())
+
+
+def read_deck(folder: Path) -> Deck:
+    """Read the deck of a review.
+
+    Raises:
+        UsageError: The folder has none, or it is damaged.
+    """
+    path = folder / DECK
+    return Deck.from_json(read_json(path, unusable_file), str(path))
+
+
+def unusable_file(path: Path, reason: str) -> UsageError:
+    """Make the error for a file of a review that cannot be read."""
+    return UsageError(f"cannot read {path}: {reason}", "name a folder that promise deal wrote")

@@ -1,0 +1,213 @@
+"""What the answers of a round allow to promise."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from detcli.commands.promise.bounds import fewest_positives, most_positives
+from detcli.commands.promise.deck import TENTH, Deck
+from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.labels import Answer
+from detcli.commands.promise.plan import keeps_loss
+from detcli.commands.promise.units import Units
+from detcli.core import Fields, frozen
+
+NotedAnswers = Mapping[str, Answer]
+"""The answer to each unit that has one, by the name of the unit."""
+
+
+@frozen
+class Row:
+    """How many animals may be lost at one threshold."""
+
+    threshold: float
+    units_below: int
+    dealt: int  # of the units below
+    misses: int  # of those that were dealt, how many show an animal or are doubtful
+    most_lost: int  # at most so many of the units below show an animal
+    animals_seen: int  # at least so many of the others do
+    share: float  # at most this share of all animals is lost
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether everything below was looked at, so that nothing is estimated."""
+        return self.dealt == self.units_below
+
+    def to_json(self) -> Fields:
+        """Return the row as promise.json has it, by the letters of docs/promise.md."""
+        return {
+            "t": self.threshold,
+            "M": self.units_below,
+            "m": self.dealt,
+            "k": self.misses,
+            "A_up": self.most_lost,
+            "B": self.animals_seen,
+            "L_up": self.share,
+        }
+
+
+@frozen
+class SeenAbove:
+    """The animals that are above the highest threshold."""
+
+    units: int  # above it
+    looked_at: int
+    animals: int  # seen among these
+    at_least: int  # so many are above for sure, or with the probability that is set aside for it
+
+
+@frozen
+class RoundResult:
+    """What a complete round allows to promise."""
+
+    round: int
+    error: float  # the probability with which each of its bounds may be wrong
+    rows: tuple[Row, ...]  # a row for each threshold, the lowest first
+    above: SeenAbove
+    seen_share: float | None  # by which the bounds are corrected, see `evaluate`
+
+    def highest_row(self, loss: float) -> Row | None:
+        """Return the row of the highest threshold that can be promised; None if there is none.
+
+        All thresholds below it keep the loss, too. So if it is too high, then so is the bound of
+        the lowest threshold at which too much is lost, which no answers have chosen.
+
+        Args:
+            loss: The share of animals that may be lost.
+        """
+        highest = None
+        for row in self.rows:
+            if not keeps_loss(row.most_lost, row.animals_seen, loss):
+                break
+            highest = row
+        return highest
+
+
+@frozen
+class Promise:
+    """A threshold, and what is promised of the units below it."""
+
+    result: RoundResult
+    row: Row
+    loss: float  # the share of animals that may be lost, as it was asked for
+
+
+def evaluate(
+    deck: Deck,
+    units: Units,
+    answers: NotedAnswers,
+    round_number: int,
+    seen_share: float | None = None,
+) -> RoundResult:
+    """Compute the bounds at all thresholds after a round.
+
+    Args:
+        deck: What was asked for.
+        units: All units.
+        answers: The answers to all that was dealt up to this round.
+        round_number: The number of the round, from 1.
+        seen_share: At least this share of the animals is seen by reviewers, by which the bound is
+            corrected; None for a bound that takes every answer as true.
+    """
+    draw = Draw(units, below=deck.below, plan=deck.plan, above=deck.above)
+    above = _seen_above(deck, units, draw, answers)
+    error = deck.error_of_round(
+        round_number,
+        is_above_sampled=deck.is_above_sampled(draw.units_above),
+        is_corrected=seen_share is not None,
+    )
+    dealt = draw.below_by(round_number)
+    dealt_answers = [answers[name] for name in units.names(dealt)]
+    may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
+    is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
+    scores = units.scores[dealt]
+    rows = []
+    for threshold in deck.grid:
+        is_below = scores < threshold
+        row = bound_row(
+            threshold,
+            units_below=units.count_below(threshold),
+            dealt=int(is_below.sum()),
+            misses=int((is_below & may_be_lost).sum()),
+            animals_seen=above.at_least + int((~is_below & is_seen).sum()),
+            error=error,
+            seen_share=seen_share,
+        )
+        rows.append(row)
+    return RoundResult(round_number, error, tuple(rows), above, seen_share)
+
+
+def bound_row(
+    threshold: float,
+    *,
+    units_below: int,
+    dealt: int,
+    misses: int,
+    animals_seen: int,
+    error: float,
+    seen_share: float | None = None,
+) -> Row:
+    """Bound the loss at one threshold.
+
+    Args:
+        threshold: The threshold.
+        units_below: How many units are below it.
+        dealt: How many of these were looked at, in a random sample.
+        misses: How many of those show an animal, or are doubtful.
+        animals_seen: How many animals there are for sure at the threshold or above it.
+        error: The probability with which the bound may be wrong.
+        seen_share: At least this share of the animals is seen by reviewers; None for all.
+    """
+    lost = units_below
+    if dealt:
+        lost = most_positives(misses, units=units_below, drawn=dealt, error=error)
+    if seen_share == 0:
+        lost = units_below
+    elif seen_share is not None:
+        lost = min(math.ceil(lost / seen_share), units_below)
+    share = 1.0
+    if lost + animals_seen:
+        share = lost / (lost + animals_seen)
+    return Row(
+        threshold=threshold,
+        units_below=units_below,
+        dealt=dealt,
+        misses=misses,
+        most_lost=lost,
+        animals_seen=animals_seen,
+        share=share,
+    )
+
+
+def _seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:
+    """Count the animals above the highest threshold, or bound them by a sample."""
+    animals = 0
+    for name in units.names(draw.above):
+        if answers.get(name) is Answer.ANIMAL:
+            animals += 1
+    looked_at = len(draw.above)
+    at_least = animals
+    if deck.is_above_sampled(draw.units_above):
+        at_least = fewest_positives(
+            animals, units=draw.units_above, drawn=looked_at, error=TENTH * deck.error
+        )
+    return SeenAbove(draw.units_above, looked_at, animals, at_least)
+
+
+def best_promise(deck: Deck, results: Sequence[RoundResult]) -> Promise | None:
+    """Return the smallest loss that any complete round promises, at the highest threshold.
+
+    Args:
+        deck: What was asked for.
+        results: The results of all complete rounds.
+    """
+    for loss in deck.lost:
+        promises = []
+        for result in results:
+            row = result.highest_row(loss)
+            if row is not None:
+                promises.append(Promise(result, row, loss))
+        if promises:
+            return max(promises, key=lambda promise: promise.row.threshold)
+    return None

@@ -1,0 +1,243 @@
+"""The images that a reviewer looks at: small copies of what was dealt, and nothing else."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from detcli.cli.records import read_numbered
+from detcli.commands.promise.inputs import WantedClasses
+from detcli.commands.promise.units import Integers
+from detcli.core import Fields, frozen
+from detcli.core.errors import UsageError
+from detcli.core.lines import bounded_lines
+from detcli.data.record import RecordJson, box_of
+from detcli.page.find_images import Finder
+from detcli.page.page import IMAGE, render
+from detcli.page.review_page import ReviewImage
+from detcli.storage.files import make_folder, open_lines, write_file, writing
+
+IMAGES = "images.jsonl"
+"""The file of a review that says which copies show which unit."""
+
+MAX_IMAGES = 24
+"""How many images of a unit are shown: twelve seconds at two a second."""
+
+MAX_BOXES = 10
+"""How many boxes of an image the page can show, the best of the wanted classes."""
+
+
+@frozen
+class UnitCopies:
+    """The copies of the images of a unit."""
+
+    name: str  # of the unit
+    images: tuple[ReviewImage, ...]  # in the order of time
+    sha256: tuple[str, ...]  # of the file that each was read from
+    missing: int  # images that were not found, or could not be read
+    left_out: int  # images beyond those that are shown
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether an image of it is missing, so that nobody can say that nothing is in it."""
+        return self.missing > 0
+
+
+def records_of_units(
+    records: str, unit_by_record: Integers, dealt: Iterable[int], wanted_classes: WantedClasses
+) -> dict[int, list[RecordJson]]:
+    """Read the records of units again, now with their boxes.
+
+    Args:
+        records: The name of the records.
+        unit_by_record: `(N,)`, the unit of each record.
+        dealt: The units to read.
+        wanted_classes: The classes whose boxes are kept, the best of each image.
+
+    Returns:
+        The records of each unit, in the order of the file.
+    """
+    records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in dealt}
+
+    def is_dealt(record_number: int) -> bool:
+        return int(unit_by_record[record_number]) in records_by_unit
+
+    for record_number, record in read_numbered(records, is_dealt):
+        boxes = []
+        for detection in record["detections"]:
+            if wanted_classes.has(detection):
+                boxes.append(detection)
+        boxes.sort(key=lambda detection: detection["score"], reverse=True)
+        record["detections"] = boxes[:MAX_BOXES]
+        records_by_unit[int(unit_by_record[record_number])].append(record)
+    return records_by_unit
+
+
+def in_time(records: Sequence[RecordJson]) -> list[RecordJson]:
+    """Put the records of a unit in the order in which they were taken, as far as that is known."""
+    return sorted(
+        records,
+        key=lambda record: (record.get("taken", ""), record["source"], record.get("frame", 0)),
+    )
+
+
+def shown_records(records: Sequence[RecordJson]) -> list[RecordJson]:
+    """Choose the images of a unit that are shown: all, or the best ones and some in between.
+
+    Args:
+        records: The records of the unit's images, in the order of time.
+    """
+    if len(records) <= MAX_IMAGES:
+        return list(records)
+    best_first = sorted(range(len(records)), key=lambda number: -_best_score(records[number]))
+    shown_numbers = set(best_first[: MAX_IMAGES // 2])
+    other_numbers = [number for number in range(len(records)) if number not in shown_numbers]
+    slot_count = MAX_IMAGES - len(shown_numbers)
+    for slot in range(slot_count):
+        shown_numbers.add(other_numbers[slot * len(other_numbers) // slot_count])
+    return [records[number] for number in sorted(shown_numbers)]
+
+
+def _best_score(record: RecordJson) -> float:
+    """Return the best score of a record's boxes, 0 without one."""
+    return max((detection["score"] for detection in record["detections"]), default=0.0)
+
+
+def fractions(record: RecordJson) -> list[tuple[float, float, float, float]]:
+    """Return the boxes of a record as fractions of its image: left, top, right and bottom."""
+    boxes = []
+    for detection in record["detections"]:
+        left, top, right, bottom = box_of(detection)
+        box = (
+            _fraction(left, record["width"]),
+            _fraction(top, record["height"]),
+            _fraction(right, record["width"]),
+            _fraction(bottom, record["height"]),
+        )
+        boxes.append(box)
+    return boxes
+
+
+def _fraction(position: float, side: int) -> float:
+    """Return a position as a fraction of a side of the image, from 0 to 1, to four decimals."""
+    return round(min(max(position / side, 0.0), 1.0), 4)
+
+
+class Copier:
+    """Writes small copies of images into the folder of a review."""
+
+    def __init__(self, folder: Path, finder: Finder) -> None:
+        """Begin.
+
+        Args:
+            folder: The folder of the review.
+            finder: Finds the images of records.
+        """
+        self._folder = folder
+        self._finder = finder
+        make_folder(folder / "images")
+
+    def copy_all(
+        self,
+        records_by_unit: Mapping[str, Sequence[RecordJson]],
+        advance: Callable[[str], object],
+    ) -> list[UnitCopies]:
+        """Copy the images of all units; photographs on several threads, videos one by one.
+
+        Args:
+            records_by_unit: The records of each unit by its name. The numbers of the files follow
+                this order, which should tell nothing about scores.
+            advance: Is called with the name of each unit.
+        """
+        photographs = {}
+        copies_by_name = {}
+        for number, (name, records) in enumerate(records_by_unit.items(), start=1):
+            if any("frame" in record for record in records):
+                copies_by_name[name] = self._copy_unit(number, name, records)
+                advance(name)
+            else:
+                photographs[number] = name
+
+        def copy(number: int) -> UnitCopies:
+            name = photographs[number]
+            return self._copy_unit(number, name, records_by_unit[name])
+
+        # Closing the iterator cancels what is left, so that Ctrl-C does not wait for all images.
+        with (
+            ThreadPoolExecutor(os.cpu_count()) as pool,
+            closing(cast("Generator[UnitCopies]", pool.map(copy, photographs))) as all_copies,
+        ):
+            for copies in all_copies:
+                copies_by_name[copies.name] = copies
+                advance(copies.name)
+        return [copies_by_name[name] for name in records_by_unit]
+
+    def _copy_unit(self, number: int, name: str, records: Sequence[RecordJson]) -> UnitCopies:
+        """Copy the images of one unit that are shown.
+
+        Args:
+            number: The number that its files begin with.
+            name: Its name.
+            records: The records of its images.
+        """
+        in_order = shown_records(in_time(records))
+        images = []
+        hashes = []
+        for position, record in enumerate(in_order, start=1):
+            image = self._finder.image(record)
+            if image is None:
+                continue
+            file = f"images/{number:05}.jpg"
+            if len(in_order) > 1:
+                file = f"images/{number:05}-{position:02}.jpg"
+            (jpeg,) = render(image.pixels, [IMAGE])
+            path = self._folder / file
+            with writing(path):
+                path.write_bytes(jpeg)  # not as `write_file`, which waits for the disk each time
+            images.append(ReviewImage(file, fractions(record)))
+            hashes.append(hashlib.sha256(image.file or jpeg).hexdigest())
+        return UnitCopies(
+            name=name,
+            images=tuple(images),
+            sha256=tuple(hashes),
+            missing=len(in_order) - len(images),
+            left_out=len(records) - len(in_order),
+        )
+
+
+def write_copies(folder: Path, copies_of_units: Iterable[UnitCopies]) -> None:
+    """Write which copies show which unit, a line of JSON for each."""
+    lines = []
+    for copies in copies_of_units:
+        images = []
+        for image, file_hash in zip(copies.images, copies.sha256, strict=True):
+            images.append({"file": image.file, "boxes": image.boxes, "sha256": file_hash})
+        lines.append(json.dumps({"source": copies.name, "images": images}) + "\n")
+    write_file(folder / IMAGES, "".join(lines).encode())
+
+
+def read_copies(folder: Path) -> dict[str, Fields]:
+    """Read which copies show which unit: the line of each unit by its name.
+
+    Raises:
+        UsageError: The folder does not say it, or its file is damaged.
+    """
+    path = folder / IMAGES
+    lines = {}
+    try:
+        with open_lines(path) as file:
+            for line in bounded_lines(file):
+                fields: Any = json.loads(line)
+                lines[str(fields["source"])] = fields
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", "name what promise deal wrote") from error
+    return lines
+
+
+def images_of(fields: Fields) -> list[ReviewImage]:
+    """Return the images of a unit, from its line in the file of copies."""
+    return [ReviewImage(image["file"], image["boxes"]) for image in fields["images"]]

@@ -1,0 +1,223 @@
+"""The images and videos in records, in columns: a million of them take about 70 MB."""
+
+import json
+from array import array
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+
+from detcli.commands.promise.unit_kind import Grouping, UnitKind
+from detcli.core.errors import UsageError
+from detcli.data.bursts import BurstFinder
+from detcli.data.columns import DetectionJson
+from detcli.data.record import RecordJson, name_of
+
+if TYPE_CHECKING:
+    from detcli.core import Fields
+
+DEFAULT_MAX_DET = 300
+"""How many boxes an image has at most, where records do not say it: as in predict."""
+
+NAME_ERRORS = "surrogatepass"
+"""How names are encoded that are no Unicode, as other programs may have written them."""
+
+NO_GROUP = -1
+"""In place of the number of a group, for an input that failed and has no `meta`."""
+
+
+class WantedClasses:
+    """The classes that are looked for; without any, all of them are."""
+
+    def __init__(self, names_and_ids: Iterable[object]) -> None:
+        """Take the names or ids of the classes, as --classes has them."""
+        self.names = [str(name) for name in names_and_ids]
+        self.seen: set[str] = set()  # names and ids of all classes in the records
+        self._names = frozenset(self.names)
+
+    def __str__(self) -> str:
+        return " or ".join(self.names) or "object"
+
+    @property
+    def unseen(self) -> list[str]:
+        """The wanted classes that no detection is of."""
+        return [name for name in self.names if name not in self.seen]
+
+    def has(self, detection: DetectionJson) -> bool:
+        """Tell whether a detection is of a wanted class."""
+        class_name = detection["class_name"]
+        class_id = str(detection["class_id"])
+        self.seen.add(class_name)
+        self.seen.add(class_id)
+        return not self._names or class_name in self._names or class_id in self._names
+
+
+class InputColumns:
+    """The image or video of each record: its name, its best score, and the group that it is in.
+
+    The frames of a video have a record each, and are one input.
+
+    Attributes:
+        scores: The best score of the wanted classes in each input, 0 if it has none.
+        is_failed: 1 for each input with an error, else 0.
+        groups: The number of the folder, or of the value of `meta`, of each input; empty where
+            units are neither.
+        input_by_record: The number of the input that each record is of.
+        models: The names of all models that made records.
+        settings: Those of the first record that has any; empty if none has.
+        lowest_score: Of all detections of all classes; infinite if there are none.
+        cut_off_count: How many images have as many boxes as an image may have, none of them of a
+            wanted class, so that their score is not known.
+    """
+
+    def __init__(self, wanted_classes: WantedClasses, kind: UnitKind) -> None:
+        """Begin without records.
+
+        Args:
+            wanted_classes: The classes whose scores count.
+            kind: What units are, which says what groups there are.
+        """
+        self.scores = array("d")
+        self.is_failed = bytearray()
+        self.groups = array("q")
+        self.input_by_record = array("i")
+        self.models: set[str] = set()
+        self.settings: Fields = {}
+        self.lowest_score = inf
+        self.cut_off_count = 0
+        self.bursts = BurstFinder()
+        self.group_names: list[str] = []
+        self._wanted_classes = wanted_classes
+        self._kind = kind
+        self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
+        self._group_numbers: dict[str, int] = {}
+        self._names = bytearray()  # of all inputs, one behind the other, in UTF-8
+        self._name_ends = array("q")
+        self._name_hashes = array("q")
+        self._file_names: dict[int, str] = {}  # by input, where they differ from its name
+        self._video_inputs: dict[str, int] = {}  # by the name of the video
+        self._max_det = DEFAULT_MAX_DET
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def add(self, record: RecordJson) -> None:
+        """Add the next record, in which the classes and scores of detections were checked.
+
+        Raises:
+            UsageError: It has no value for the key of `meta` that units go by.
+        """
+        input_number = self._input_of(record)
+        self.input_by_record.append(input_number)
+        if self._kind.grouping is Grouping.BURST:
+            self.bursts.add(record)
+        if "error" in record:
+            self.is_failed[input_number] = True
+            return
+        self.models.add(record.get("model", ""))
+        if not self.settings and "settings" in record:
+            self.settings = cast("Fields", record["settings"])
+            self._max_det = self.settings.get("max_det", DEFAULT_MAX_DET)
+        score = self._best_score(record["detections"])
+        self.scores[input_number] = max(score, self.scores[input_number])
+
+    def _best_score(self, detections: list[DetectionJson]) -> float:
+        """Return the best score of the wanted classes in one image, 0 if it has none."""
+        best_score = 0.0
+        has_wanted = False
+        for detection in detections:
+            score = detection["score"]
+            self.lowest_score = min(score, self.lowest_score)
+            if self._wanted_classes.has(detection):
+                has_wanted = True
+                best_score = max(score, best_score)
+        if len(detections) >= self._max_det and not has_wanted:
+            self.cut_off_count += 1
+        return best_score
+
+    def _input_of(self, record: RecordJson) -> int:
+        """Return the number of the input that a record is of, which may be new."""
+        source = record["source"]
+        if source in self._video_inputs:  # another frame, or the error that ended the video
+            return self._video_inputs[source]
+        input_number = len(self.scores)
+        if "frame" in record:
+            self._video_inputs[source] = input_number
+        self.scores.append(0.0)
+        self.is_failed.append(False)
+        if self._has_groups:
+            self.groups.append(self._group_of(record))
+        self._names += source.encode(errors=NAME_ERRORS)
+        self._name_ends.append(len(self._names))
+        self._name_hashes.append(hash(source))
+        if "source_bytes" in record:
+            self._file_names[input_number] = name_of(record)
+        return input_number
+
+    def _group_of(self, record: RecordJson) -> int:
+        """Return the number of the folder, or of the value of `meta`, that a record is in.
+
+        Raises:
+            UsageError: It has no such value.
+        """
+        if self._kind.grouping is Grouping.FOLDER:
+            folder, _, _ = record["source"].rpartition("/")
+            group_name = folder or "."
+        elif "error" in record:
+            return NO_GROUP
+        else:
+            group_name = _meta_text(record, self._kind.key)
+        if group_name not in self._group_numbers:
+            self._group_numbers[group_name] = len(self.group_names)
+            self.group_names.append(group_name)
+        return self._group_numbers[group_name]
+
+    def name(self, input_number: int) -> str:
+        """Return the name of an input, as its record has it."""
+        start = 0
+        if input_number:
+            start = self._name_ends[input_number - 1]
+        return self._names[start : self._name_ends[input_number]].decode(errors=NAME_ERRORS)
+
+    def file_name(self, input_number: int) -> str:
+        """Return the name of an input as the system has it, by which it can be opened."""
+        return self._file_names.get(input_number) or self.name(input_number)
+
+    def require_different(self) -> None:
+        """Refuse records in which an image is there twice: which of its scores would count?
+
+        It is called once, when all records were added, and frees the memory that this took.
+
+        Raises:
+            UsageError: Two inputs have the same name.
+        """
+        import numpy as np
+
+        hashes = np.frombuffer(self._name_hashes, np.int64)
+        order = np.argsort(hashes, kind="stable")
+        is_repeated = np.diff(hashes[order]) == 0
+        self._name_hashes = array("q")
+        if is_repeated.any():
+            input_number = int(order[1:][is_repeated][0])
+            raise UsageError(
+                f"{self.name(input_number)} is in the records twice",
+                "deal from the records of one run, or give images different names",
+            )
+
+
+def _meta_text(record: RecordJson, key: str) -> str:
+    """Return the value that a list gave the input of a record for a key, as text.
+
+    Raises:
+        UsageError: There is none, or it is a list or an object.
+    """
+    meta: Any = record.get("meta")
+    value = None
+    if isinstance(meta, dict):
+        value = meta.get(key)
+    if value is None or isinstance(value, list | dict):
+        example = json.dumps({"path": "a.jpg", "meta": {key: "7"}})
+        raise UsageError(
+            f"--unit meta:{key}: the record of {record['source']} has no {key} in meta",
+            f"predict --files-from takes it from JSON Lines such as {example}",
+        )
+    return str(value)

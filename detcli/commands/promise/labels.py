@@ -1,0 +1,239 @@
+"""What reviewers answered, read from labels.jsonl, and what counts of it."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from detcli.core import Fields, frozen
+from detcli.core.errors import SourceError, UsageError, system_reason
+from detcli.core.lines import bounded_lines
+from detcli.storage.files import AppendedFile, open_lines
+
+LABELS = "labels.jsonl"
+"""The file in a review's folder to which answers are only ever added."""
+
+UNDO = "undo"
+"""In place of an answer: it withdraws the latest one of its unit, reviewer and pass."""
+
+DECIDING_PASS = 3
+"""From this pass on, an answer decides where reviewers disagree."""
+
+
+class Answer(Enum):
+    """What is known of a unit."""
+
+    ANIMAL = "animal"
+    NOTHING = "nothing"
+    DOUBTFUL = "doubtful"
+    """Unsure, answered differently, or gone. It counts as an animal that is lost, but not as one
+    that is seen, so that no promise comes from a doubt."""
+
+
+@frozen
+class ReviewLabel:
+    """One line of labels.jsonl."""
+
+    source: str  # the name of the unit
+    animal: Any  # 1, 0, null for unsure, or undo
+    who: str
+    at: str  # when, UTC in ISO 8601
+    pass_: int  # 1, or 2 for the second look at a unit
+
+
+def read_labels(path: Path) -> list[Fields]:
+    """Read the lines of a file of labels.
+
+    Raises:
+        SourceError: It cannot be read.
+        UsageError: A line is not a label.
+    """
+    lines: list[Fields] = []
+    try:
+        with open_lines(path) as file:
+            for line in bounded_lines(file):
+                if line.strip():
+                    fields = json.loads(line)
+                    to_label(fields)
+                    lines.append(fields)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {system_reason(error)}", "check it") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"line {len(lines) + 1} of {path} is not a label: {error}",
+            "name what the review page saved",
+        ) from error
+    return lines
+
+
+def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
+    """Check that a line is a label.
+
+    Raises:
+        ValueError: It is not; the message says what is wrong.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError("it is not an object")  # noqa: TRY004 - as all that is wrong with it
+    for name in ("source", "who", "at"):
+        if not isinstance(fields.get(name), str):
+            raise ValueError(f"its {name} is no text")  # noqa: TRY004 - as above
+    animal = fields.get("animal", "")
+    is_answer = animal is None or animal == UNDO or (type(animal) is int and animal in {0, 1})
+    if not is_answer:
+        raise ValueError("its animal is not 1, 0, null or undo")
+    pass_number = fields.get("pass", 1)
+    if type(pass_number) is not int or pass_number < 1:
+        raise ValueError("its pass is not a number from 1 on")
+    return ReviewLabel(
+        source=fields["source"],
+        animal=animal,
+        who=fields["who"],
+        at=fields["at"],
+        pass_=pass_number,
+    )
+
+
+def add_labels(folder: Path, new_lines: Sequence[Fields]) -> int:
+    """Add lines to the labels of a review, but for those that it has already.
+
+    Args:
+        folder: The folder of the review.
+        new_lines: Lines that the page saved, perhaps with those that it had saved before.
+
+    Returns:
+        How many were added.
+    """
+    path = folder / LABELS
+    earlier_lines: Counter[str] = Counter()
+    if path.exists():
+        earlier_lines.update(json.dumps(line, sort_keys=True) for line in read_labels(path))
+    missing_lines = []
+    for line in new_lines:
+        text = json.dumps(line, sort_keys=True)
+        if earlier_lines[text]:
+            earlier_lines[text] -= 1
+        else:
+            missing_lines.append(f"{json.dumps(line)}\n")
+    if missing_lines:
+        file = AppendedFile(path)
+        file.write("".join(missing_lines))
+        file.commit()
+    return len(missing_lines)
+
+
+class Answers:
+    """The answers of all reviewers to all units, after undo and later passes.
+
+    They do not depend on the order of the lines, unless one reviewer answered twice in a second.
+    """
+
+    def __init__(self, lines: Iterable[Fields]) -> None:
+        """Take the lines of all files of labels."""
+        labels = sorted((to_label(line) for line in lines), key=lambda label: label.at)
+        stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
+        for label in labels:
+            stack = stacks[label.source, label.who, label.pass_]
+            if label.animal != UNDO:
+                stack.append(label.animal)
+            elif stack:
+                stack.pop()
+        # of each unit, of each reviewer: the last answer in each pass
+        self._answers: defaultdict[str, dict[str, dict[int, Any]]] = defaultdict(dict)
+        for (source, who, pass_number), stack in stacks.items():
+            if stack:
+                passes = self._answers[source].setdefault(who, {})
+                passes[pass_number] = stack[-1]
+
+    @property
+    def reviewers(self) -> list[str]:
+        """The names of all who answered, sorted."""
+        names: set[str] = set()
+        for answers in self._answers.values():
+            names.update(answers)
+        return sorted(names)
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of all units that have an answer."""
+        return list(self._answers)
+
+    def of(self, source: str) -> Answer | None:
+        """Return what counts for a unit; None if nobody has answered.
+
+        Of one reviewer, the latest pass counts. Where reviewers disagree, a third pass decides, and
+        without one the unit is doubtful.
+
+        Args:
+            source: The name of the unit.
+        """
+        if source not in self._answers:
+            return None
+        last_answers = set()
+        deciding_answers = set()
+        for passes in self._answers[source].values():
+            last_pass = max(passes)
+            last_answers.add(passes[last_pass])
+            if last_pass >= DECIDING_PASS:
+                deciding_answers.add(passes[last_pass])
+        answers = deciding_answers or last_answers
+        if answers == {1}:
+            return Answer.ANIMAL
+        if answers == {0}:
+            return Answer.NOTHING
+        return Answer.DOUBTFUL
+
+    def disagreements(self, sources: Iterable[str]) -> list[str]:
+        """Return the units that reviewers answer differently, and no third pass decides."""
+        disputed_sources = []
+        for source in sources:
+            answers = self._answers.get(source, {})
+            last_answers = {passes[max(passes)] for passes in answers.values()}
+            if len(last_answers) > 1 and self.of(source) is Answer.DOUBTFUL:
+                disputed_sources.append(source)
+        return disputed_sources
+
+    def count_repeats(self, sources: Iterable[str]) -> tuple[int, int]:
+        """Count the units that somebody answered twice, and those of them answered differently.
+
+        Args:
+            sources: The units that were shown twice.
+
+        Returns:
+            How many answers were repeated, and how many of these were changed.
+        """
+        repeated_count = 0
+        changed_count = 0
+        for source in sources:
+            for passes in self._answers.get(source, {}).values():
+                if {1, 2} <= passes.keys():
+                    repeated_count += 1
+                    changed_count += passes[1] != passes[2]
+        return repeated_count, changed_count
+
+
+def with_gone(
+    answers: Answers, sources: Sequence[str], gone_names: Sequence[str]
+) -> Mapping[str, Answer]:
+    """Return what counts for units: one whose image is gone is doubtful, whoever answered.
+
+    Args:
+        answers: The answers of all reviewers.
+        sources: The names of the units.
+        gone_names: The names of those whose images could not be read when they were dealt.
+
+    Returns:
+        The answer to each unit that has one.
+    """
+    answer_by_source = {}
+    gone_sources = set(gone_names)
+    for source in sources:
+        answer = answers.of(source)
+        if source in gone_sources:
+            answer = Answer.DOUBTFUL
+        if answer is not None:
+            answer_by_source[source] = answer
+    return answer_by_source

@@ -1,0 +1,158 @@
+"""How many units a review looks at in each round, and how likely that suffices."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from detcli.commands.promise.bounds import chance_of_at_most, most_positives
+from detcli.core import frozen
+
+SIMULATED_REVIEWS = 4000
+"""How many reviews are simulated for the chance that a plan suffices: it is exact to about 1%."""
+
+
+def keeps_loss(lost: int, animals_above: int, loss: float) -> bool:
+    """Tell whether so many lost animals are at most the promised share of all animals.
+
+    Args:
+        lost: How many animals are lost.
+        animals_above: How many are not lost, as they are at the threshold or above it.
+        loss: The share that was promised, such as 0.05.
+    """
+    return lost + animals_above > 0 and lost <= loss * (lost + animals_above)
+
+
+def round_error(error: float, round_number: int, round_count: int) -> float:
+    """Return the probability of a false promise that a round may have: a half, a quarter and so on.
+
+    Args:
+        error: The probability that all rounds may have together.
+        round_number: The number of the round, from 1.
+        round_count: How many rounds there are; a single one has all of the probability.
+    """
+    if round_count == 1:
+        return error
+    return error * 0.5**round_number
+
+
+def fewest_that_break(animals_above: int, loss: float) -> int:
+    """Return how many lost animals are too many, if so many others are animals_above."""
+    lost = int(loss * animals_above / (1 - loss))
+    while keeps_loss(lost + 1, animals_above, loss):
+        lost += 1
+    while lost and not keeps_loss(lost, animals_above, loss):
+        lost -= 1
+    return lost + 1
+
+
+def looks_needed(
+    *, units: int, animals_above: int, loss: float, error: float, misses: int
+) -> int | None:
+    """Return how many units to look at for a promise in which some missed animals turn up.
+
+    Args:
+        units: How many units are below the threshold.
+        animals_above: How many animals are expected to be above it.
+        loss: The share of animals that may be lost.
+        error: The probability of a false promise.
+        misses: How many missed animals may turn up.
+
+    Returns:
+        The number; None if so many misses break the promise, whatever is looked at.
+    """
+    breaking = fewest_that_break(animals_above, loss)
+    if breaking > units:
+        return 0
+    if misses >= breaking:
+        return None
+    first = 1
+    last = units
+    while first < last:
+        drawn = (first + last) // 2
+        chance = chance_of_at_most(misses, units=units, positives=breaking, drawn=drawn)
+        if chance <= error:
+            last = drawn
+        else:
+            first = drawn + 1
+    return last
+
+
+def rounds_of(first_round: int, round_count: int, units: int) -> list[int]:
+    """Return how many units each round looks at: after the first, half as many each.
+
+    Args:
+        first_round: How many the first round looks at.
+        round_count: How many rounds there are at most.
+        units: How many units there are to look at in all.
+    """
+    rounds = []
+    rest = units
+    size = first_round
+    for _ in range(round_count):
+        if rest:
+            rounds.append(min(size, rest))
+            rest -= rounds[-1]
+        size = first_round // 2 + 1
+    return rounds
+
+
+@frozen
+class Expectation:
+    """What is expected of a review, for its plan; nothing that is promised depends on it."""
+
+    units: int  # below the highest threshold
+    animals_above: int  # animals above it
+    loss: float  # the share that may be lost
+    error: float  # the probability of a false promise
+
+    def looks(self, misses: int) -> int | None:
+        """Return how many looks a promise takes; None if it cannot be had, see `looks_needed`."""
+        return looks_needed(
+            units=self.units,
+            animals_above=self.animals_above,
+            loss=self.loss,
+            error=self.error,
+            misses=misses,
+        )
+
+
+def chance_of_promise(plan: Sequence[int], expectation: Expectation, true_loss: float) -> float:
+    """Simulate reviews, and return the share of them that promise the highest threshold.
+
+    Args:
+        plan: How many units each round looks at.
+        expectation: What is expected; its error is that of all rounds together.
+        true_loss: The share of animals that is lost at the threshold.
+    """
+    random = np.random.default_rng(0)  # the same chance whenever it is asked for
+    lost = round(true_loss * expectation.animals_above / (1 - true_loss))
+    lost_left = np.full(SIMULATED_REVIEWS, min(lost, expectation.units))
+    misses = np.zeros(SIMULATED_REVIEWS, np.int64)
+    is_promised = np.zeros(SIMULATED_REVIEWS, np.bool_)
+    looked_at = 0
+    for round_number, size in enumerate(plan, start=1):
+        empty_left = expectation.units - looked_at - lost_left
+        hits = random.hypergeometric(lost_left, empty_left, size)
+        misses += hits
+        lost_left -= hits
+        looked_at += size
+        error = round_error(expectation.error, round_number, len(plan))
+        is_promised |= misses <= most_misses(expectation, looked_at, error)
+    return float(is_promised.mean())
+
+
+def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
+    """Return with how many misses a round still promises the highest threshold; -1 for none.
+
+    Args:
+        expectation: What is expected.
+        looked_at: How many units are looked at by the end of the round.
+        error: The probability of a false promise in this round.
+    """
+    misses = 0
+    while misses <= looked_at:
+        lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
+        if not keeps_loss(lost, expectation.animals_above, expectation.loss):
+            break
+        misses += 1
+    return misses - 1

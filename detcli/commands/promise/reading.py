@@ -1,0 +1,148 @@
+"""Reads the units of a file of records, and refuses records that a promise should not rest on."""
+
+from collections.abc import Callable
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcli.cli.records import STDIN, take_records
+from detcli.commands.promise.inputs import InputColumns, WantedClasses
+from detcli.commands.promise.unit_kind import UnitKind
+from detcli.core.errors import UsageError
+from detcli.core.text import closest, is_object, pluralize
+from detcli.storage.files import sha256
+
+if TYPE_CHECKING:
+    from detcli.commands.promise.deck import Deck
+    from detcli.commands.promise.units import Units
+
+MAX_LOWEST_SCORE = 0.01
+"""Records whose scores begin above this leave most images without a score."""
+
+
+def read_inputs(
+    records: str, wanted_classes: WantedClasses, kind: UnitKind, advance: Callable[[str], object]
+) -> InputColumns:
+    """Read the images and videos of a file of records.
+
+    Args:
+        records: The name of the file, or of the folder of a run in shards.
+        wanted_classes: The classes whose scores count.
+        kind: What units are.
+        advance: Is called with the source of each record, for a progress bar.
+
+    Raises:
+        UsageError: It is standard input, an image is in the records twice, or they lack a value
+            that units go by. Other errors are those of `read_scored`.
+    """
+    if records == STDIN:
+        raise UsageError(
+            "records come from standard input, and check reads them again", "name a file"
+        )
+    inputs = InputColumns(wanted_classes, kind)
+    take_records(records, inputs.add, advance)
+    inputs.require_different()
+    return inputs
+
+
+def require_usable(
+    inputs: InputColumns, wanted_classes: WantedClasses, records: str, *, force: bool
+) -> None:
+    """Refuse records from which no promise, or hardly any, can come.
+
+    Args:
+        inputs: The images and videos of the records.
+        wanted_classes: The classes that are looked for, which know those that the records have.
+        records: The name of the file, for messages.
+        force: Whether to go on if scores are missing.
+
+    Raises:
+        UsageError: There are no images, several models made the records, or scores are missing.
+    """
+    if not len(inputs) - sum(inputs.is_failed):
+        raise UsageError(f"{records} has no image with detections", "name what predict wrote")
+    if len(inputs.models) > 1:
+        models = ", ".join(sorted(inputs.models))
+        raise UsageError(
+            f"several models made {records}: {models}",
+            "their scores cannot be compared: deal from the records of one model",
+        )
+    if force:
+        return
+    for name in wanted_classes.unseen:
+        suggestion = closest(name, wanted_classes.seen)
+        hint = "check --classes; --force goes on"
+        if suggestion:
+            hint = f"did you mean {suggestion}? --force goes on"
+        raise UsageError(f"no box is of the class {name}", hint)
+    _require_low_scores(inputs, records)
+    if inputs.cut_off_count:
+        images = pluralize(inputs.cut_off_count, "image")
+        raise UsageError(
+            f"{images} have as many boxes as --max-det allows, none of them of "
+            f"{wanted_classes}, so that their scores are not known",
+            "run predict with --classes, or a larger --max-det; --force goes on",
+        )
+
+
+def _require_low_scores(inputs: InputColumns, records: str) -> None:
+    """Refuse records whose scores begin too high, so that most images have none.
+
+    Raises:
+        UsageError: They do.
+    """
+    lowest_score = inputs.settings.get("conf", inputs.lowest_score)
+    if lowest_score <= MAX_LOWEST_SCORE or isinf(lowest_score):
+        return
+    without_score = 0
+    for score in inputs.scores:
+        without_score += score == 0
+    share = without_score / len(inputs)
+    raise UsageError(
+        f"the scores in {records} begin at {lowest_score:.3g}: {share:.0%} of the images have no "
+        "score, so none of them can be told from another",
+        "run predict with --conf 0.001; --force goes on",
+    )
+
+
+def file_hash(records: str) -> str | None:
+    """Return the SHA-256 of a file of records; None for the folder of a run in shards."""
+    if is_object(records) or not Path(records).is_file():
+        return None
+    return sha256(Path(records))
+
+
+def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) -> "Units":
+    """Read the units of a deck from the records again.
+
+    Args:
+        deck: What was dealt.
+        records: The name of the records, which may have moved since.
+        advance: Is called with the source of each record.
+
+    Raises:
+        UsageError: They are gone, or not those that the deck was dealt from.
+    """
+    from detcli.commands.promise.units import make_units
+
+    if not is_object(records) and not Path(records).exists():
+        raise UsageError(f"{records} is gone", "name the records of the review with --records")
+    inputs = read_inputs(records, WantedClasses(deck.classes), deck.kind, advance)
+    units = make_units(inputs, deck.kind, deck.seed)
+    require_unchanged(deck.scores_sha256, units, records)
+    return units
+
+
+def require_unchanged(scores_sha256: str, units: "Units", records: str) -> None:
+    """Refuse records whose units or scores are not those that were dealt from.
+
+    Raises:
+        UsageError: They are not.
+    """
+    if units.scores_sha256 != scores_sha256:
+        raise UsageError(
+            f"{records} has changed since the deal: the hash of its scores is "
+            f"{units.scores_sha256[:12]}, and was {scores_sha256[:12]}",
+            "a promise holds for the records that it was dealt from: deal anew for others, and "
+            "--keep-labels FOLDER keeps what was seen above the threshold",
+        )

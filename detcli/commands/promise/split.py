@@ -1,0 +1,111 @@
+"""`detcli promise split`: parts what needs eyes from what does not."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from detcli.cli.command import command
+from detcli.cli.console import print_line, progress, set_verbosity
+from detcli.commands.promise.check import RECORDS, REVIEW
+from detcli.config.config import OUTPUT, Config, Verbosity
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import parse_writable
+from detcli.core.errors import InputError
+from detcli.core.text import pluralize
+from detcli.sink.sorted_files import How
+from detcli.storage.files import make_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from detcli.sink.sort_log import SortLog
+
+WAYS = "|".join(How)
+
+SHOWN_NAMES = 5
+"""How many names of images that have no place are printed."""
+
+
+@command(
+    Verbosity,
+    examples="""
+detcli promise split review -o sorted
+detcli promise split review -o lists --how list
+detcli predict --files-from lists/eyes.txt -m species.onnx -o species.jsonl
+""",
+)
+def split(
+    config: Config,
+    review: Path = REVIEW,
+    output: Path = option(
+        REQUIRED,
+        "-o, --output DIR",
+        "Make the folders eyes and no-eyes here, or the lists eyes.txt and no-eyes.txt.",
+        parse=parse_writable,
+        panel=OUTPUT,
+    ),
+    how: How = option(
+        How.LINK,
+        f"--how {WAYS}",
+        "Link the files, which takes no space, copy them, or write lists for --files-from.",
+        panel=OUTPUT,
+    ),
+    records: str | None = RECORDS,
+) -> None:
+    """Part the images that need eyes from those that do not, as check has promised.
+
+    Inputs that failed need eyes, and so does what a reviewer saw an animal in, or doubted. Nothing
+    is written over, and detcli sort -o DIR --undo takes it back.
+    """
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    from detcli.commands.promise.splitting import EYES, NO_EYES, promised_threshold, split_files
+    from detcli.sink.sort_log import SortLog
+
+    threshold = promised_threshold(review)
+    with progress(lambda: None, enabled=not quiet) as advance:
+        files = split_files(review, records, threshold, advance)
+    folder = make_folder(output)
+    log = SortLog(folder, [f"promise {threshold}"], how)
+    try:
+        counts = _put(files, folder, log, how)
+    finally:
+        log.close()
+    if not quiet:
+        eyes = pluralize(counts[EYES], "image")
+        print_line(f"wrote {output}: {eyes} for eyes, {counts[NO_EYES]:,} that need none")
+
+
+def _put(
+    files: "Iterable[tuple[str, str]]", folder: Path, log: "SortLog", how: How
+) -> dict[str, int]:
+    """Link, copy or list files, and return how many are in which folder.
+
+    Args:
+        files: The name of each file, and the folder that it belongs into.
+        folder: The folder with these folders.
+        log: Gets a line for everything that is made.
+        how: Whether files are linked, copied or listed.
+
+    Raises:
+        InputError: Some are no files here, or their place is taken.
+    """
+    from detcli.commands.promise.splitting import EYES, NO_EYES
+    from detcli.sink.sorted_files import Placer, write_lists
+
+    if how is How.LIST:
+        counts, unlisted = write_lists(files, [EYES, NO_EYES], folder, log)
+        problem_names = unlisted
+    else:
+        placer = Placer(folder, log, how)
+        for name, class_folder in files:
+            placer.place(name, class_folder)
+        counts = placer.counts
+        problem_names = placer.missing + placer.blocked
+    if problem_names:
+        for name in problem_names[:SHOWN_NAMES]:
+            print_line(f"{name}: no file here, or another file has its place", prefix="")
+        raise InputError(
+            f"{pluralize(len(problem_names), 'image')} not in {folder}",
+            "run it where predict ran, so that names lead to files; nothing is written over",
+        )
+    return counts

@@ -1,0 +1,222 @@
+"""The sentences that say what is planned, promised or missing."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from detcli.commands.promise.bounds import most_positives
+from detcli.commands.promise.deck import TENTH, Deck
+from detcli.commands.promise.evaluation import Promise, RoundResult
+from detcli.core import frozen
+from detcli.core.errors import CheckError
+
+MAX_SUGGESTED_LOSS = 0.5
+"""A larger loss is not suggested to anybody."""
+
+MAX_FOLDERS = 8
+"""How many folders are named with their misses."""
+
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+
+
+def count_text(number: int, noun: str) -> str:
+    """Write a number of things, as in `1 image` or `2,484 images`."""
+    ending = "s"
+    if number == 1:
+        ending = ""
+    return f"{number:,} {noun}{ending}"
+
+
+def percent(share: float) -> str:
+    """Write a share that was asked for, as in 5% or 2.5%."""
+    return f"{100 * share:.6g}%"
+
+
+def duration_text(seconds: int) -> str:
+    """Write about how long something takes, as in `41 minutes` or `3.2 hours`."""
+    if seconds < 90:
+        return f"{seconds} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.1f} hours"
+
+
+@frozen
+class Reviewing:
+    """How reliable the reviewers were."""
+
+    repeat_count: int  # answers that were given twice
+    changed_count: int  # of these, answered differently the second time
+    known_count: int  # known animals that were looked at
+    known_seen_count: int  # of these, in which a reviewer saw an animal
+
+    @property
+    def text(self) -> str:
+        """A sentence that says so."""
+        about_repeats = "no repeats were answered"
+        if self.repeat_count:
+            about_repeats = (
+                f"{self.changed_count} of {self.repeat_count} repeats were answered differently"
+            )
+        about_animals = "no known animals were shown"
+        if self.known_count:
+            about_animals = f"{self.known_seen_count} of {self.known_count} known animals were seen"
+        return (
+            "for these records and this model only; as sure as the reviewers: "
+            f"{about_repeats}, {about_animals}"
+        )
+
+
+class Wording:
+    """The words for the units of one deck."""
+
+    def __init__(self, deck: Deck) -> None:
+        """Take the deck whose units are written about."""
+        self.deck = deck
+        self.noun = deck.kind.noun
+        self.wanted = " or ".join(deck.classes) or "object"
+        self.total = deck.units + deck.failed  # of units and inputs that failed
+
+    @property
+    def wanted_units(self) -> str:
+        """What is counted, as in `animal images`."""
+        return f"{self.wanted} {self.noun}s"
+
+    def contents(self) -> str:
+        """Say how many units there are, and how many of them are below the highest threshold."""
+        failed = ""
+        if self.deck.failed:
+            failed = f" ({self.deck.failed:,} failed: always to be looked at)"
+        return (
+            f"{count_text(self.total, self.noun)}{failed}, {self.deck.units_below:,} have no "
+            f"{self.wanted} above {self.deck.below}"
+        )
+
+    def plan(self, *, looks: int, below: int, above: int, repeats: int) -> str:
+        """Say how much there is to look at.
+
+        Args:
+            looks: How many looks the first round has.
+            below: How many of them are units from below.
+            above: How many are units from above, with the known ones.
+            repeats: How many are second looks.
+        """
+        text = (
+            f"first round {count_text(looks, self.noun)} ({below:,} below, {above:,} above, "
+            f"{repeats:,} again), about {duration_text(looks)} at one a second"
+        )
+        later_rounds = [f"{size:,}" for size in self.deck.plan[1:]]
+        if later_rounds:
+            text += f"; then at most {' and '.join(later_rounds)}"
+        return text
+
+    def chances(self, chances: Iterable[tuple[float, float]]) -> str:
+        """Say how likely the plan suffices.
+
+        Args:
+            chances: Pairs of the share of animals that is lost, and how likely it suffices then.
+        """
+        cases = []
+        for loss, chance in chances:
+            cases.append(f"{chance:.0%} if {percent(loss)} are lost")
+        round_count = len(self.deck.plan)
+        rounds = f"{NUMBER_WORDS[round_count]} rounds suffice"
+        if round_count == 1:
+            rounds = "one round suffices"
+        return f"chance that {rounds}: {', '.join(cases)}"
+
+    def promise(self, promise: Promise) -> str:
+        """Say what is promised."""
+        row = promise.row
+        all_animals = row.most_lost + row.animals_seen
+        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
+        lost = (
+            f"{row.share:.1%} of {self.wanted_units} are lost "
+            f"({row.most_lost:,} of {all_animals:,})"
+        )
+        above = promise.result.above
+        is_corrected = promise.result.seen_share is not None
+        if row.is_exact and above.looked_at == above.units and not is_corrected:
+            return (
+                f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
+                f"{put_aside}"
+            )
+        return (
+            f"--conf {row.threshold}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
+        )
+
+    def no_promise(self, result: RoundResult) -> CheckError:
+        """Make the error that says why nothing is promised, and what to do next.
+
+        Args:
+            result: The result of the last complete round.
+        """
+        above = result.above
+        row = result.rows[0]
+        animals = above.animals + row.animals_seen - above.at_least + row.misses
+        loss = self.deck.lost[-1]
+        if not animals:
+            return CheckError(self._empty(result), "a share of no animals cannot be promised")
+        if loss * animals < 1 and above.looked_at == above.units:
+            return CheckError(
+                f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
+                "or deal from more records at once",
+            )
+        message = (
+            f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
+            f"{self.wanted_units} of {row.most_lost + row.animals_seen:,} may be lost "
+            f"({row.share:.1%} > {percent(loss)})"
+        )
+        if result.round < len(self.deck.plan):
+            next_size = self.deck.plan[result.round]
+            return CheckError(message, f"go on with round {result.round + 1} ({next_size:,} more)")
+        return CheckError(message, self._other_deals(result))
+
+    def _empty(self, result: RoundResult) -> str:
+        """Say how many units may show an animal, where none was seen anywhere."""
+        above = result.above
+        most_animals = result.rows[-1].most_lost
+        if above.looked_at < above.units:
+            most_animals += most_positives(
+                0, units=above.units, drawn=above.looked_at, error=TENTH * self.deck.error
+            )
+        return (
+            f"no {self.wanted} was seen: at most {most_animals:,} of "
+            f"{count_text(self.total, self.noun)} have one, {percent(self.deck.sure)} sure"
+        )
+
+    def _other_deals(self, result: RoundResult) -> str:
+        """Say which other deal might promise something, after the last round.
+
+        Args:
+            result: The result of that round.
+        """
+        row = result.rows[0]
+        hints = []
+        if row.share < MAX_SUGGESTED_LOSS:
+            losses = f"{percent(self.deck.lost[0])},{math.ceil(100 * row.share)}%"
+            hints.append(
+                f"{row.share:.1%} would have been promised below {row.threshold}, had it been "
+                f"asked for: deal anew with --lost {losses}"
+            )
+        best_row = min(result.rows, key=lambda row: row.share)
+        if best_row.threshold < result.rows[-1].threshold:
+            hints.append(f"or with --below {best_row.threshold}")
+        hints.append("bursts as units, and a better model, leave fewer lost")
+        return "; ".join(hints)
+
+
+def misses_by_folder(names: Sequence[str]) -> str:
+    """Say in which folders lost animals turned up; empty if there are none.
+
+    Args:
+        names: The names of the units below the threshold that show an animal.
+    """
+    folders = Counter(name.rpartition("/")[0] or "." for name in names)
+    if not folders:
+        return ""
+    parts = [f"{folder} {count}" for folder, count in folders.most_common(MAX_FOLDERS)]
+    if len(folders) > MAX_FOLDERS:
+        parts.append(f"{len(folders) - MAX_FOLDERS} more folders")
+    return f"lost among those looked at, by folder and without a bound: {', '.join(parts)}"

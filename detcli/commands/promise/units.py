@@ -1,0 +1,192 @@
+"""The units of a review, with their scores: images, bursts, folders or others."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.commands.promise.inputs import NAME_ERRORS, InputColumns
+from detcli.commands.promise.unit_kind import Grouping, UnitKind
+from detcli.core.errors import UsageError
+from detcli.data.bursts import NO_BURST
+
+Integers = npt.NDArray[np.int32]
+UnitScores = npt.NDArray[np.float64]
+
+NO_UNIT = -1
+"""In place of the number of a unit, for an input that failed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """All units that can be put aside: those of inputs without an error.
+
+    Attributes:
+        scores: `(U,)`, the best score of the wanted classes in each unit, 0 without a box.
+        order: `(U,)`, the units in the order of the draw.
+        scores_sha256: The hash of all names and scores, in this order.
+        failed: The names of the inputs that failed, which are always to be looked at.
+    """
+
+    scores: UnitScores
+    order: Integers
+    scores_sha256: str
+    failed: list[str]
+    _inputs: InputColumns
+    _kind: UnitKind
+    _unit_by_input: Integers
+    _first_inputs: Integers  # of each unit
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def name(self, unit: int) -> str:
+        """Return the name of a unit: of its image, of the first image of its burst, or its value.
+
+        Args:
+            unit: The number of the unit.
+        """
+        return _unit_name(self._inputs, self._kind, int(self._first_inputs[unit]))
+
+    def names(self, units: Iterable[int]) -> list[str]:
+        """Return the names of units."""
+        return [self.name(unit) for unit in units]
+
+    def in_order(self, *, from_score: float, below_score: float) -> Integers:
+        """Return the units with scores in a range, in the order of the draw.
+
+        Args:
+            from_score: The lowest score that is in the range.
+            below_score: The score that ends the range, and is not in it.
+        """
+        scores = self.scores[self.order]
+        is_in_range = (scores >= from_score) & (scores < below_score)
+        return self.order[is_in_range]
+
+    def count_below(self, threshold: float) -> int:
+        """Return how many units have a score below a threshold."""
+        return int(np.count_nonzero(self.scores < threshold))
+
+    def unit_by_record(self) -> Integers:
+        """Return the unit of each record, or `NO_UNIT` for a record of an input that failed."""
+        return self._unit_by_input[np.frombuffer(self._inputs.input_by_record, np.int32)]
+
+    def files(self) -> Iterable[tuple[str, int]]:
+        """Yield the name of the file of each input, and its unit or `NO_UNIT`."""
+        for input_number, unit in enumerate(self._unit_by_input):
+            yield self._inputs.file_name(input_number), int(unit)
+
+
+def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
+    """Make units of inputs, and draw their order.
+
+    Args:
+        inputs: The images and videos of all records.
+        kind: What a unit is.
+        seed: Decides the order, with the names of the units.
+
+    Raises:
+        UsageError: Units are bursts, and no image has a time.
+    """
+    is_failed = np.frombuffer(inputs.is_failed, np.bool_)
+    readable = np.flatnonzero(~is_failed).astype(np.int32)
+    if kind.grouping is Grouping.IMAGE:
+        first_inputs = readable
+        unit_numbers = np.arange(len(readable), dtype=np.int32)
+    else:
+        _, first_positions, groups = np.unique(
+            _groups(inputs, kind)[readable], return_index=True, return_inverse=True
+        )
+        unit_numbers = groups.astype(np.int32)
+        first_inputs = readable[first_positions]
+    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
+    unit_by_input[readable] = unit_numbers
+    scores = np.zeros(len(first_inputs))
+    np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[readable])
+    order = _draw_order(inputs, kind, first_inputs, seed)
+    return Units(
+        scores=scores,
+        order=order,
+        scores_sha256=_hash_of_scores(inputs, kind, scores[order], first_inputs[order]),
+        failed=[inputs.file_name(int(number)) for number in np.flatnonzero(is_failed)],
+        _inputs=inputs,
+        _kind=kind,
+        _unit_by_input=unit_by_input,
+        _first_inputs=first_inputs,
+    )
+
+
+def _draw_order(
+    inputs: InputColumns, kind: UnitKind, first_inputs: Integers, seed: int
+) -> Integers:
+    """Return the units in the order of the draw.
+
+    Args:
+        inputs: Has the names.
+        kind: What a unit is.
+        first_inputs: `(U,)`, the first input of each unit.
+        seed: Decides the order, with the names of the units.
+    """
+    keys = np.empty(len(first_inputs), np.uint64)
+    for unit, first_input in enumerate(first_inputs):
+        keys[unit] = draw_key(seed, _unit_name(inputs, kind, int(first_input)))
+    return np.argsort(keys, kind="stable").astype(np.int32)
+
+
+def draw_key(seed: int, name: str) -> int:
+    """Return the number by which a unit is drawn: the lower, the earlier.
+
+    It is the first 8 bytes of the SHA-256 of the seed, a NUL and the name of the unit, so that
+    everybody can check the draw.
+    """
+    digest = hashlib.sha256(f"{seed}\0{name}".encode(errors=NAME_ERRORS)).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def _unit_name(inputs: InputColumns, kind: UnitKind, first_input: int) -> str:
+    """Return the name of the unit whose first input has this number."""
+    if kind.grouping in {Grouping.FOLDER, Grouping.META}:
+        return inputs.group_names[inputs.groups[first_input]]
+    return inputs.name(first_input)
+
+
+def _hash_of_scores(
+    inputs: InputColumns, kind: UnitKind, scores: UnitScores, first_inputs: Integers
+) -> str:
+    """Hash the names and scores of all units, a line each: the name, a NUL and the score.
+
+    Args:
+        inputs: Has the names.
+        kind: What a unit is.
+        scores: `(U,)`, the score of each unit, in the order of the draw.
+        first_inputs: `(U,)`, the first input of each unit, in the same order.
+    """
+    digest = hashlib.sha256()
+    for score, first_input in zip(scores, first_inputs, strict=True):
+        name = _unit_name(inputs, kind, int(first_input))
+        line = f"{name}\0{float(score)!r}\n"
+        digest.update(line.encode(errors=NAME_ERRORS))
+    return digest.hexdigest()
+
+
+def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
+    """Return a number for each input, which the inputs of one burst or group have in common.
+
+    Raises:
+        UsageError: Units are bursts, and no image has a time.
+    """
+    if kind.grouping is not Grouping.BURST:
+        return np.frombuffer(inputs.groups, np.int64)
+    bursts = inputs.bursts.find(kind.gap_s).number_by_record
+    if len(inputs) and np.all(bursts == NO_BURST):
+        raise UsageError(
+            "no record says when its image was taken, so there are no bursts",
+            "use --unit image, or predict again from files that have EXIF",
+        )
+    groups = np.full(len(inputs), NO_BURST)
+    groups[np.frombuffer(inputs.input_by_record, np.int32)] = bursts
+    is_alone = groups == NO_BURST
+    groups[is_alone] = len(inputs) + np.flatnonzero(is_alone)
+    return groups

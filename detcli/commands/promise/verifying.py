@@ -1,0 +1,151 @@
+"""Recomputes a promise from the records and from what promise.json says of the answers."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from detcli.commands.promise.bounds import fewest_positives, smallest_share
+from detcli.commands.promise.deck import TENTH, error_of
+from detcli.commands.promise.draw import Draw
+from detcli.commands.promise.evaluation import Row, bound_row
+from detcli.commands.promise.inputs import WantedClasses
+from detcli.commands.promise.plan import keeps_loss
+from detcli.commands.promise.promise_file import read_promise
+from detcli.commands.promise.reading import read_inputs, require_unchanged
+from detcli.commands.promise.thresholds import grid_of
+from detcli.commands.promise.unit_kind import UnitKind
+from detcli.commands.promise.units import Units, make_units
+from detcli.core import Fields
+from detcli.core.errors import CheckError, UsageError
+
+HINT = "check the review again: detcli promise check"
+
+
+def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -> str:
+    """Recompute a promise, and say that it holds.
+
+    Args:
+        path: The file of the promise.
+        records: The records that it is about.
+        advance: Is called with the source of each record.
+
+    Raises:
+        UsageError: The records are others, or the file is no promise.
+        CheckError: It promises nothing, or what it says does not follow.
+    """
+    fields = read_promise(path)
+    try:
+        units = _units_of(fields, records, advance)
+        _require_asked_before(fields, units, path)
+        rows = _rows_of(fields, units)
+        return _judge(fields, rows, path)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
+
+
+def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) -> Units:
+    """Read the units that a promise is about."""
+    kind = UnitKind.parse(fields["unit"])
+    inputs = read_inputs(records, WantedClasses(fields["classes"]), kind, advance)
+    units = make_units(inputs, kind, int(fields["seed"]))
+    require_unchanged(fields["scores_sha256"], units, records)
+    return units
+
+
+def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
+    """Check what a promise says it was asked for: thresholds, probabilities and animals above.
+
+    Raises:
+        CheckError: Something of it does not follow from the scores and from the rules.
+    """
+    above = fields["above"]
+    draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
+    is_above_sampled = above["looked_at"] < draw.units_above
+    seen_share = fields["seen_share"]
+    total_error = 1 - fields["sure"]
+    error = error_of(
+        total_error,
+        losses=len(fields["asked"]),
+        round_number=fields["round"],
+        rounds=len(fields["plan"]),
+        tenths=int(is_above_sampled) + int(seen_share is not None),
+    )
+    at_least = above["animals"]
+    if is_above_sampled:
+        at_least = fewest_positives(
+            at_least, units=draw.units_above, drawn=len(draw.above), error=TENTH * total_error
+        )
+    expected_share = None
+    if seen_share is not None:
+        known_animals = fields["known"]
+        expected_share = smallest_share(
+            known_animals["seen"], trials=known_animals["looked_at"], error=TENTH * total_error
+        )
+    checks = {
+        "its list of thresholds": [row["t"] for row in fields["rows"]]
+        == grid_of(units.scores, fields["below"]),
+        "its probability of an error": fields["error"] == error,
+        "its loss": fields["lost"] is None or fields["lost"] in fields["asked"],
+        "the number above": above["units"] == draw.units_above,
+        "the bound on the animals above": above["at_least"] == at_least,
+        "the share that reviewers see": seen_share == expected_share,
+    }
+    for subject, is_as_expected in checks.items():
+        if not is_as_expected:
+            raise CheckError(f"{path} does not hold: {subject} does not follow", HINT)
+
+
+def _rows_of(fields: Fields, units: Units) -> list[Row]:
+    """Compute the bound at each threshold of a promise anew."""
+    above = fields["above"]
+    draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
+    dealt = draw.below_by(fields["round"])
+    scores = dict(zip(units.names(dealt), units.scores[dealt], strict=True))
+    animal_scores = [scores[name] for name in fields["animals_below"]]
+    doubtful_scores = [scores[name] for name in fields["doubtful_below"]]
+    rows = []
+    for stored_row in fields["rows"]:
+        threshold = stored_row["t"]
+        lost = [score for score in animal_scores + doubtful_scores if score < threshold]
+        animals_kept = [score for score in animal_scores if score >= threshold]
+        row = bound_row(
+            threshold,
+            units_below=units.count_below(threshold),
+            dealt=len([score for score in scores.values() if score < threshold]),
+            misses=len(lost),
+            animals_seen=above["at_least"] + len(animals_kept),
+            error=fields["error"],
+            seen_share=fields["seen_share"],
+        )
+        rows.append(row)
+    return rows
+
+
+def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
+    """Compare recomputed rows with those of a promise, and say what it promises.
+
+    Raises:
+        CheckError: They differ, or the threshold does not follow from them.
+    """
+    for row, stored_row in zip(rows, fields["rows"], strict=True):
+        if row.to_json() != stored_row:
+            raise CheckError(
+                f"{path} does not hold: at {row.threshold}, {row.to_json()} follows", HINT
+            )
+    threshold = fields["t"]
+    if threshold is None:
+        raise CheckError(f"{path} promises nothing", HINT)
+    for row in rows:
+        if row.threshold <= threshold and not keeps_loss(
+            row.most_lost, row.animals_seen, fields["lost"]
+        ):
+            raise CheckError(
+                f"{path} does not hold: below {row.threshold}, {row.share:.1%} may be lost", HINT
+            )
+    promised_rows = [row for row in rows if row.threshold == threshold]
+    if len(promised_rows) != 1:
+        raise CheckError(f"{path} does not hold: {threshold} is no threshold of its rows", HINT)
+    (row,) = promised_rows
+    return (
+        f"it holds: --conf {row.threshold}, at most {row.share:.1%} are lost, "
+        f"{100 * fields['sure']:.6g}% sure; {row.units_below:,} need no eyes"
+    )

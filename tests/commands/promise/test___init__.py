@@ -1,0 +1,650 @@
+"""`detcli promise`, typed: deal, check, split and verify."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from json_lines import lines
+from reviews import (
+    Card,
+    answer,
+    dealt,
+    deck_of,
+    label,
+    looked_at,
+    write_labels,
+)
+from saved_records import box, error, record
+
+from detcli.commands.promise.images import MAX_IMAGES
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+
+DEAL = ["boxes.jsonl", "--classes", "animal", "--lost", "10%", "--expect", "30%", "--seed", "7"]
+
+
+class Promise:
+    """The command, typed in a folder."""
+
+    def __init__(self, invoke, folder):
+        self.invoke = invoke
+        self.folder = folder
+        self.review = folder / "review"
+
+    def __call__(self, *words, code=0, says=""):
+        completed = self.invoke("promise", *words, cwd=self.folder)
+        assert completed.returncode == code, completed.stderr + completed.stdout
+        assert "Traceback" not in completed.stderr
+        assert says in completed.stderr + completed.stdout, completed.stderr + completed.stdout
+        return completed
+
+    def deal(self, *words, code=0, says=""):
+        return self("deal", *DEAL, "-o", "review", *words, code=code, says=says)
+
+    def check(self, *words, code=0, says=""):
+        return self("check", "review", *words, code=code, says=says)
+
+    def promise(self):
+        return json.loads((self.review / "promise.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A card of 1000 images in a folder, which nobody writes to."""
+    card = Card(tmp_path_factory.mktemp("card"))
+    card.write_images()
+    return card
+
+
+@pytest.fixture
+def card(images, tmp_path):
+    """The card, with its images linked, and records that a test may change."""
+    shutil.copytree(images.folder / "card", tmp_path / "card", copy_function=os.link)
+    card = Card(tmp_path)
+    assert card.animals == images.animals
+    return card
+
+
+@pytest.fixture
+def promise(invoke, card):
+    return Promise(invoke, card.folder)
+
+
+@pytest.fixture(scope="module")
+def dealt_review(images, tmp_path_factory):
+    """A review of the card as it is dealt, which tests copy."""
+    from typer.testing import CliRunner
+
+    from detcli.cli.app import app
+
+    folder = tmp_path_factory.mktemp("dealt")
+    words = ["promise", "deal", str(images.folder / "boxes.jsonl"), *DEAL[1:]]
+    words += ["-o", str(folder / "review"), "--images", str(images.folder), "--repeat", "5%"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    return folder / "review"
+
+
+@pytest.fixture
+def review(dealt_review, promise):
+    """A review that was dealt, in the folder of the test."""
+    shutil.copytree(dealt_review, promise.review)
+    return promise.review
+
+
+def test_a_review_from_the_card_to_the_folders(promise, card):
+    said = promise.deal().stderr
+    assert "1,000 images (20 failed: always to be looked at)" in said
+    assert "chance that three rounds suffice" in said
+    assert "--above 400 would take about" in said
+    assert "open review/index.html" in said
+    promise.check(code=3, says="nothing is promised before the round ends")
+    labels = answer(promise.review, card.animals)
+    checked = promise.check(labels)
+    first_line, *_, last_line = checked.stdout.splitlines()
+    assert float(first_line.removeprefix("--conf ").partition(":")[0]) == promise.promise()["t"]
+    assert "of animal images are lost" in first_line
+    assert "95% sure" in first_line
+    assert "of 1,000 images need no eyes" in first_line
+    assert last_line.startswith("for these records and this model only; as sure as the reviewers: ")
+    assert "20 of 20 known animals were seen" in last_line
+    promise("verify", "review/promise.json", "boxes.jsonl", says="it holds: --conf")
+
+    threshold = promise.promise()["t"]
+    promise("split", "review", "-o", "lists", "--how", "list", says="for eyes")
+    eyes = (card.folder / "lists/eyes.txt").read_text().splitlines()
+    no_eyes = (card.folder / "lists/no-eyes.txt").read_text().splitlines()
+    assert sorted(eyes + no_eyes) == sorted(fields["source"] for fields in card.records)
+    seen_below = {name for name in looked_at(promise.review, 1) if card.animals[name]}
+    for fields in card.records:
+        score = max((one["score"] for one in fields.get("detections", [])), default=0)
+        needs_eyes = "error" in fields or score >= threshold or fields["source"] in seen_below
+        assert (fields["source"] in eyes) == needs_eyes
+    lost = sum(card.animals[name] for name in no_eyes)
+    assert lost <= 0.1 * sum(card.animals.values())
+
+
+def test_split_links_and_is_taken_back(promise, card, review):
+    card.write("card.jsonl")
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    for fields in card.records:
+        if "error" in fields:
+            (card.folder / fields["source"]).write_text("torn")
+    promise("split", "review", "-o", "sorted", "--records", "boxes.jsonl")
+    linked = list((card.folder / "sorted").rglob("*.jpg"))
+    assert len(linked) == 1000
+    assert all(path.stat().st_nlink > 1 for path in linked)
+    completed = promise.invoke("sort", "-o", "sorted", "--undo", cwd=card.folder)
+    assert completed.returncode == 0
+    assert list((card.folder / "sorted").iterdir()) == []
+
+
+def test_split_says_what_it_does_not_find(promise, card, review):
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    words = ("split", "review", "-o", "sorted", "--records", "boxes.jsonl")
+    promise(*words, code=3, says="20 images not in")
+
+
+def test_split_needs_a_promise(promise, review):
+    promise("split", "review", "-o", "sorted", code=2, says="name what promise check wrote")
+    assert review.exists()
+
+
+def test_the_folder_says_what_was_dealt(review, card):
+    deck = deck_of(review)
+    assert deck["units"] == 980
+    assert deck["failed"] == 20
+    assert deck["lost"] == [0.1]
+    assert deck["plan"][1] == deck["plan"][0] // 2 + 1
+    assert deck["grid"][-1] <= deck["below"]
+    assert len(dealt(review)) == sum(deck["plan"])
+    copies = lines((review / "images.jsonl").read_text())
+    assert len(copies) == len(looked_at(review, 3))
+    assert {path.name for path in review.iterdir()} >= {"index.html", "images", "deck.json"}
+    for copy in copies:
+        for image in copy["images"]:
+            assert (review / image["file"]).is_file()
+            for left, top, right, bottom in image["boxes"]:
+                assert 0 <= left < right <= 1
+                assert 0 <= top < bottom <= 1
+    assert set(card.animals) >= {copy["source"] for copy in copies}
+
+
+def test_images_are_small_copies_without_metadata(promise, card):
+    name = next(name for name in card.animals if "site1" in name)
+    large = np.full((2000, 3000, 3), 90, np.uint8)
+    for fields in card.records:
+        if fields["source"] == name:
+            fields.update(width=3000, height=2000)
+            fields["detections"] = [box(0.99, name="animal") | {"x2": 1500, "y2": 500}]
+    card.write()
+    (card.folder / name).unlink()
+    cv2.imwrite(str(card.folder / name), large)
+    promise.deal()
+    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
+    (image,) = copies[name]["images"]
+    assert cv2.imread(str(promise.review / image["file"])).shape == (853, 1280, 3)
+    assert image["boxes"] == [[0.0, 0.0, 0.5, 0.25]]
+
+
+def test_nothing_is_said_before_a_round_ends(promise, card, review):
+    labels = lines(answer(review, card.animals).read_text())
+    write_labels(card.folder / "part.jsonl", labels[:-1])
+    said = promise.check("part.jsonl", "--records", "boxes.jsonl", code=3)
+    assert f"{len(labels) - 1} of {len(labels)} looked at in round 1" in said.stderr
+    assert said.stdout == ""
+    assert not (review / "promise.json").exists()
+    write_labels(card.folder / "rest.jsonl", labels[-1:])
+    promise.check("rest.jsonl", "--records", "boxes.jsonl", says="need no eyes")
+
+
+def test_the_order_of_labels_undo_and_who_answers_change_nothing(promise, card, review):
+    labels = lines(answer(review, card.animals).read_text())
+    promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
+    expected = promise.promise()
+    chance = np.random.default_rng(1)
+    detour = []
+    for number, fields in enumerate(labels[:50]):
+        other = label(fields["source"], 1 - fields["animal"], second=number)
+        detour += [other | {"at": "2026-11-27T00:00:00Z"}]
+        detour += [other | {"animal": "undo", "at": "2026-11-27T00:00:01Z"}]
+    shuffled = [*labels, *detour]
+    chance.shuffle(shuffled)
+    (review / "labels.jsonl").unlink()
+    write_labels(review / "labels-anna.jsonl", shuffled)
+    promise.check("--records", "boxes.jsonl")
+    assert promise.promise() == expected
+
+    (review / "labels.jsonl").unlink()
+    (review / "labels-anna.jsonl").unlink()
+    half = len(labels) // 2
+    write_labels(review / "labels-anna.jsonl", labels[:half])
+    write_labels(review / "labels-ben.jsonl", [fields | {"who": "ben"} for fields in labels[half:]])
+    promise.check("--records", "boxes.jsonl")
+    assert promise.promise() == expected | {"who": ["anna", "ben"]}
+
+
+def test_reviewers_who_disagree_are_asked_a_third_time(promise, card, review):
+    labels = lines(answer(review, card.animals).read_text())
+    below = dealt(review)[0]
+    second_opinion = label(below, 1 - int(card.animals[below]), who="ben")
+    write_labels(card.folder / "ben.jsonl", [second_opinion])
+    said = promise.check("labels-anna.jsonl", "ben.jsonl", "--records", "boxes.jsonl").stdout
+    assert "1 image unsure, disputed or gone" in said
+    assert "decide them in review/disputed/index.html" in said
+    assert below in promise.promise()["doubtful_below"]
+    assert (review / "disputed/index.html").exists()
+    decision = label(below, int(card.animals[below]), who="cleo", pass_=3)
+    write_labels(card.folder / "cleo.jsonl", [decision])
+    assert "disputed" not in promise.check("cleo.jsonl", "--records", "boxes.jsonl").stdout
+    assert labels
+
+
+def test_repeats_and_known_animals_say_how_sure_the_reviewer_is(promise, card, review):
+    labels = lines(answer(review, card.animals).read_text())
+    deck = deck_of(review)
+    for number, name in enumerate(deck["repeat"][:10]):
+        animal = int(card.animals[name])
+        if number < 2:
+            animal = 1 - animal
+        labels.append(label(name, animal, second=3000 + number, pass_=2))
+    for fields in labels:
+        if fields["source"] in deck["known"][:5]:
+            fields["animal"] = 0
+    write_labels(card.folder / "labels-anna.jsonl", labels)
+    said = promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
+    assert "2 of 10 repeats were answered differently" in said.stdout
+    assert "15 of 20 known animals were seen" in said.stdout
+    assert "only 15 of 20 known animals were seen" in said.stderr
+    plain = promise.promise()
+    promise.invoke(
+        "promise", "check", "review", "--correct", "--records", "boxes.jsonl", cwd=card.folder
+    )
+    corrected = promise.promise()
+    assert 0.4 < corrected["seen_share"] < 0.75
+    for row, corrected_row in zip(plain["rows"], corrected["rows"], strict=True):
+        assert corrected_row["A_up"] >= row["A_up"] / 0.75
+
+
+def test_a_round_without_a_promise_leads_to_the_next(promise, card, review):
+    """All animals that are dealt from below the threshold in the first round are called so."""
+    deck = deck_of(review)
+    first = dealt(review)[: deck["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:60], True)
+    labels = answer(review, animals)
+    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "round 1: no promise: below" in said.stderr
+    assert f"go on with round 2 ({deck['plan'][1]:,} more)" in said.stderr
+    assert promise.promise()["t"] is None
+    promise("split", "review", "-o", "sorted", code=6, says="promises nothing")
+    promise("verify", "review/promise.json", "boxes.jsonl", code=6, says="promises nothing")
+    write_labels(card.folder / "more.jsonl", [label(dealt(review)[deck["plan"][0]], 0)])
+    promise.check("more.jsonl", "--records", "boxes.jsonl", code=3, says="in round 2")
+    labels = answer(review, animals, rounds=3)
+    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "would have been promised below" in said.stderr
+    assert "--lost 10%," in said.stderr
+
+
+def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, card):
+    promise.deal("--lost", "30%")
+    deck = deck_of(promise.review)
+    assert deck["lost"] == [0.1, 0.3]
+    first = dealt(promise.review)[: deck["plan"][0]]
+    answers = card.animals | dict.fromkeys(first[:20], True)
+    promise.check(answer(promise.review, answers))
+    fields = promise.promise()
+    assert fields["lost"] == 0.3
+    assert fields["error"] == pytest.approx(0.05 / 2 / 2)
+    promise("verify", "review/promise.json", "boxes.jsonl", says="it holds")
+
+
+def test_a_sample_from_above_is_enough(promise, card):
+    said = promise.deal("--above", "100").stderr
+    assert "--above 400 would take" not in said
+    promise.check(answer(promise.review, card.animals), says="need no eyes")
+    above = promise.promise()["above"]
+    assert above["looked_at"] == 100
+    assert above["animals"] * above["units"] / 100 * 0.6 < above["at_least"]
+    assert above["at_least"] < above["animals"] * above["units"] / 100
+    promise("verify", "review/promise.json", "boxes.jsonl", says="it holds")
+    assert "above" in said
+
+
+def test_without_any_animal_the_number_of_images_is_bounded(promise, card, review):
+    nothing = dict.fromkeys(card.animals, False)
+    said = promise.check(answer(review, nothing), "--records", "boxes.jsonl", code=6).stderr
+    assert "no animal was seen: at most" in said
+    assert "of 1,000 images have one, 95% sure" in said
+
+
+def test_too_few_animals_leave_no_share(promise, card, review):
+    names = looked_at(review, 1)
+    above = [name for name in names if name not in dealt(review)]
+    few = dict.fromkeys(card.animals, False) | dict.fromkeys(above[:5], True)
+    promise.check(
+        answer(review, few),
+        *("--records", "boxes.jsonl"),
+        code=6,
+        says="5 animals: one lost is 20%; look at all",
+    )
+
+
+def test_all_below_looked_at_needs_no_bound(promise, card):
+    promise.deal("--misses", "1000", "--force")
+    said = promise.check(answer(promise.review, card.animals)).stdout
+    assert "100% sure, as everything below was looked at" in said
+    said = promise.check("--correct").stdout
+    assert "100% sure" not in said
+    promise.check()
+    row = next(row for row in promise.promise()["rows"] if row["t"] == promise.promise()["t"])
+    assert row["M"] == row["m"]
+    assert row["A_up"] == row["k"]
+
+
+def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
+    gone = dealt(dealt_review)[:2]
+    (card.folder / gone[0]).unlink()
+    (card.folder / gone[1]).write_bytes(b"torn")
+    promise.deal(says="2 images not found, which count as lost")
+    deck = deck_of(promise.review)
+    assert sorted(deck["gone"]) == sorted(gone)
+    promise.check(answer(promise.review, card.animals))
+    assert sorted(promise.promise()["doubtful_below"]) == sorted(gone)
+
+
+def test_without_any_image_nothing_is_dealt(promise, card):
+    shutil.rmtree(card.folder / "card")
+    promise.deal(code=3, says="is found")
+    assert not promise.review.exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(promise):
+    promise.review.mkdir()
+    (promise.review / "mine.txt").write_text("mine")
+    promise.deal(code=2, says="has something in it")
+    assert (promise.review / "mine.txt").read_text() == "mine"
+
+
+def test_changed_records_are_refused(promise, card, review):
+    labels = answer(review, card.animals)
+    promise.check(labels, "--records", "boxes.jsonl")
+    fields = next(fields for fields in card.records if fields.get("detections"))
+    fields["detections"][0]["score"] += 0.000001
+    card.write("changed.jsonl")
+    words = ("--records", "changed.jsonl")
+    promise.check(*words, code=2, says="has changed since the deal")
+    promise("split", "review", "-o", "out", *words, code=2, says="has changed since the deal")
+    verify = ("verify", "review/promise.json", "changed.jsonl")
+    promise(*verify, code=2, says="has changed since the deal")
+
+
+def test_records_that_are_gone_are_named(promise, review):
+    deck = deck_of(review) | {"records": "/no/such/boxes.jsonl"}
+    (review / "deck.json").write_text(json.dumps(deck))
+    said = promise.check(code=2, says="/no/such/boxes.jsonl is gone").stderr
+    assert "--records" in said
+
+
+def test_a_changed_deal_is_refused(promise, review):
+    names = (review / "deal.txt").read_text().splitlines(keepends=True)
+    (review / "deal.txt").write_text("".join(names[1:] + names[:1]))
+    promise.check("--records", "boxes.jsonl", code=2, says="was changed")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"t": 0.9}, "is no threshold"),
+        ({"lost": 0.001, "asked": [0.001]}, "may be lost"),
+        ({"lost": 0.5}, "its loss does not follow"),
+        ({"below": 0.9}, "does not follow"),
+        ({"error": 0.4}, "its probability of an error"),
+        ({"sure": 0.5}, "its probability of an error"),
+        ({"animals_below": []}, "does not hold: at"),
+        ({"t": None}, "promises nothing"),
+    ],
+)
+def test_a_forged_promise_does_not_hold(promise, card, review, change, says):
+    first = dealt(review)[: deck_of(review)["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:2], True)
+    promise.check(answer(review, animals), "--records", "boxes.jsonl")
+    fields = promise.promise() | change
+    (card.folder / "forged.json").write_text(json.dumps(fields))
+    promise("verify", "forged.json", "boxes.jsonl", code=6, says=says)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"v": 2}', '{"v": 1, "rows": 3}'])
+def test_what_is_no_promise_is_refused(promise, text):
+    (promise.folder / "promise.json").write_text(text)
+    promise("verify", "promise.json", "boxes.jsonl", code=2, says="name what promise check wrote")
+
+
+def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, review):
+    labels = answer(review, card.animals)
+    promise.check(labels, "--records", "boxes.jsonl")
+    names = [name for name in looked_at(review, 1) if name not in dealt(review)]
+    cv2.imwrite(str(card.folder / names[0]), np.full((40, 400, 3), 9, np.uint8))
+    words = ["deal", *DEAL[:-2], "--seed", "8", "-o", "again", "--keep-labels", "review"]
+    promise(*words)
+    kept = {fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())}
+    assert kept == set(names[1:])
+    assert not kept & set(dealt(card.folder / "again"))
+
+
+def test_each_class_has_a_review_of_its_own(promise, card):
+    for number, fields in enumerate(card.records):
+        if fields.get("detections"):
+            name = ["deer", "fox"][number % 2]
+            fields["detections"] = [box(fields["detections"][0]["score"], name=name)]
+    card.write()
+    words = ["--classes", "deer,fox", "--lost", "20%", "--expect", "15%", "--misses", "2", "--each"]
+    promise("deal", "boxes.jsonl", *words, "-o", "review", "--seed", "7")
+    for name, number in (("deer", 0), ("fox", 1)):
+        deck = deck_of(promise.review / name)
+        assert deck["classes"] == [name]
+        assert deck["sure"] == pytest.approx(0.975)
+        animals = {}
+        for position, fields in enumerate(card.records):
+            is_of_class = position % 2 == number
+            animals[fields["source"]] = is_of_class and card.animals.get(fields["source"], False)
+        labels = answer(promise.review / name, animals)
+        promise("check", f"review/{name}", labels, says="need no eyes")
+    said = promise.check().stdout
+    assert "deer: --conf" in said
+    assert "fox: --conf" in said
+    assert "decides: --conf" in said
+    promise.check("labels.jsonl", code=2, says="labels are of one of the reviews")
+
+
+REFUSED = [
+    (["--lost", "0%"], "not a share between"),
+    (["--sure", "150%"], "not a share between"),
+    (["--above", "some"], "neither all nor a number"),
+    (["--unit", "site"], "is no unit"),
+    (["--unit", "burst:60s"], "no record says when"),
+    (["--unit", "meta:site"], "has no site in meta"),
+    (["--rounds", "9"], "not in the range"),
+    (["--each"], "--each needs several classes"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), REFUSED)
+def test_options_that_make_no_sense_are_refused(promise, words, says):
+    promise.deal(*words, code=2, says=says)
+
+
+def test_records_of_no_use_are_refused(promise, card):
+    records = card.records
+
+    def refused(changed_records, says):
+        card.records = changed_records
+        card.write()
+        promise.deal(code=2, says=says)
+
+    refused([*records, records[0]], "is in the records twice")
+    refused([records[0] | {"model": "other"}, *records[1:]], "several models made")
+    refused([error("a.jpg")], "has no image with detections")
+    refused([record("a.jpg", box(0.001))], "no box is of the class animal")
+    high_scores = [fields for fields in records if is_high(fields)]
+    refused(high_scores, "run predict with --conf 0.001")
+    settings = {"conf": 0.25, "max_det": 300}
+    refused([records[0] | {"settings": settings}, *records[1:]], "scores in boxes.jsonl begin at")
+    full = record("full.jpg", box(0.5), box(0.4), box(0.3))
+    few = {"settings": {"conf": 0.001, "max_det": 3}}
+    refused([full | few, *records], "as many boxes as --max-det allows")
+    promise("deal", "-", *DEAL[1:], "-o", "review", code=2, says="name a file")
+    assert not promise.review.exists()
+
+
+def is_high(fields):
+    scores = [detection["score"] for detection in fields.get("detections", [])]
+    return not scores or min(scores) > 0.02
+
+
+def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
+    said = promise("deal", *DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
+    assert "not worth it: a loss of 1% takes" in said
+    assert "--lost 2% takes" in said
+    assert "bursts of 3 images (--unit burst:60s) take" in said
+    assert not promise.review.exists()
+
+
+def test_bursts_and_videos_show_their_images_in_order(promise, card):
+    """A burst of three in each folder, and a video of thirty frames."""
+    records = []
+    animals = {}
+    (some_image, *_) = card.animals
+    for number in range(600):
+        site, position = divmod(number, 3)
+        boxes = []
+        if site % 4 == 0:
+            boxes = [box(0.6 + number / 10_000, name="animal")]
+        if site % 4 == 1:
+            boxes = [box(0.002, name="animal")]
+        time = f"2026-05-01T{site // 60:02}:{site % 60:02}:{2 - position:02}"
+        records.append(record(f"b{site}/{number}.jpg", *boxes, taken=time))
+        path = card.folder / f"b{site}/{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        os.link(card.folder / some_image, path)
+        animals[f"b{site}/{site * 3}.jpg"] = site % 4 == 0
+    writer = cv2.VideoWriter(
+        str(card.folder / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10, (400, 40)
+    )
+    for frame in range(30):
+        writer.write(np.full((40, 400, 3), 8 * frame, np.uint8))
+        frame_record = record("clip.avi", box(frame / 40 + 0.01, name="animal"), frame=frame)
+        records.append(frame_record)
+    writer.release()
+    animals["clip.avi"] = True
+    card.records = records
+    card.write()
+    says = f"of 1 burst, only {MAX_IMAGES} images are shown"
+    promise.deal("--unit", "burst:5s", "--misses", "1", says=says)
+    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
+    assert set(copies) <= set(animals)
+    assert len(copies["b0/0.jpg"]["images"]) == 3
+    assert len(copies["clip.avi"]["images"]) == MAX_IMAGES
+    shades = []
+    for image in copies["clip.avi"]["images"]:
+        shades.append(int(cv2.imread(str(promise.review / image["file"])).mean()))
+    assert shades == sorted(shades)
+    assert len(set(shades)) == MAX_IMAGES
+    said = promise.check(answer(promise.review, animals)).stdout
+    assert "of animal bursts are lost" in said
+    promise("split", "review", "-o", "lists", "--how", "list")
+    eyes = (card.folder / "lists/eyes.txt").read_text().splitlines()
+    assert {"b0/0.jpg", "b0/1.jpg", "b0/2.jpg", "clip.avi"} <= set(eyes)
+
+
+def test_results_of_megadetector_are_records(promise, card):
+    images = []
+    for fields in card.records:
+        entry = {"file": fields["source"], "width": 400, "height": 40, "failure": "torn"}
+        if "detections" in fields:
+            del entry["failure"]
+            entry["detections"] = [
+                {"category": "1", "conf": one["score"], "bbox": [0.0, 0.0, 0.1, 1.0]}
+                for one in fields["detections"]
+            ]
+        else:
+            entry["detections"] = None
+        images.append(entry)
+    content = {"info": {"detector": "md"}, "detection_categories": {"1": "animal"}}
+    (card.folder / "md.json").write_text(json.dumps(content | {"images": images}))
+    promise("deal", "md.json", *DEAL[1:], "-o", "review")
+    promise.check(answer(promise.review, card.animals), says="need no eyes")
+    promise("verify", "review/promise.json", "md.json", says="it holds")
+
+
+def test_a_folder_that_is_no_review_is_refused(promise):
+    promise("check", "card", code=2, says="is no review")
+
+
+def test_the_script_of_the_documentation_checks_a_promise(promise, card, review):
+    page = (ROOT / "docs/promise.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (card.folder / "check.py").write_text(script, encoding="utf-8")
+    first = dealt(review)[: deck_of(review)["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:2], True)
+    promise.check(answer(review, animals), "--records", "boxes.jsonl")
+
+    def run(name):
+        command = [sys.executable, "-I", "check.py", name, "boxes.jsonl"]
+        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=card.folder)
+
+    threshold = promise.promise()["t"]
+    done = run("review/promise.json")
+    assert done.stdout.startswith(f"it holds: {threshold}, "), done.stderr
+    for change in (
+        {"lost": 0.001},
+        {"error": 1e-9},
+        {"animals_below": []},
+        {"scores_sha256": "0"},
+        {"seed": 8},
+    ):
+        (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
+        assert "AssertionError" in run("forged.json").stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"v": 2}, "has version 2"),
+        ({"plan": ["a"]}, "its plan is damaged"),
+        ({"above": None}, "its above is damaged"),
+        ({"seed": "7"}, "its seed is damaged"),
+        ({"seed": 8}, "has changed since the deal"),
+    ],
+)
+def test_a_changed_deck_is_refused(promise, review, change, says):
+    deck = deck_of(review)
+    (review / "deck.json").write_text(json.dumps(deck | change))
+    promise.check("--records", "boxes.jsonl", code=2, says=says)
+    (review / "deck.json").write_text("[]")
+    promise.check(code=2, says="is no deck of detcli promise")
+
+
+def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
+    for fields in card.records:
+        if "detections" in fields:
+            fields["detections"] = [box(0.5, name="animal"), box(0.001, name="animal")]
+    card.write()
+    promise.deal("--below", "0.4", code=2, says="no image has a score below")
+
+
+def test_what_is_lost_is_counted_by_folder_also_without_a_promise(promise, card, review):
+    first = dealt(review)[: deck_of(review)["plan"][0]]
+    animals = card.animals | dict.fromkeys(first[:60], True)
+    said = promise.check(answer(review, animals), "--records", "boxes.jsonl", code=6)
+    assert said.stdout.startswith("lost among those looked at, by folder and without a bound: ")
+    assert "card/site1 " in said.stdout

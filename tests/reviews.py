@@ -1,0 +1,91 @@
+"""Records of many images with a known truth, reviews of them, and a reviewer who answers."""
+
+import json
+import random
+
+import cv2
+import numpy as np
+from saved_records import box, error, record
+
+FAILED_EVERY = 50
+"""One of so many images is torn."""
+
+
+class Card:
+    """A memory card in a folder: images, their records in boxes.jsonl, and what they show."""
+
+    def __init__(self, folder, count=1000, share=0.3, *, seed=1, failed_every=FAILED_EVERY):
+        self.folder = folder
+        self.records = []
+        self.animals = {}  # whether each image shows one, by name
+        chance = random.Random(seed)  # noqa: S311
+        for number in range(count):
+            name = f"card/site{number % 3}/{number:05}.jpg"
+            if failed_every and number % failed_every == 1:
+                self.records.append(error(name))
+                continue
+            shows_animal = chance.random() < share
+            self.animals[name] = shows_animal
+            self.records.append(record(name, *boxes_of(chance, shows_animal=shows_animal)))
+        self.write()
+
+    def write(self, name="boxes.jsonl"):
+        text = "".join(f"{json.dumps(fields)}\n" for fields in self.records)
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def write_images(self):
+        """Write the images: all of them are the same small one."""
+        _, jpeg = cv2.imencode(".jpg", np.full((40, 400, 3), 90, np.uint8))
+        for name in self.animals:
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg.tobytes())
+
+
+def boxes_of(chance, *, shows_animal):
+    """The boxes of an image: mostly of a high score if it shows an animal."""
+    if shows_animal:
+        score = chance.betavariate(6, 2)
+    elif chance.random() < 0.5:
+        return []
+    else:
+        score = chance.betavariate(0.5, 30)
+    return [box(max(round(score, 6), 0.001), name="animal")]
+
+
+def label(source, animal, *, who="anna", second=0, pass_=1):
+    """A line of labels.jsonl."""
+    at = f"2026-11-28T15:{second // 60 % 60:02}:{second % 60:02}Z"
+    answer = {"source": source, "animal": animal, "who": who, "at": at, "seconds": 1.2}
+    return answer | {"pass": pass_, "boxes_seen": False}
+
+
+def dealt(review):
+    """The names of the units below in the order of the draw."""
+    return [json.loads(line) for line in (review / "deal.txt").read_text().splitlines()]
+
+
+def deck_of(review):
+    return json.loads((review / "deck.json").read_text())
+
+
+def looked_at(review, rounds):
+    """The names of all units that are looked at in the first rounds."""
+    lines = (review / "images.jsonl").read_text().splitlines()
+    names = [json.loads(line)["source"] for line in lines]
+    later = set(dealt(review)[sum(deck_of(review)["plan"][:rounds]) :])
+    return [name for name in names if name not in later]
+
+
+def write_labels(path, labels):
+    path.write_text("".join(f"{json.dumps(fields)}\n" for fields in labels), encoding="utf-8")
+
+
+def answer(review, animals, rounds=1, **options):
+    """Write labels-anna.jsonl beside a review, with the truth about all units of the rounds."""
+    labels = []
+    for number, name in enumerate(looked_at(review, rounds)):
+        labels.append(label(name, int(animals[name]), second=number, **options))
+    path = review.parent / "labels-anna.jsonl"
+    write_labels(path, labels)
+    return path
