@@ -44,6 +44,13 @@ FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
 DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this many pixels more
 LEFT_OUT = "%s: its sound is left out: %s"
 
+METADATA_IS_LENIENT_FROM = 19
+"""The major version of PyAV from which on metadata that is not UTF-8 is no error, nor an option."""
+
+IGNORES_METADATA: dict[str, Any] = {}
+if int(av.__version__.partition(".")[0]) < METADATA_IS_LENIENT_FROM:
+    IGNORES_METADATA["metadata_errors"] = "ignore"
+
 log = logging.getLogger(__name__)
 
 
@@ -286,7 +293,7 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     if is_pipe:  # it cannot be read a second time
         return None
     try:
-        source = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
+        source = av.open(address, timeout=TIMEOUTS_S, **IGNORES_METADATA)
         track = source.streams.best("audio")
         # A track of an unknown codec has no context, which PyAV's types do not say.
         if isinstance(track, av.AudioStream) and track.codec_context is not None:

@@ -55,7 +55,9 @@ def run_script(make_model):
     """Run a script that leaves records early, over a video or a folder of images."""
 
     def run(script, source):
-        command = [sys.executable, "-c", OPEN + script, str(make_model()), str(source)]
+        # Python 3.12 warns of a fork of a process with threads, which is what is tested.
+        options = ["-W", "ignore:This process:DeprecationWarning"]
+        command = [sys.executable, *options, "-c", OPEN + script, str(make_model()), str(source)]
         # The command line, if it ran in this process, has told OpenCV to report other things.
         environment = {name: value for name, value in os.environ.items() if "OPENCV" not in name}
         return subprocess.run(
