@@ -13,12 +13,13 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
+from detcli.commands.eval.comparison_report import ComparisonReport
 from detcli.commands.eval.findings import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.data.record import SCHEMA_VERSION, RecordJson
 
 REPORTS: dict[str, Any] = {
-    "eval": EvalReport,
+    "eval": EvalReport | ComparisonReport,
     "predict": RecordJson,
 }
 """What each command prints as JSON: a report, or one of several."""
@@ -36,12 +37,13 @@ CHOICES = {"Finding.kind": [kind.value[0] for kind in Kind]}
 
 BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
     (
-        r"\w+\.((map|ar)_?\w+|precision|recall|f1|score|conf|disagreeing|taken\w*)",
+        r"\w+\.((left_|right_)?(map|ar)_?\w+|coverage|precision|recall|f1|score|conf|disagreeing|taken\w*)",
         {"minimum": 0, "maximum": 1},
     ),
     (r"\w+\.(width|height|max_det|cores|samples)", {"minimum": 1}),
     (r"\w+\.cosine", {"minimum": -1, "maximum": 1}),
     (r"\w+\.([xy][12]|estimate|low|high|least|greatest)", {}),
+    (r"\w+\.(difference|contribution)", {"minimum": -1, "maximum": 1}),
     (r".*", {"minimum": 0}),
 )
 """What `Type.field` says of its numbers; the first pattern that matches counts."""

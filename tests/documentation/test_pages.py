@@ -98,9 +98,12 @@ def test_the_commands_about_evaluation(workplace):
     )
     (workplace / "coco/images").rename(workplace / "coco/val2017")
     skip_without_jq(commands[-1])
+    for name in ("old.onnx", "new.onnx"):
+        works(f'cp "$(detcli models path yolov10n)" {name}')
     *_, last = [works(command) for command in commands]
-    assert len(commands) == 3
+    assert len(commands) == 4
     assert last.stdout == "1\n"
+    assert (workplace / "page/index.html").is_file()
     assert [*(workplace / "plots").iterdir()]
 
 

@@ -19,7 +19,7 @@ import optional
 import pytest
 import yaml
 from colour_model import image
-from documentation.shells import ROOT, blocks, page, run, section, skip_without_jq, works
+from documentation.shells import ROOT, blocks, page, run, section, shell, skip_without_jq, works
 from json_lines import lines
 from reviews import answer
 from thinning import thin
@@ -113,9 +113,31 @@ COUNTED = next(script for script in blocks(PAGE, "sh") if "detcli count" in scri
 """The commands that count and sort images."""
 
 
+COMPARED = next(script for script in blocks(PAGE, "sh") if "detcli eval old.onnx" in script)
+"""The commands that compare two models."""
+
+
 def test_each_script_of_the_page_is_run_by_a_test():
     others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
-    assert sorted([*SHOWN, *others, COUNTED, *MONTH]) == sorted(blocks(PAGE, "sh"))
+    assert sorted([*SHOWN, *others, COUNTED, *MONTH, COMPARED]) == sorted(blocks(PAGE, "sh"))
+
+
+def test_a_new_model_is_compared_with_the_old_one(workplace):
+    """Both are the same file, so the check before a release passes; it fails for another limit."""
+    skip_without_jq(COMPARED)
+    (workplace / "pics/torn.jpg").unlink()
+    works("detcli predict pics --conf 0.6 -q --save-dataset data && mv data/* .")
+    (workplace / "data.yaml").write_text((workplace / "data.yaml").read_text() + "test: images\n")
+    for name in ("old.onnx", "new.onnx"):
+        works(f'cp "$(detcli models path yolov10n)" {name}')
+    printed = works(COMPARED).stdout
+    assert '"difference": 0.0' in printed
+    assert printed.endswith("true\n")
+    assert (workplace / "page/index.html").is_file()
+    *_, check = COMPARED.splitlines()
+    stricter = check.replace("> -0.005", "> 0.005")
+    assert stricter != check
+    assert shell(stricter).returncode == 1
 
 
 def test_images_are_counted_sorted_and_taken_back(workplace):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.cli.report import report_field
+from detcli.commands.eval.bootstrap import IOUS, CategoryRanking, RankedMatches
 from detcli.commands.eval.confidence import Curve
 from detcli.commands.eval.labels import OBJECT, StructuredRows
 from detcli.core import frozen
@@ -29,6 +30,7 @@ Indices = npt.NDArray[np.int64]
 IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in an image that the evaluator considers, best first
 MAX_AREA = 1e10  # square pixels: more than any object has
+ROUNDING = 1e-6  # more than an IoU varies with the order of additions
 IMAGES_AT_ONCE = 500  # how many images are matched in one run of the evaluator
 
 CategoryPair = tuple[int | None, int | None]
@@ -38,8 +40,9 @@ DETECTION = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
 """A row for each detection: the box as left, top, width, height in pixels; the category as an index
 into the data's categories; the score."""
 
-CORRECT, FALSE, MISSED = range(3)
-"""What became of a box: detected and right, detected and wrong, or not detected."""
+CORRECT, FALSE, MISSED, IGNORED = range(4)
+"""What became of a box: detected and right, detected and wrong, not detected, or not counted, as a
+detection of a crowd."""
 
 
 def require_evaluator() -> str:
@@ -156,6 +159,13 @@ class _Matching(NamedTuple):
     def missed_objects(self) -> Indices:
         """The objects that no detection matches."""
         return np.setdiff1d(self.objects, self.matched_objects)
+
+
+class _OutcomesByIou(NamedTuple):
+    """What becomes of detections at each IoU of mAP50-95."""
+
+    outcomes: npt.NDArray[np.int8]  # (10, N) CORRECT, FALSE or IGNORED, by IoU and detection
+    objects: Indices  # (M,) the rows of the objects that are to be detected
 
 
 class _GatheredRows(NamedTuple):
@@ -307,6 +317,91 @@ class Evaluator:
             )
             outcomes[self._image_id(self._object_images[index])].append(outcome)
         return outcomes
+
+    def rankings(self) -> dict[int, CategoryRanking]:
+        """Rank the detections of each category, by its index, and say which match at each IoU.
+
+        From these the average precision on resampled images follows without matching again.
+        """
+        takes_part = _is_among_best(self._detections, self._detection_images, PER_CLASS)
+        outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(takes_part))
+        object_categories = self._objects["category"][object_rows]
+        rankings = {}
+        for category in self._categories:
+            rows_of_category = object_rows[object_categories == category]
+            is_detection = takes_part & (self._detections["category"] == category)
+            rows = np.flatnonzero(is_detection)
+            ranked_rows = rows[rank_descending(self._detections["score"][rows])]
+            matches = []
+            for outcomes_at_iou in outcomes[:, ranked_rows]:
+                correct = np.flatnonzero(outcomes_at_iou == CORRECT)
+                ignored = np.flatnonzero(outcomes_at_iou == IGNORED)
+                matches.append(RankedMatches(correct, ignored))
+            rankings[category] = CategoryRanking(
+                object_images=self._object_images[rows_of_category] - 1,  # these count from 1
+                detection_images=self._detection_images[ranked_rows] - 1,
+                matches=matches,
+            )
+        return rankings
+
+    def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
+        """Find out what becomes of detections at each IoU of mAP50-95, matched by class.
+
+        What the evaluator says of matches takes long to read. So it only gets the detections that
+        overlap an object by half: all others are false positives at every IoU.
+
+        Args:
+            detection_rows: The rows of the detections that take part, ascending.
+        """
+        outcomes = np.full((len(IOUS), len(self._detections)), FALSE, np.int8)
+        counted_objects = [np.zeros(0, np.int64)]
+        detection_images = self._detection_images[detection_rows]
+        for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
+            image_numbers = self._image_numbers[start : start + IMAGES_AT_ONCE]
+            rows = detection_rows[_rows_of(image_numbers, detection_images)]
+            object_rows = _rows_of(image_numbers, self._object_images)
+            near_rows = self._rows_near_objects(image_numbers, rows)
+            evaluator = self._evaluate(
+                image_numbers,
+                object_rows,
+                near_rows,
+                area_rng=[[0.0, MAX_AREA]],
+                area_rng_lbl=["all"],
+                max_dets=[PER_CLASS],
+            )
+            for outcomes_at_iou, iou in zip(outcomes, IOUS.tolist(), strict=True):
+                diagnostics = evaluator.image_diagnostics(iou)
+                matching = _read_matching(diagnostics, object_rows, near_rows)
+                outcomes_at_iou[near_rows] = IGNORED
+                is_correct = matching.matched_objects >= 0
+                outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
+            counted_objects.append(matching.objects)  # the same ones at every IoU
+        return _OutcomesByIou(outcomes, np.concatenate(counted_objects))
+
+    def _rows_near_objects(self, image_numbers: Sequence[int], detection_rows: Indices) -> Indices:
+        """Choose the detections that overlap an object of any class by half.
+
+        Those whose area is out of range, which the evaluator may ignore, are among them.
+
+        Args:
+            image_numbers: The numbers of some consecutive images.
+            detection_rows: The rows of the detections in these images.
+        """
+        from hotcoco import mask
+
+        boxes = self._detections["box"][detection_rows]
+        areas = boxes[:, 2:].prod(axis=1)
+        is_near = (areas < 0) | (areas > MAX_AREA)
+        detection_images = self._detection_images[detection_rows]
+        for image_number in image_numbers:
+            positions = _rows_of([image_number], detection_images)
+            objects = self._objects[_rows_of([image_number], self._object_images)]
+            if len(positions) and len(objects):
+                is_crowd = objects["crowd"].tolist()
+                overlaps = np.asarray(mask.iou(boxes[positions], objects["box"], is_crowd))
+                is_near[positions] |= (overlaps > IOU - ROUNDING).any(axis=1)
+        near_rows: Indices = detection_rows[is_near]
+        return near_rows
 
     def _detection_outcome(self, detection_row: int, object_row: int) -> MatchedBox:
         """Describe what became of a detection; its object is -1 if it matches none."""
@@ -489,3 +584,27 @@ def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
     start = np.searchsorted(image_of_row, image_numbers[0])
     stop = np.searchsorted(image_of_row, image_numbers[-1], side="right")
     return np.arange(start, stop)
+
+
+def _is_among_best(
+    detections: StructuredRows, image_numbers: Indices, limit: int
+) -> npt.NDArray[np.bool_]:
+    """Tell which detections are among the best of their class in their image.
+
+    Args:
+        detections: `(N,)` of DETECTION.
+        image_numbers: `(N,)` the number of the image of each.
+        limit: How many of a class in an image are among the best.
+    """
+    keys = (-detections["score"], detections["category"], image_numbers)
+    order = np.lexsort(keys)  # by image, then by category, then by descending score
+    sorted_images = image_numbers[order]
+    sorted_categories = detections["category"][order]
+    is_first = np.ones(len(order), np.bool_)  # of its category in its image
+    is_same_image = sorted_images[1:] == sorted_images[:-1]
+    is_first[1:] = ~(is_same_image & (sorted_categories[1:] == sorted_categories[:-1]))
+    positions = np.arange(len(order))
+    first_positions = np.maximum.accumulate(np.where(is_first, positions, 0))
+    is_best = np.empty(len(order), np.bool_)
+    is_best[order] = positions - first_positions < limit
+    return is_best

@@ -138,7 +138,7 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
     if report.findings:
         yield Text()
     for finding in report.findings:
-        yield _finding(finding)
+        yield finding_text(finding)
     for path in report.plots:
         yield styled_line(("plot: ", "dim"), (str(path), ""))
     if report.advice is not None:
@@ -158,7 +158,7 @@ def _most_frequent(confusions: Confusions) -> list[str]:
     return texts[:MAX_CONFUSIONS]
 
 
-def _finding(finding: Finding) -> Text:
+def finding_text(finding: Finding) -> Text:
     """A problem or a note, with examples on a line of their own."""
     text = Text.assemble((f"{finding.level}: ", STYLES[finding.level]), finding.text())
     examples = escape_unprintable(", ".join(finding.examples))
@@ -180,11 +180,11 @@ def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:
     yield "images", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
     mapped = f"{data.categories} of the model's {model.classes} are categories of the data"
     yield "classes", f"{mapped}, by {data.mapped_by}"
-    yield "detections", _limits(report.limits)
+    yield "detections", limits_text(report.limits)
     yield "evaluator", report.evaluator
 
 
-def _limits(limits: EvalLimits) -> str:
+def limits_text(limits: EvalLimits) -> str:
     """Which detections take part."""
     area = "an image"
     if limits.tile is not None:
@@ -195,7 +195,7 @@ def _limits(limits: EvalLimits) -> str:
     return f"{text}; of each class the best {limits.per_class} are compared"
 
 
-def _empty_table(title: str, columns: Sequence[str]) -> Table:
+def empty_table(title: str, columns: Sequence[str]) -> Table:
     """A table without rows, whose first column has names and whose others have numbers."""
     table = Table(box=None, pad_edge=False)
     table.add_column(title, style="cyan", no_wrap=not title)
@@ -206,15 +206,15 @@ def _empty_table(title: str, columns: Sequence[str]) -> Table:
 
 def _figures(metrics: Metrics) -> Table:
     """Lay out COCO's figures over all classes, and by size of the objects where there are any."""
-    figures = _empty_table("", ["all", "small", "medium", "large"])
+    figures = empty_table("", ["all", "small", "medium", "large"])
     precision_by_size = [metrics.map_small, metrics.map_medium, metrics.map_large]
     recall_by_size = [metrics.ar_small, metrics.ar_medium, metrics.ar_large]
     figures.add_row("mAP50-95", *_numbers([metrics.map50_95, *precision_by_size]), style="bold")
-    figures.add_row("mAP50", _number(metrics.map50))
-    figures.add_row("mAP75", _number(metrics.map75))
+    figures.add_row("mAP50", number_text(metrics.map50))
+    figures.add_row("mAP75", number_text(metrics.map75))
     figures.add_row("AR, best 100", *_numbers([metrics.ar_100, *recall_by_size]))
-    figures.add_row("AR, best 10", _number(metrics.ar_10))
-    figures.add_row("AR, best 1", _number(metrics.ar_1))
+    figures.add_row("AR, best 10", number_text(metrics.ar_10))
+    figures.add_row("AR, best 1", number_text(metrics.ar_1))
     return figures
 
 
@@ -227,7 +227,7 @@ def _advice_cells(advice: ClassAdvice) -> list[Text | str]:
     if advice.conf is not None:
         conf = f"{advice.conf:g}"
     name = Text(escape_unprintable(advice.name))
-    return [name, boxes, conf, *_quality(advice.best), _number(advice.at_overall.f1)]
+    return [name, boxes, conf, *_quality(advice.best), number_text(advice.at_overall.f1)]
 
 
 def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
@@ -236,7 +236,7 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
     The lines after the table are arguments of the command line, to be copied.
     """
     columns = ["boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"]
-    by_class = _empty_table(f"best F1 at IoU {IOU:g}", columns)
+    by_class = empty_table(f"best F1 at IoU {IOU:g}", columns)
     overall = _quality(advice.overall)
     by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall, style="bold")
     for class_advice in advice.classes:
@@ -264,10 +264,10 @@ def _quality(quality: Quality | None) -> list[str]:
 
 def _numbers(figures: Sequence[float | None]) -> list[str]:
     """Several figures as cells of a table."""
-    return [_number(figure) for figure in figures]
+    return [number_text(figure) for figure in figures]
 
 
-def _number(figure: float | None) -> str:
+def number_text(figure: float | None) -> str:
     """A figure as a cell of a table."""
     if figure is None:
         return EMPTY

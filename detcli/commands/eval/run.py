@@ -1,14 +1,17 @@
 """Runs images through the pipeline of `predict` and compares detections with labels."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.commands.eval.bootstrap import CategoryRanking
 from detcli.commands.eval.classes import ClassMapping, map_classes
+from detcli.commands.eval.comparison_report import ComparedSide
 from detcli.commands.eval.confidence import advise
 from detcli.commands.eval.evaluator import (
     DETECTION,
@@ -16,11 +19,14 @@ from detcli.commands.eval.evaluator import (
     PER_CLASS,
     EvaluatedImage,
     Evaluator,
+    MatchedBox,
+    Metrics,
     Score,
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.findings import Findings, Kind
+from detcli.commands.eval.image_pairs import OutcomeCounts
 from detcli.commands.eval.labels import Dataset, Sample, StructuredRows
 from detcli.commands.eval.report import (
     ClassReport,
@@ -109,10 +115,21 @@ def open_evaluation(
         guard.refuse([*plot_paths, outputs.save_coco])
 
         evaluation = Evaluation(run, dataset, mapping, findings)
+        evaluation.input_files = input_files
         if outputs.report is not None:
             page = EvaluationPage(outputs.report, guard, linked=outputs.report_link)
             evaluation.page = stack.enter_context(contextlib.closing(page))
         yield evaluation
+
+
+class EvaluatedSide(NamedTuple):
+    """What a comparison needs to know of one of its two models."""
+
+    report: ComparedSide
+    shared_metrics: Metrics  # over the categories that both models know
+    scores: Mapping[int, Score]  # of each category that this model knows, by index
+    rankings: Sequence[CategoryRanking]  # of the categories that both know, in their order
+    outcomes: Mapping[int, list[MatchedBox]]  # by image id, of these categories
 
 
 class Evaluation(CocoIds):
@@ -135,6 +152,7 @@ class Evaluation(CocoIds):
         """
         self.times = StageTimes()
         self.page: EvaluationPage | None = None
+        self.input_files: list[str] = []  # that no output may overwrite
         self._run = run
         self._dataset = dataset
         self._mapping = mapping
@@ -297,11 +315,8 @@ class Evaluation(CocoIds):
         self.images.clear()  # the evaluator has copied their boxes
         overall, score_of_category = evaluator.score()
         classes = tuple(self._class_reports(score_of_category))
-        if conf > MAX_CONFIDENCE:
-            self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
-        best_conf = overall.curve.best(conf)
-        if best_conf is None:
-            best_conf = max(DEFAULT_CONF, conf)
+        self._report_high_confidence()
+        best_conf = self._best_conf(overall)
         confusions = self._confusions(evaluator, best_conf)
         advice = None
         if advised:
@@ -332,6 +347,68 @@ class Evaluation(CocoIds):
         if self.page is not None:
             self.page.finish(report, evaluator, self._mapping, names, scores)
         return report
+
+    def _report_high_confidence(self) -> None:
+        """Report a confidence of the run that is so high that the figures are too low."""
+        conf = self._run.detector.conf
+        if conf > MAX_CONFIDENCE:
+            self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
+
+    def _best_conf(self, overall: Score) -> float:
+        """The confidence with the best F1 for all classes; the usual one if nothing is right."""
+        conf = self._run.detector.conf
+        best_conf = overall.curve.best(conf)
+        if best_conf is None:
+            best_conf = max(DEFAULT_CONF, conf)
+        return best_conf
+
+    @property
+    def dataset(self) -> Dataset:
+        """The labelled images."""
+        return self._dataset
+
+    @property
+    def categories(self) -> dict[int, str]:
+        """The categories that the model has a class for: the model's name of each, by index."""
+        names = self._run.detector.contract.names
+        categories = {}
+        for category in self._mapping.categories:
+            class_id = self._mapping.classes_of(category)[0]  # of several, the first
+            categories[category] = names[class_id]
+        return categories
+
+    def side(self, image_ids: Container[int], categories: Sequence[int]) -> EvaluatedSide:
+        """Evaluate the model for a comparison with another one.
+
+        Args:
+            image_ids: The images that both models could read; others do not take part.
+            categories: The categories that both models know, as indexes of the data's categories.
+        """
+        images = [image for image in self.images if image.image_id in image_ids]
+        self.images.clear()  # the evaluator copies their boxes
+        evaluator = Evaluator(images, self._mapping.categories)
+        overall, scores = evaluator.score()
+        shared = overall.metrics
+        if len(categories) < len(scores):
+            evaluator = Evaluator(images, categories)
+            shared = evaluator.score()[0].metrics
+        self._report_high_confidence()
+        conf = self._best_conf(overall)
+        outcomes = evaluator.outcomes(conf)
+        all_outcomes: list[MatchedBox] = []
+        for outcomes_of_image in outcomes.values():
+            all_outcomes.extend(outcomes_of_image)
+        report = ComparedSide(
+            self._model_report(),
+            self._mapping.by,
+            self._limits_report(),
+            overall.metrics,
+            conf,
+            OutcomeCounts.of(all_outcomes),
+            self.findings.report(),
+        )
+        rankings = list(evaluator.rankings().values())
+        return EvaluatedSide(report, shared, scores, rankings, outcomes)
 
     def _model_report(self) -> EvalModel:
         """What the report says of the model: its file, where it ran, its input and classes."""

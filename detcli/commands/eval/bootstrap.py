@@ -1,0 +1,186 @@
+"""How sure a difference in mAP is: a paired bootstrap over images.
+
+A test set is a sample of images, and another sample would give another difference. The bootstrap
+draws as many images as there are, with replacement, a thousand times. Each time it computes the mAP
+of both models on the images that it has drawn, the same ones for both, and the difference. The
+interval is what the middle 95% of these differences span: from the 2.5th to the 97.5th percentile.
+
+An image that was drawn three times counts as three images. Matches of detections and objects stay
+within an image, so they are computed once; what changes is how often each detection counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core import frozen
+
+Doubles = npt.NDArray[np.float64]
+Repeats = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int64]
+
+IOUS = np.linspace(0.5, 0.95, 10)  # of mAP50-95, as COCO's tools compute them
+RECALLS = np.linspace(0, 1, 101)  # at which COCO's tools read precision
+RESAMPLES = 1000
+RESAMPLES_AT_ONCE = 20  # more of them take more memory and no less time
+COVERAGE_PERCENT = 95
+SEED = 0
+
+
+class RankedMatches(NamedTuple):
+    """Which detections of a category are right at one IoU, as ascending positions by rank."""
+
+    correct: Indices  # (T,) those that match an object
+    ignored: Indices  # (I,) those that count neither way, as those of crowds
+
+
+class CategoryRanking(NamedTuple):
+    """The detections of one category in all images, and the objects to be detected.
+
+    Images are numbered from 0 on, in an order of their own.
+    """
+
+    object_images: Indices  # (M,) the image of each object
+    detection_images: Indices  # (N,) the image of each detection, by descending score
+    matches: Sequence[RankedMatches]  # at each of IOUS
+
+    def average_precisions(self, repeats: Repeats) -> Doubles:
+        """Compute the average precision of the category on resampled images.
+
+        Args:
+            repeats: `(R, images)` how often each image was drawn, for each of R resamples.
+
+        Returns:
+            `(10, R)` by IoU and resample; NaN where a resample has no object of the category.
+        """
+        object_counts = repeats[:, self.object_images].sum(axis=1)  # (R,)
+        at_least_one = np.maximum(object_counts, 1)[:, np.newaxis]
+        # (R, N + 1): how many detections the first 0, 1, 2 ... N ranks stand for.
+        detection_counts = _running_sums(repeats[:, self.detection_images])
+
+        averages = np.empty((len(self.matches), len(repeats)))
+        for index, matches in enumerate(self.matches):
+            correct_repeats = repeats[:, self.detection_images[matches.correct]]
+            true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)  # (R, T)
+            ignored_repeats = repeats[:, self.detection_images[matches.ignored]]
+            ignored_ranks = np.searchsorted(matches.ignored, matches.correct)
+            ignored_counts = _running_sums(ignored_repeats)[:, ignored_ranks]
+            counted = detection_counts[:, matches.correct + 1] - ignored_counts
+            precision = true_positives / np.maximum(counted, 1)
+            averages[index] = _area_under_curve(precision, true_positives / at_least_one)
+        averages[:, object_counts == 0] = np.nan
+        return averages
+
+
+def _running_sums(counts: Repeats) -> Repeats:
+    """Add up each row from the left: `(R, N)` becomes `(R, N + 1)`, which begins with 0."""
+    row_count, column_count = counts.shape
+    sums = np.zeros((row_count, column_count + 1), np.int32)
+    np.cumsum(counts, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
+    """Average the precision at the 101 recalls of COCO's tools.
+
+    The precision at a recall is the best one at this recall or a higher one, and 0 where the
+    detections never reach the recall.
+
+    Args:
+        precision: `(R, T)` down to each correct detection, best score first, for R resamples.
+        recall: `(R, T)` the same of recall, which never falls.
+
+    Returns:
+        `(R,)` the average of each resample.
+    """
+    interpolated = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    reached_recalls = np.searchsorted(RECALLS, recall, side="right")  # how many of the 101
+    newly_reached = np.diff(reached_recalls, axis=1, prepend=0)
+    total: Doubles = (interpolated * newly_reached).sum(axis=1)
+    return total / len(RECALLS)
+
+
+def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: Repeats) -> Doubles:
+    """Compute the mAP of a model on resampled images.
+
+    As on any images, it is the mean over the categories that have objects in them.
+
+    Args:
+        rankings: The ranked detections of each category.
+        repeats: `(R, images)` how often each image was drawn, for each of R resamples.
+
+    Returns:
+        `(10, R)` by IoU and resample; NaN where a resample has no object at all.
+    """
+    sums = np.zeros((len(IOUS), len(repeats)))
+    category_counts = np.zeros(len(repeats))
+    for ranking in rankings:
+        averages = ranking.average_precisions(repeats)
+        has_objects = ~np.isnan(averages[0])
+        sums[:, has_objects] += averages[:, has_objects]
+        category_counts += has_objects
+    category_counts[category_counts == 0] = np.nan
+    return sums / category_counts
+
+
+@frozen
+class MapInterval:
+    """Bounds of a difference between two models: 95% of the resamples are within them."""
+
+    low: float  # the bound below
+    high: float  # the bound above
+
+    @classmethod
+    def of(cls, differences: Doubles) -> Self | None:
+        """The interval of the differences of all resamples; None if none is defined."""
+        defined = differences[~np.isnan(differences)]
+        if defined.size == 0:
+            return None
+        rest_percent = (100 - COVERAGE_PERCENT) / 2
+        low, high = np.percentile(defined, [rest_percent, 100 - rest_percent])
+        return cls(round(float(low), 6), round(float(high), 6))
+
+
+class DifferenceIntervals(NamedTuple):
+    """The intervals of two differences; None without an object in any resample."""
+
+    map50_95: MapInterval | None
+    map50: MapInterval | None
+
+
+def resample(image_count: int) -> Iterator[Repeats]:
+    """Draw images with replacement, as many as there are, a thousand times.
+
+    The numbers are always the same for the same number of images.
+
+    Yields:
+        `(R, image_count)` how often each image was drawn, for a few resamples at once.
+    """
+    generator = np.random.default_rng(SEED)
+    equal_shares = np.full(image_count, 1 / image_count)
+    for _ in range(RESAMPLES // RESAMPLES_AT_ONCE):
+        repeats = generator.multinomial(image_count, equal_shares, size=RESAMPLES_AT_ONCE)
+        yield repeats.astype(np.int32)
+
+
+def bootstrap(
+    left: Sequence[CategoryRanking], right: Sequence[CategoryRanking], image_count: int
+) -> DifferenceIntervals:
+    """Find out how much the difference of two models in mAP varies with the images.
+
+    Args:
+        left: The ranked detections of the first model, by category.
+        right: Those of the second model, of the same categories and images.
+        image_count: The number of images, which both have seen.
+    """
+    if image_count == 0:
+        return DifferenceIntervals(None, None)
+    differences = []
+    for repeats in resample(image_count):
+        left_map = mean_average_precisions(left, repeats)
+        right_map = mean_average_precisions(right, repeats)
+        differences.append(right_map - left_map)
+    by_iou = np.concatenate(differences, axis=1)  # (10, RESAMPLES)
+    return DifferenceIntervals(MapInterval.of(by_iou.mean(axis=0)), MapInterval.of(by_iou[0]))
