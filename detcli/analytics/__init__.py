@@ -2,10 +2,12 @@
 
     detector -> records -> watch -> sinks
 
-A run has one `Watcher`, which gets its records in order.
+Before all else, they lose the detections that are to be ignored. A run has one `Watcher`, which
+gets its records in order.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,9 @@ from detcli.config.watched import Watched
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Record
+
+if TYPE_CHECKING:
+    from detcli.analytics.ignored import Ignoring
 
 # Adds to a record, given its image and detections.
 WatchStep = Callable[[Record, Image, Detections], Record]
@@ -38,6 +43,12 @@ class Watcher:
                 if its barcode can be read. None if all detections stay.
         """
         self._steps: list[WatchStep] = []
+        self._ignoring: "Ignoring | None" = None  # noqa: UP037 - a local name below
+        if watched.ignore:
+            from detcli.analytics.ignored import Ignoring
+
+            self._ignoring = Ignoring(watched.ignore, watched.ignore_share)
+            self._steps.append(self._ignoring.add)
         if watched.read:
             from detcli.analytics.codes import Codes
 
@@ -58,6 +69,13 @@ class Watcher:
             from detcli.analytics.zones import Zones
 
             self._steps.append(Zones(watched.zone).add)
+
+    @property
+    def unmatched_patterns(self) -> list[str]:
+        """The patterns of --ignore that no source has fitted so far."""
+        if self._ignoring is None:
+            return []
+        return self._ignoring.unmatched_patterns
 
     def __call__(self, record: Record) -> Record:
         """Return the record with what the steps add; that of a failed input is unchanged."""

@@ -196,10 +196,7 @@ class Zones:
             polygon: `(K, 2)`, its corners in pixels.
         """
         height, width = size
-        left, top = polygon.min(axis=0)
-        right, bottom = polygon.max(axis=0)
-        is_outside = right <= 0 or bottom <= 0 or left >= width or top >= height
-        if is_outside and zone.name not in self._warned:
+        if is_outside(polygon, size) and zone.name not in self._warned:
             self._warned.add(zone.name)
             warnings.warn(
                 f"the zone {zone.name} is outside of {record.origin.source}, which has "
@@ -207,6 +204,14 @@ class Zones:
                 DetcliWarning,
                 stacklevel=2,
             )
+
+
+def is_outside(polygon: Points, size: Size) -> bool:
+    """Tell whether a polygon `(K, 2)` lies wholly outside of an image of a height and width."""
+    height, width = size
+    left, top = polygon.min(axis=0)
+    right, bottom = polygon.max(axis=0)
+    return bool(right <= 0 or bottom <= 0 or left >= width or top >= height)
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:

@@ -218,7 +218,7 @@ def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling |
             the values may be of any type.
         sample: Which records the page shows; None for all.
     """
-    from detcli.page.page import RunInfo, settings_facts, zones_and_lines_of
+    from detcli.page.page import RunInfo, ignored_of, settings_facts, zones_and_lines_of
 
     source = public_name(records)
     if records == "-":
@@ -236,6 +236,7 @@ def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling |
         facts,
         min_score=min_score,
         zones_and_lines=list(zones_and_lines_of(settings)),
+        ignored=list(ignored_of(settings)),
     )
 
 

@@ -52,7 +52,7 @@ class Shape:
             UsageError: The name or the points are not those of such a shape.
         """
         kind = type(self).__name__.lower()
-        point_list = _as_points(kind, points)
+        point_list = as_points(kind, points)
         if fractions is not None and not isinstance(fractions, bool):
             raise UsageError(
                 f"fractions of the {kind} is {describe_value(fractions)}", "give True or False"
@@ -117,7 +117,7 @@ class Shape:
             if not equals:
                 name = ""  # what there is are the numbers
             _require_name(subject, hint, name)
-        points = _parse_points(subject, hint, numbers_text)
+        points = parse_points(subject, hint, numbers_text)
         shape = object.__new__(cls)
         shape._set(subject, name, points)
         return shape
@@ -240,7 +240,7 @@ class Region(Shape):
         Raises:
             UsageError: It is not a rectangle.
         """
-        points = _as_points("region", [(left, top), (right, bottom)])
+        points = as_points("region", [(left, top), (right, bottom)])
         self._set("the region", "", points, fractions=fractions)
 
     def _check(self, subject: str) -> None:
@@ -285,6 +285,7 @@ FORMS = {
     "Zone": "NAME=x,y,x,y,x,y with three corners or more",
     "Line": "NAME=x1,y1,x2,y2",
     "Region": "X1,Y1,X2,Y2",
+    "IgnoredZone": "X,Y,X,Y,X,Y or PATTERN=X,Y,X,Y,X,Y with three corners or more",
 }
 """How each shape is written as a text, for hints."""
 
@@ -305,7 +306,7 @@ def _require_name(subject: str, hint: str, name: object) -> None:
         raise UsageError(f"{subject} does not begin with a name", hint)
 
 
-def _as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
+def as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
     """Convert the points of a shape to pairs of numbers.
 
     Args:
@@ -325,7 +326,7 @@ def _as_points(kind: str, points: Coordinates) -> list[tuple[float, float]]:
     return pairs
 
 
-def _parse_points(subject: str, hint: str, text: str) -> list[tuple[float, float]]:
+def parse_points(subject: str, hint: str, text: str) -> list[tuple[float, float]]:
     """Parse the numbers of a shape, x and y of each point.
 
     Args:

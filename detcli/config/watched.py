@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from detcli.config.ignored import IgnoredZone
 from detcli.config.option import option
 from detcli.config.shapes import Line, Zone, read_shapes
 from detcli.config.typed import convert_fields
@@ -18,6 +19,12 @@ def _read_zones(text: str) -> list[Zone]:
 
 def _read_lines(text: str) -> list[Line]:
     return read_shapes(Line.parse, "--line", text)
+
+
+def _read_ignored(text: str) -> list[Zone]:
+    zones: list[Zone] = []
+    zones += read_shapes(IgnoredZone.parse, "--ignore", text)
+    return zones
 
 
 ZonesOrTexts = str | Zone | Iterable[str | Zone]
@@ -60,6 +67,11 @@ class Watched:
         zones: Polygons: each detection names those in which the middle of its lower side is.
         lines: Lines of which each detection names those that its track has crossed since the frame
             before; they need `track`.
+        ignore: Polygons in which nothing counts: detections in them are left out of records,
+            before tracks and zones. As a text, one is `site7/**=0,0.9,1,0.9,1,1,0,1` if it is only
+            for the sources that fit a pattern.
+        ignore_share: A detection is ignored if at least this share of its box's area is in one of
+            the polygons; None: if the middle of its lower side is.
         zone: The same as `zones`, by the name of the option.
         line: The same as `lines`, by the name of the option.
 
@@ -98,6 +110,30 @@ class Watched:
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 
+    ignore: tuple[Zone, ...] = option(
+        (),
+        "--ignore X,Y,...|@FILE",
+        "Leave out what is detected in a polygon, in fractions of the image, or in pixels: "
+        "0,0.9,1,0.9,1,1,0,1 everywhere, 'site7/**=0,0.9,...' in the folder site7; @FILE has one "
+        "a line.",
+        parse=_read_ignored,
+        excludes={
+            "blur": (
+                "--blur with --ignore would leave what is ignored as it is",
+                "leave out --ignore: --zone says what is where",
+            )
+        },
+        other_names="mask exclude",
+    )
+    ignore_share: float | None = option(
+        None,
+        "--ignore-share SHARE",
+        "Ignore a box if at least this share of its area, as in 0.5, is in the polygon; default: "
+        "if the middle of its lower side is.",
+        range=(0.01, 1),
+        needs={"ignore": "name what to ignore: --ignore X,Y,..."},
+    )
+
     def __init__(
         self,
         *,
@@ -105,6 +141,8 @@ class Watched:
         zones: "ZonesOrTexts" = (),
         track: Tracking | Tracker | str | None = None,
         lines: "LinesOrTexts" = (),
+        ignore: "ZonesOrTexts" = (),
+        ignore_share: float | None = None,
         zone: "ZonesOrTexts" = (),
         line: "LinesOrTexts" = (),
     ) -> None:
@@ -114,6 +152,8 @@ class Watched:
             "zone": _either_name("zones", zones, "zone", zone),
             "track": track,
             "line": _either_name("lines", lines, "line", line),
+            "ignore": ignore,
+            "ignore_share": ignore_share,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)  # as the class is frozen

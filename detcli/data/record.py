@@ -107,6 +107,11 @@ class SettingsJson(TypedDict):
     tile: str | None
     zones: list[str] | None  # named polygons; null without
     lines: list[str] | None  # named lines; null without
+    # polygons in which nothing counts, with the pattern of their sources; absent without
+    ignore: NotRequired[list[str]]
+    # the share of a box's area that has to be in one of them; null where the middle of its lower
+    # side decides; absent without ignore
+    ignore_share: NotRequired[float | None]
     track: str | None  # how objects are followed; null if they are not
     read: bool  # whether symbols were read
     # ids of the classes whose texts are hidden; absent unless symbols were read and some are
@@ -224,6 +229,7 @@ class Overlay:
 
     zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
     lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
+    ignored: tuple[Points, ...] = ()  # the `(K, 2)` corners of polygons in which nothing counts
     # where each track was, `(K, 2)`, the newest last, by its number
     traces: dict[int, Points] = field(default_factory=dict)
 

@@ -83,15 +83,22 @@ def kind_list(kind: BoxKind) -> list[Any]:
     return [kind.name, colour, text_colour, kind.dashed, kind.wrong, kind.side]
 
 
+def coordinates(shape: Shape) -> list[float]:
+    """Return the points of a zone or a line as the page's data has them: x, y, x, y and so on."""
+    numbers: list[float] = []
+    for x, y in shape.points:
+        numbers += [x, y]
+    return numbers
+
+
 def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
     """Return zones and lines as the page's data has them; points are x, y, x, y and so on."""
     shape_lists: list[list[Any]] = []
     for number, shape in enumerate(shapes, start=ZONE_COLOURS):
         colour, text_colour = css_colours(colour_of(number))
-        points: list[float] = []
-        for x, y in shape.points:
-            points += [x, y]
-        shape_lists.append([shape.name, colour, text_colour, shape.fractions, points])
+        shape_lists.append(
+            [shape.name, colour, text_colour, shape.fractions, coordinates(shape)]
+        )
     return shape_lists
 
 

@@ -21,6 +21,8 @@ files/data.js, with lists whose values are told apart by their position:
             floor       the confidence, above which all scores are
             places      zones and lines: [name, colour, text colour, whether its points are
                         fractions, [x, y, x, y, ...]]
+            ignored     polygons in which nothing counts: [whether their corners are fractions,
+                        [x, y, x, y, ...]]
             summary     sentences about a comparison; agree, its verdict, or null
             tables      [title, columns, rows, pictures]; pictures has for each row the numbers of
                         the records that it is about
@@ -28,7 +30,7 @@ files/data.js, with lists whose values are told apart by their position:
                         figure, heights], and marked a value on the first axis, or null
 
     add({source, width, height, frame, time_s, time, error, warnings, classes, found,
-         tracks, zones, crossed, texts, corners, picture, original, video, stride, film})
+         tracks, zones, crossed, texts, corners, ignored, picture, original, video, stride, film})
         the entry of a record; what it does not have is left out
             error       [type, message, hint]
             classes     [class id, name, colour, text colour] of those that come up with this entry
@@ -39,6 +41,7 @@ files/data.js, with lists whose values are told apart by their position:
             tracks, zones, crossed, texts, corners
                         a value for each box, in this order: 0 without a track, zones, [line, side]
                         of each line, "" without a text, [x, y] of each corner
+            ignored     the numbers of the polygons of the run that are for this record
             picture   the name of the files below pictures/ and thumbnails/; original, if the
                         page shows a file elsewhere in place of a copy, its address
             video       the number of its video in the run; stride, from this frame on: every

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detcli import __version__
-from detcli.config.shapes import Shape
+from detcli.config.ignored import IgnoredZone, matches, pattern_of
+from detcli.config.shapes import Shape, Zone
 from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
@@ -24,6 +25,7 @@ from detcli.page.entries import (
     begin_entry,
     box_list,
     class_list,
+    coordinates,
     css_colours,
     kind_list,
     legible,
@@ -118,6 +120,7 @@ class RunInfo:
     sides: Sequence[str] = ()  # names of the two that are compared
     min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
+    ignored: Sequence[Zone] = ()  # polygons in which nothing counts, of all sources or of some
 
 
 @dataclass(slots=True)
@@ -189,6 +192,7 @@ class Page:
         entry = begin_entry(fields)
         if "detections" in fields:  # else it is the record of an error
             self._add_detections(entry, fields, boxes)
+            self._add_ignored(entry, fields)
         dropped_images = self._add_image(entry, fields, image, annotated_video)
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
@@ -305,6 +309,7 @@ class Page:
             "sides": about.sides,
             "floor": about.min_score,
             "places": shape_lists(about.zones_and_lines),
+            "ignored": [[zone.fractions, coordinates(zone)] for zone in about.ignored],
             **conclusion._asdict(),
         }
         self._folder.describe({name: legible(value) for name, value in run.items()})
@@ -337,6 +342,16 @@ class Page:
         entry["found"] = box_lists
         if new_classes:
             entry["classes"] = new_classes
+
+    def _add_ignored(self, entry: Fields, fields: RecordJson) -> None:
+        """Note in a record's entry the numbers of the run's ignored polygons that are for it."""
+        source = name_of(fields)
+        numbers = []
+        for number, zone in enumerate(self._about.ignored):
+            if matches(source, pattern_of(zone)):
+                numbers.append(number)
+        if numbers:
+            entry["ignored"] = numbers
 
     def _add_image(
         self,
@@ -477,6 +492,7 @@ def run_info_of(settings: SettingsJson) -> RunInfo:
         facts,
         min_score=min_score,
         zones_and_lines=list(zones_and_lines_of(settings)),
+        ignored=list(ignored_of(settings)),
     )
 
 
@@ -490,6 +506,16 @@ def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             continue
         if value not in VALUES_WITHOUT_EFFECT:
             yield name.replace("_", " "), _text(value)
+
+
+def ignored_of(settings: Mapping[str, object]) -> Iterator[Zone]:
+    """Yield the polygons of settings in which nothing counts, as `zones_and_lines_of` does."""
+    texts = settings.get("ignore")
+    if not isinstance(texts, list):
+        return
+    for text in texts:
+        with contextlib.suppress(UsageError):
+            yield IgnoredZone.parse(str(text))
 
 
 def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:

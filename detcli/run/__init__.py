@@ -163,6 +163,9 @@ class Run:
         del identity["line"]
         if not config.settings.agnostic_nms:
             del identity["agnostic_nms"]  # earlier versions did not have it
+        if not config.watched.ignore:  # nor these
+            del identity["ignore"]
+            del identity["ignore_share"]
         if self.watched.read and config.outputs.blur:  # which hides texts
             identity["blur"] = self._sorted_class_ids(config.outputs.blur)
         return {**identity, **self._settled_settings()}

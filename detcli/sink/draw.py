@@ -237,8 +237,10 @@ def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: i
     """Draw zones and lines, each in its own colour and with a caption at its highest point.
 
     Lines are arrows of twice the width, as crossings are counted to the left and the right of their
-    direction.
+    direction. Before that, the polygons in which nothing counts are made dim.
     """
+    if overlay.ignored:
+        dim(canvas, overlay.ignored)
     for number, (caption, corners) in enumerate(overlay.zones):
         colour = colour_of(ZONE_COLOURS + number)
         draw_path(canvas, corners, colour, line_width, closed=True)
@@ -251,6 +253,24 @@ def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: i
             arrow_width = 2 * (line_width + extra_width)
             cv2.arrowedLine(canvas, start, end, stroke_colour, arrow_width, tipLength=0.03)
         _draw_caption(canvas, caption, ends, colour, text_size)
+
+
+def dim(canvas: Pixels, polygons: Sequence[Points]) -> None:
+    """Halve the brightness of an image in some polygons, and give each a thin grey outline.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        polygons: `(K, 2)` each. Where edges of a polygon cross, what they enclose twice is outside;
+            what is in several polygons is as dim as the rest.
+    """
+    mask = np.zeros(canvas.shape[:2], np.uint8)
+    for corners in polygons:
+        polygon_mask = np.zeros_like(mask)
+        cv2.fillPoly(polygon_mask, [_whole_pixels(corners)], 1)
+        mask |= polygon_mask
+    np.copyto(canvas, canvas // 2, where=mask[..., np.newaxis].astype(bool))
+    for corners in polygons:
+        cv2.polylines(canvas, [_whole_pixels(corners)], isClosed=True, color=GREY, thickness=1)
 
 
 def _draw_caption(

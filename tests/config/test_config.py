@@ -22,6 +22,7 @@ TEXTS = {
     "device": "cpu,cuda:1",
     "zone": "a=0,0,1,0,1,0.123456789",
     "line": "b=0,0,1,1",
+    "ignore": "site7/**=0,0,1,0,1,0.123456789",
     "track": "ocsort,conf=0.123456789",
     "labels": "score",
     "on": "ray",

@@ -38,6 +38,7 @@ IMAGES = {
     "read/table.jpg": "codes-table.jpg",
     "hidden/demo.jpg": "codes-hidden.jpg",
     "zones/demo.jpg": "codes-zones.jpg",
+    "upper/demo.jpg": "codes-ignored.jpg",
     "tracked/belt.mp4": "codes-tracks.jpg",
 }
 """What the recipes write, and its copy on the page, which may be smaller; a frame of the video."""

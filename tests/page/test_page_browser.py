@@ -5,6 +5,7 @@ from nasty_names import NASTY
 from pages import box, failure, grey, make, record
 from thinning import thin
 
+from detcli.config.ignored import IgnoredZone
 from detcli.config.shapes import Shape
 from detcli.page import folder as folders
 from detcli.page import page as module
@@ -415,6 +416,30 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     assert rows[1] == "car 0.80 20, 20 to 70, 50"
     browser.press("b")
     assert browser.texts("#stage .place text") == []
+
+
+def test_ignored_polygons_are_dim_in_the_images_that_they_are_for(browser, tmp_path):
+    about = RunInfo(
+        "predict",
+        ignored=(
+            IgnoredZone.parse("site7/**=0,0.5,1,0.5,1,1,0,1"),
+            IgnoredZone.parse("0,0,10,0,10,10"),
+        ),
+    )
+    records = [record("site7/a.jpg", box(0, 0.9)), record("site8/a.jpg")]
+    browser.open(make(tmp_path / "page", records, about))
+    assert browser.run("return document.querySelectorAll('.tile .ignored').length") == 3
+    paths = "return [...document.querySelectorAll('#stage .ignored')]"
+    browser.go("#picture=0")
+    shapes = browser.run(f"{paths}.map((path) => path.getAttribute('d'))")
+    assert shapes == ["M0 30L80 30L80 60L0 60Z", "M0 0L10 0L10 10Z"]
+    assert browser.run(f"{paths}.map((path) => getComputedStyle(path).fill)") == [
+        "rgba(0, 0, 0, 0.5)",
+        "rgba(0, 0, 0, 0.5)",
+    ]
+    browser.go("#picture=1")
+    shapes = browser.run(f"{paths}.map((path) => path.getAttribute('d'))")
+    assert shapes == ["M0 0L10 0L10 10Z"]
 
 
 def test_names_are_never_markup(browser, tmp_path):

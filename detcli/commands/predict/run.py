@@ -131,6 +131,9 @@ def predict_here(
             except BrokenPipeError:
                 check_conditions(conditions, summary.counts, complete=summary.complete)
                 raise
+    if summary.complete and not summary.skipped:
+        for pattern in finisher.unmatched_patterns:
+            log.warning("--ignore %s: no input fits this pattern", pattern)
     check_conditions(conditions, summary.counts, complete=summary.complete)
     if marks is not None and summary.complete:
         marks.require_fit()
@@ -205,8 +208,9 @@ def _parse_conditions(run: Run) -> list[Condition]:
 class _RecordFinisher:
     """Completes the record of each image between the detector and the files.
 
-    It adds tracks, zones and provenance, hides the classes of --blur in the image, and leaves out
-    the detections that a person has marked as wrong, in the file of --apply.
+    It leaves out what is to be ignored, adds tracks, zones and provenance, hides the classes of
+    --blur in the image, and leaves out the detections that a person has marked as wrong, in the
+    file of --apply.
     """
 
     def __init__(self, run: Run, marks: "Marks | None", summary: RunSummary) -> None:
@@ -228,6 +232,11 @@ class _RecordFinisher:
         self._max_detections = run.config.settings.max_det
         if contract.max_detections:
             self._max_detections = min(self._max_detections, contract.max_detections)
+
+    @property
+    def unmatched_patterns(self) -> list[str]:
+        """The patterns of --ignore that no source has fitted so far."""
+        return self._watcher.unmatched_patterns
 
     def add_provenance(self, model_path: Path, settings: SettingsJson | None) -> None:
         """Have records say what made them: versions, the model's precision, the device."""

@@ -265,6 +265,9 @@ class CheckReport:
 NOTED_LATER = {"unique"}
 """Settings that follow from the others, and that earlier certificates do not have."""
 
+NOTED_IF_GIVEN = ("ignore", "ignore_share")
+"""Settings that records have only where their options were given."""
+
 
 def check(before: dict[str, Any], certificate: Certificate) -> CheckReport:
     """Say what is not as a certificate says, now that the same was compared again."""
@@ -317,6 +320,11 @@ class _Recheck:
             if name in NOTED_LATER and not self._had_setting(side, name):
                 continue
             yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
+        for name in NOTED_IF_GIVEN:
+            if self._had_setting(side, name) and name not in (self.after[side]["settings"] or ()):
+                yield from self._compare(
+                    f"{side} setting {name}", side, "settings", name, matters=True
+                )
         for name in self.after[side]["provenance"] or ():
             if name != "begun":
                 yield from self._compare(f"{side} {name}", side, "provenance", name)

@@ -299,13 +299,19 @@ def _setting_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
     """Say where the first settings of two runs differ, as far as detections depend on them."""
     if not left.settings or not right.settings:
         return
-    right_settings = right.settings[0]
-    for name, left_value in left.settings[0].items():
+    left_settings = _with_ignored(left.settings[0])
+    right_settings = _with_ignored(right.settings[0])
+    for name, left_value in left_settings.items():
         if name in ELSEWHERE or name not in right_settings:
             continue
         right_value = right_settings[name]
         if left_value != right_value:
             yield f"{name} is {shortened(str(left_value))} and {shortened(str(right_value))}"
+
+
+def _with_ignored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that say what was ignored also where nothing was, which records leave out."""
+    return {"ignore": None, "ignore_share": None, **settings}
 
 
 def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:

@@ -107,6 +107,7 @@ function swatch({ colour, isDashed }) {
 
 /* The boxes of a thumbnail: one path for each colour. */
 function drawThumbnail(record) {
+  const svg = overlay(record, ...drawIgnored(record));
   const paths = new Map();
   for (const box of shownBoxes(record).slice(0, TILE_BOXES)) {
     const { colour } = styleOf(box);
@@ -114,7 +115,6 @@ function drawThumbnail(record) {
     paths.set(colour, path + outline(coordinatesOf(box)));
   }
 
-  const svg = overlay(record);
   for (const [colour, path] of paths) svg.append(...cased(path, colour));
   return svg;
 }
@@ -122,7 +122,7 @@ function drawThumbnail(record) {
 /* The boxes of a large image, with labels whose size does not depend on the image's.
    `scale` is in CSS pixels for each pixel of the image; `side` of a comparison, or undefined. */
 function drawLarge(record, boxes, scale, side) {
-  const svg = overlay(record);
+  const svg = overlay(record, ...drawIgnored(record));
   if (side !== undefined) svg.dataset.side = side;
   const boxesOfSide = boxes.filter((box) => isOnSide(side, box));
   const layout = newLayout(
@@ -176,9 +176,17 @@ function drawBox(box, side) {
   return vector("g", attributes, ...parts);
 }
 
-/* A zone, or a line with an arrow, and its caption at the highest point that is in the image. */
-function drawShape(record, shape, scale, layout) {
-  const { name, colour, isFractional, coordinates } = shape;
+/* The polygons of an image in which nothing counts: dim, without a caption. */
+function drawIgnored(record) {
+  const { ignoredPolygons } = page.runs[record.runNumber];
+  return record.ignored.map((number) => {
+    const corners = cornersOf(ignoredPolygons[number], record);
+    return vector("path.ignored", { d: `${polyline(corners)}Z` });
+  });
+}
+
+/* The points of a zone, a line or an ignored polygon in pixels of an image. */
+function cornersOf({ isFractional, coordinates }, record) {
   const unitX = isFractional ? record.width : 1;
   const unitY = isFractional ? record.height : 1;
   const points = [];
@@ -187,6 +195,13 @@ function drawShape(record, shape, scale, layout) {
     const y = unitY * coordinates[index + 1];
     points.push([x, y]);
   }
+  return points;
+}
+
+/* A zone, or a line with an arrow, and its caption at the highest point that is in the image. */
+function drawShape(record, shape, scale, layout) {
+  const { name, colour } = shape;
+  const points = cornersOf(shape, record);
 
   let path = polyline(points);
   let text = name;

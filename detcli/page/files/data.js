@@ -54,6 +54,11 @@ function runs(format, list) {
         return { name, colour, ink, isFractional, coordinates };
       },
     );
+    run.ignoredPolygons = (run.ignored || []).map(
+      ([isFractional, coordinates]) => {
+        return { isFractional, coordinates };
+      },
+    );
     page.chunkCount += run.chunks;
   }
 
@@ -89,6 +94,7 @@ function add({
 
   const record = {
     warnings: [],
+    ignored: [], // numbers of polygons in which nothing counts
     ...fields, // source, size, frame, times, error, picture; original: its own file, if no copy
     number: page.records.length,
     runNumber: loading.runNumber,

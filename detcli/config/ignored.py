@@ -1,0 +1,111 @@
+"""Polygons of --ignore: how they are read from text, and for which sources they are."""
+
+import re
+from fnmatch import fnmatchcase
+from typing import Self
+
+from detcli.config.shapes import SHAPE_NAME, Coordinates, Zone, as_points, parse_points
+from detcli.core import frozen
+from detcli.core.errors import UsageError
+
+ANY_FOLDERS = "**"
+"""The part of a pattern that stands for any number of folders, also none."""
+
+
+@frozen
+class IgnoredZone(Zone):
+    """A polygon in which nothing counts, in all images or in those whose source fits a pattern.
+
+        IgnoredZone("site7/**", [(0, 0.9), (1, 0.9), (1, 1), (0, 1)])
+
+    As a text it is `site7/**=0,0.9,1,0.9,1,1,0,1`, and `0,0.9,1,0.9,1,1,0,1` for all images. What
+    is before the numbers is the attribute `name`: a pattern if it has any character that a name of
+    a zone may not have, such as a slash or an asterisk; else a name, which says nothing.
+    """
+
+    def __init__(self, pattern: str, points: Coordinates, *, fractions: bool | None = None) -> None:
+        """Make a polygon of its corners.
+
+        Args:
+            pattern: The pattern of the sources, or a name; empty for all images.
+            points: x and y of each corner.
+            fractions: Whether they are fractions of the image's width and height; by default, they
+                are if all are from 0 to 1.
+
+        Raises:
+            UsageError: The points are not those of a polygon.
+        """
+        subject = f"the ignored polygon {pattern!r}"
+        self._set(subject, pattern, as_points("ignored polygon", points), fractions=fractions)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the value of --ignore, as in `0,0.9,1,0.9,1,1,0,1` or `site7/**=0,0.9,...`.
+
+        The numbers follow the last `=`, so that a pattern may have one itself.
+
+        Raises:
+            UsageError: It is not a list of corners, or nothing is before the `=`.
+        """
+        subject = f"--ignore '{text}'"
+        pattern, equals, numbers_text = text.rpartition("=")
+        pattern = pattern.strip()
+        if equals and not pattern:
+            raise UsageError(
+                f"{subject} begins with =", "leave out the =, or write site7/**=X,Y,..."
+            )
+        points = parse_points(subject, cls._hint(), numbers_text)
+        zone = object.__new__(cls)
+        zone._set(subject, pattern, points)
+        return zone
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of the sources that it is for; empty if it is for all."""
+        is_name = re.fullmatch(SHAPE_NAME, self.name)
+        if is_name:
+            return ""
+        return self.name
+
+
+def pattern_of(zone: Zone) -> str:
+    """Return the pattern of the sources that an ignored zone is for; empty if it is for all."""
+    if isinstance(zone, IgnoredZone):
+        return zone.pattern
+    return ""
+
+
+def matches(source: str, pattern: str) -> bool:
+    """Tell whether a source, as records name it, fits a pattern.
+
+    The pattern may begin at any folder of the source and reaches to its end. `*` and `?` stand for
+    characters but `/`, `[ab]` for one of some characters, and `**` between slashes for any number
+    of folders, also none. A pattern that ends with a slash is for all that is in this folder.
+
+    Args:
+        source: A path with slashes, or an address.
+        pattern: The pattern; an empty one fits every source.
+
+    Examples:
+        >>> matches("photos/site7/a.jpg", "site7/**"), matches("photos/site77/a.jpg", "site7/**")
+        (True, False)
+        >>> matches("photos/site7/a.jpg", "site7/*.png"), matches("site7/x/y/a.jpg", "site7/")
+        (False, True)
+    """
+    if not pattern:
+        return True
+    if pattern.endswith("/"):
+        pattern += ANY_FOLDERS
+    names = source.split("/")
+    # With how many of the source's first names the parts of the pattern so far can be matched.
+    matched_counts = set(range(len(names) + 1))
+    for part in pattern.split("/"):
+        next_counts: set[int] = set()
+        if part == ANY_FOLDERS and matched_counts:
+            next_counts.update(range(min(matched_counts), len(names) + 1))
+        else:
+            for count in matched_counts:
+                if count < len(names) and fnmatchcase(names[count], part):
+                    next_counts.add(count + 1)
+        matched_counts = next_counts
+    return len(names) in matched_counts
