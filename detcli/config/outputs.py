@@ -8,6 +8,7 @@ from detcli.config.option import option
 from detcli.config.values import (
     BLUR_MARGIN,
     FORMAT_OF_SUFFIX,
+    CropMargin,
     Format,
     Hiding,
     Target,
@@ -34,6 +35,7 @@ def output_option(
 
 NAME_A_FOLDER = "name a folder for images, as with --save DIR"  # a hint
 NEEDS_BLUR = {"blur": "name what to hide: --blur person,car"}
+NEEDS_CROPS = {"save_crops": "name a folder for crops: --save-crops DIR"}
 NEEDS_ANNOTATED_IMAGES = {"save show": NAME_A_FOLDER}
 
 
@@ -136,6 +138,21 @@ class Outputs:
     )
     save_crops: Path | None = output_option(
         "--save-crops DIR", "Write each detection as an image, in one folder per class."
+    )
+    crop_margin: CropMargin | None = option(
+        None,
+        "--crop-margin 10%|16px",
+        "Let crops reach beyond each side of the box, by a part of its width and height or by "
+        "pixels; they end at the image's edge.",
+        needs=NEEDS_CROPS,
+        other_names="crop-padding",
+    )
+    crop_square: bool = option(
+        False,
+        "--crop-square",
+        "Make crops as wide as high: the shorter side grows, and at the image's edge to the other "
+        "side.",
+        needs=NEEDS_CROPS,
     )
     save_dataset: Path | None = output_option(
         "--save-dataset DIR", "Add images and labels to a dataset that trainers read."

@@ -94,6 +94,37 @@ class Sampling:
         return f"{self.size},seed={self.seed}"
 
 
+MAX_MARGIN = 100_000
+"""The largest margin of a crop, in percent or pixels; no image is larger."""
+
+
+@frozen
+class CropMargin:
+    """How far a crop reaches beyond each side of its box."""
+
+    size: float
+    in_percent: bool  # of the box's width or height; else in pixels
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse the value of --crop-margin: `10%` or `16px`.
+
+        Raises:
+            UsageError: It has another unit or none, or is negative or too large.
+        """
+        match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*(%|px)", text.strip(), re.ASCII)
+        if match is None or float(match[1]) > MAX_MARGIN:
+            raise UsageError(
+                f"--crop-margin {text} is not a margin",
+                "write 10% for a tenth of the box's width and height, or 16px for pixels",
+            )
+        return cls(float(match[1]), in_percent=match[2] == "%")
+
+    def __str__(self) -> str:
+        unit = "%" if self.in_percent else "px"
+        return f"{self.size:.12g}{unit}"
+
+
 class Tracker(StrEnum):
     """A tracker of Roboflow's `trackers`."""
 

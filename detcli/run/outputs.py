@@ -395,9 +395,10 @@ class _SinkOpener:
             folder = self._open_folder(options.save_txt)
             self.sinks.append(LabelSink(folder, scores=options.save_conf))
         if options.save_crops is not None:
-            from detcli.sink.image import CropSink
+            from detcli.sink.image import CropShape, CropSink
 
-            self.sinks.append(CropSink(self._open_folder(options.save_crops)))
+            shape = CropShape(options.crop_margin, options.crop_square)
+            self.sinks.append(CropSink(self._open_folder(options.save_crops), shape))
         if options.save_dataset is not None:
             from detcli.sink.dataset import DatasetSink
 

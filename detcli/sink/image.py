@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.config.values import BLUR_MARGIN
+from detcli.config.values import BLUR_MARGIN, CropMargin
 from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
@@ -44,14 +45,25 @@ class ImageSink(FolderSink):
         self._folder.write(record, self._folder.file_of(record, suffix), data)
 
 
+class CropShape(NamedTuple):
+    """What a crop shows besides the box of a detection."""
+
+    margin: CropMargin | None = None  # how far it reaches beyond each side of the box
+    is_square: bool = False  # whether it is as wide as high
+
+
+ONLY_THE_BOX = CropShape()
+
+
 class CropSink(FolderSink):
     """Writes each detection as an image: `person/bus_0.jpg` for class, input and number.
 
     A detection outside its image has none.
     """
 
-    def __init__(self, folder: OutputFolder) -> None:
+    def __init__(self, folder: OutputFolder, shape: CropShape = ONLY_THE_BOX) -> None:
         super().__init__(folder)
+        self._shape = shape
         self._class_names: tuple[str, ...] = ()
         self._class_folders: list[str] = []  # the name of each class's folder, by class id
 
@@ -69,7 +81,8 @@ class CropSink(FolderSink):
             if not is_visible[number]:
                 continue
             class_folder = self._folder.path / self._class_folders[class_id]
-            data, suffix = encode(crop(record.picture.pixels, box), record)
+            pixels = crop(record.picture.pixels, box, self._shape)
+            data, suffix = encode(pixels, record)
             path = self._folder.member(record, class_folder, f"{prefix}_{number}", suffix)
             self._folder.write(record, path, data)
 
@@ -83,23 +96,68 @@ class CropSink(FolderSink):
         return folder_names
 
 
-def crop(image: Pixels, box: Boxes) -> Pixels:
+def crop(image: Pixels, box: Boxes, shape: CropShape = ONLY_THE_BOX) -> Pixels:
     """Return the part of an image that a box touches, as a view.
 
     Args:
         image: `(H, W, 3)`.
         box: `(4,)`, x1, y1, x2 and y2 in pixels, which may be fractions.
+        shape: Whether the part has a margin around the box, and is a square.
 
     Returns:
-        The whole pixels that the box touches, at least one, and none outside of the image.
+        The whole pixels that the box with its margin touches, at least one, and none outside of
+        the image. A square is no square where one side of the image is too short for it.
     """
     height, width = image.shape[:2]
     x1, y1, x2, y2 = box.tolist()
-    left = max(0, min(math.floor(x1), width - 1))
-    top = max(0, min(math.floor(y1), height - 1))
-    right = min(width, max(math.ceil(x2), left + 1))
-    bottom = min(height, max(math.ceil(y2), top + 1))
+    margin_x, margin_y = _margins(x2 - x1, y2 - y1, shape.margin)
+    left, right = _touched(x1 - margin_x, x2 + margin_x, width)
+    top, bottom = _touched(y1 - margin_y, y2 + margin_y, height)
+    if shape.is_square:
+        side = max(right - left, bottom - top)
+        left, right = _lengthened(left, right, side, width)
+        top, bottom = _lengthened(top, bottom, side, height)
     return image[top:bottom, left:right]
+
+
+def _margins(width: float, height: float, margin: CropMargin | None) -> tuple[float, float]:
+    """Return the margin to the left and right of a box of a size, and that above and below."""
+    if margin is None:
+        return 0.0, 0.0
+    if margin.in_percent:
+        return width * margin.size / 100, height * margin.size / 100
+    return margin.size, margin.size
+
+
+def _touched(start: float, end: float, limit: int) -> tuple[int, int]:
+    """Return the first pixel that a part of an axis touches, and the one after the last.
+
+    Args:
+        start: Where the part begins, in pixels.
+        end: Where it ends.
+        limit: How many pixels the image has along the axis; at least one of them is returned.
+    """
+    first = max(0, min(math.floor(start), limit - 1))
+    after_last = min(limit, max(math.ceil(end), first + 1))
+    return first, after_last
+
+
+def _lengthened(first: int, after_last: int, length: int, limit: int) -> tuple[int, int]:
+    """Lengthen a range of pixels to both sides, by one more at its end if the number is odd.
+
+    At the edge of the image it is moved back into the image; the result is as in `_touched`.
+
+    Args:
+        first: The first pixel.
+        after_last: The pixel after the last.
+        length: How long the range becomes, unless the image is shorter.
+        limit: How many pixels the image has along the axis.
+    """
+    possible_length = min(length, limit)
+    missing = possible_length - (after_last - first)
+    start = first - missing // 2
+    start = max(0, min(start, limit - possible_length))
+    return start, start + possible_length
 
 
 def encode(image: Pixels, record: Record) -> tuple[bytes, str]:

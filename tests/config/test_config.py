@@ -25,6 +25,7 @@ TEXTS = {
     "ignore": "site7/**=0,0,1,0,1,0.123456789",
     "track": "ocsort,conf=0.123456789",
     "labels": "score",
+    "crop_margin": "12.5%",
     "on": "ray",
     "shards": "2/3",
     "format": "jsonl",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.config.values import parse_duration, parse_labels, parse_size
+from detcli.config.values import CropMargin, parse_duration, parse_labels, parse_size
 from detcli.core.errors import UsageError
 
 
@@ -54,3 +54,19 @@ def test_other_parts_of_labels_are_a_usage_error(text):
 def test_a_time_has_a_unit_or_is_in_seconds():
     texts = ("2", "1.5", "1s", "0.5 s", "200ms", "2min", "2m", "1h")
     assert [*map(parse_duration, texts)] == pytest.approx([2, 1.5, 1, 0.5, 0.2, 120, 120, 3600])
+
+
+@pytest.mark.parametrize("text", ["10%", "16px", "0px", "2.5%"])
+def test_a_margin_of_crops_is_in_percent_or_pixels(text):
+    margin = CropMargin.parse(text)
+    assert str(margin) == text
+    assert margin.in_percent == text.endswith("%")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "-1%", "0.1", "10 em", "1e3px", "nan%", "200000px", "%"]
+)
+def test_text_that_is_not_a_margin(text):
+    with pytest.raises(UsageError, match="is not a margin") as raised:
+        CropMargin.parse(text)
+    assert "10%" in raised.value.hint

@@ -8,15 +8,25 @@ import cv2
 import numpy as np
 import pytest
 import sample_records
+from hypothesis import given
+from hypothesis import strategies as st
 from nasty_names import NASTY
 from sample_records import failed_frame, feed, frame, numbered
 
+from detcli.config.values import CropMargin
 from detcli.core.errors import OutputError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.sink.draw import annotate
 from detcli.sink.folder import MARK, OutputFolder
-from detcli.sink.image import SAVED_IMAGE_SUFFIXES, CropSink, ImageSink, crop, encode
+from detcli.sink.image import (
+    SAVED_IMAGE_SUFFIXES,
+    CropShape,
+    CropSink,
+    ImageSink,
+    crop,
+    encode,
+)
 from detcli.source.guard import InputGuard
 
 
@@ -175,6 +185,51 @@ TOUCHED = {  # a box, and the whole pixels of its cut
 def test_the_cut_is_what_the_box_touches(box, touched):
     left, top, right, bottom = touched
     np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])  # type: ignore[arg-type]
+
+
+TENTH = CropMargin.parse("10%")
+PIXELS = CropMargin.parse("4px")
+SHAPES = [  # a box, the shape of its crop, and the whole pixels that it has of 60x40
+    ((10, 5, 30, 15), CropShape(TENTH), (8, 4, 32, 16)),
+    ((10, 5, 15, 15), CropShape(TENTH), (9, 4, 16, 16)),
+    ((10, 5, 30, 15), CropShape(PIXELS), (6, 1, 34, 19)),
+    ((1, 2, 30, 39), CropShape(PIXELS), (0, 0, 34, 40)),
+    ((10.5, 5.5, 10.5, 5.5), CropShape(TENTH), (10, 5, 11, 6)),
+    ((10, 5, 10, 5), CropShape(PIXELS), (6, 1, 14, 9)),
+    ((-20, -20, 10, 10), CropShape(TENTH), (0, 0, 13, 13)),
+    ((10, 10, 30, 20), CropShape(is_square=True), (10, 5, 30, 25)),
+    ((10, 10, 15, 20), CropShape(is_square=True), (8, 10, 18, 20)),
+    ((10, 10, 30, 29), CropShape(is_square=True), (10, 10, 30, 30)),
+    ((10, 1, 30, 11), CropShape(is_square=True), (10, 0, 30, 20)),
+    ((10, 30, 30, 40), CropShape(is_square=True), (10, 20, 30, 40)),
+    ((0, 10, 4, 30), CropShape(is_square=True), (0, 10, 20, 30)),
+    ((55, 10, 60, 30), CropShape(is_square=True), (40, 10, 60, 30)),
+    ((5, 10, 55, 20), CropShape(is_square=True), (5, 0, 55, 40)),
+    ((10, 10, 30, 20), CropShape(PIXELS, is_square=True), (6, 1, 34, 29)),
+]
+
+
+@pytest.mark.parametrize(("box", "shape", "pixels"), SHAPES)
+def test_a_crop_has_a_margin_or_is_a_square(box, shape, pixels):
+    left, top, right, bottom = pixels
+    cut = crop(MAP, np.array(box, np.float32), shape)
+    np.testing.assert_array_equal(cut, MAP[top:bottom, left:right])
+
+
+edge = st.floats(-80, 120, width=32)
+
+
+@given(edge, edge, edge, edge, st.sampled_from([None, TENTH, PIXELS]))
+def test_any_square_has_the_crop_and_is_one_unless_the_image_is_too_small(x1, y1, x2, y2, margin):
+    box = np.array([min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)], np.float32)
+    plain = crop(MAP, box, CropShape(margin))
+    square = crop(MAP, box, CropShape(margin, is_square=True))
+    height, width = square.shape[:2]
+    side = max(plain.shape[:2])
+    assert (height, width) == (min(side, 40), min(side, 60))
+    plain_colours = set(map(bytes, plain.reshape(-1, 3)))
+    square_colours = set(map(bytes, square.reshape(-1, 3)))
+    assert plain_colours <= square_colours
 
 
 def test_each_detection_is_an_image_in_the_folder_of_its_class(crops):

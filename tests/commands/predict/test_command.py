@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import os
 import pty
 import signal
@@ -533,3 +534,22 @@ def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, ad
         where = "an object store" if address == "s3:" else ""
         assert f"{words[-1]} cannot write to {where}" in completed.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+def test_crops_have_a_margin_and_are_squares(predict, tmp_path):
+    (record,) = predict("a.png --conf 0.9 --save-crops plain").records
+    predict("a.png --conf 0.9 --save-crops wide --crop-margin 5px --crop-square")
+    pixels = cv2.imread(str(tmp_path / "a.png"))
+    (detection,) = record["detections"]
+    left, top = math.floor(detection["x1"]), math.floor(detection["y1"])
+    right, bottom = math.ceil(detection["x2"]), math.ceil(detection["y2"])
+    plain = cv2.imread(str(tmp_path / "plain/red/a_0.png"))
+    np.testing.assert_array_equal(plain, pixels[top:bottom, left:right])
+    assert right - left == bottom - top
+    wide = cv2.imread(str(tmp_path / "wide/red/a_0.png"))
+    np.testing.assert_array_equal(wide, pixels[top - 5 : bottom + 5, left - 5 : right + 5])
+
+
+@pytest.mark.parametrize("option", ["--crop-margin 10%", "--crop-square"])
+def test_the_shape_of_crops_needs_crops(predict, option):
+    predict(f"a.png {option}", code=2, says="needs --save-crops")
