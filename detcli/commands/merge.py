@@ -19,6 +19,7 @@ from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 if TYPE_CHECKING:
     from detcli.config.values import Format, Target
     from detcli.page.find_images import Finder
+    from detcli.run.classified import Classified
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
     from detcli.sink.protocol import RecordSink, RunDescription
@@ -29,6 +30,7 @@ detcli merge boxes/ -o all.jsonl
 detcli merge boxes/ --burst 60s -o all.csv
 detcli merge boxes/ --format megadetector --base pics -o timelapse.json
 detcli merge timelapse.json -o boxes.csv
+detcli merge boxes.jsonl --classified species.csv -o species.jsonl
 """)  # fmt: skip
 def merge(
     config: Config,
@@ -48,6 +50,14 @@ def merge(
         "--images FOLDER",
         "Where the images are now, for a FILE that lacks their sizes; default: where it says, or "
         "beside it.",
+        panel=INPUT,
+        parse=parse_writable,
+    ),
+    classified: Path | None = option(
+        None,
+        "--classified FILE.csv",
+        "Add what another network says of the crops: columns crop, or source and box or track, "
+        "then class and score.",
         panel=INPUT,
         parse=parse_writable,
     ),
@@ -77,18 +87,45 @@ def merge(
     if target is not None:
         _refuse_name_of_run(target)
 
-    if Path(folder).is_file():
-        failed = _convert_file(config, folder, images, target, record_format)
-        hint = "their inputs failed; run predict on them again"
-    else:
-        failed = _merge_parts(config, folder, target, record_format)
-        hint = "work them again with --retry-failed, added to the command that made the parts"
+    with _open_classified(classified, target) as answers:
+        if Path(folder).is_file():
+            failed = _convert_file(config, folder, images, target, record_format, answers)
+            hint = "their inputs failed; run predict on them again"
+        else:
+            failed = _merge_parts(config, folder, target, record_format, answers)
+            hint = "work them again with --retry-failed, added to the command that made the parts"
+        if answers is not None:
+            for sentence in answers.unused():
+                print_line(sentence)
+            answers.require_fit()
     if failed:
         raise InputError(describe_failures(failed), hint)
 
 
+@contextmanager
+def _open_classified(path: Path | None, target: "Target | None") -> "Iterator[Classified | None]":
+    """Read the file of --classified, and yield what adds it to records; None without the option.
+
+    Raises:
+        UsageError: It cannot be used, or is the output.
+    """
+    if path is None:
+        yield None
+        return
+    from detcli.run.classified import Classified
+    from detcli.source.guard import InputGuard
+
+    InputGuard([str(path)]).refuse([target])
+    with closing(Classified(path)) as answers:
+        yield answers
+
+
 def _merge_parts(
-    config: Config, folder: str, target: "Target | None", record_format: "Format"
+    config: Config,
+    folder: str,
+    target: "Target | None",
+    record_format: "Format",
+    answers: "Classified | None",
 ) -> Counter[str]:
     """Merge the parts of a run in shards.
 
@@ -97,6 +134,7 @@ def _merge_parts(
         folder: The folder of the run.
         target: The file or object to write; None for standard output.
         record_format: The format to write.
+        answers: Adds what another network says to records; None if nothing does.
 
     Returns:
         How many records are errors, by their kind.
@@ -104,7 +142,7 @@ def _merge_parts(
     Raises:
         CheckError: Parts are missing or damaged.
     """
-    from detcli.data.columns import OPTIONAL_COLUMNS
+    from detcli.data.columns import CLASSIFIED_COLUMNS, DETECTED_COLUMNS
     from detcli.run.shards.manifest import Manifest, class_names_of
     from detcli.run.shards.parts import Merge
     from detcli.run.shards.store import open_store
@@ -117,14 +155,16 @@ def _merge_parts(
 
     settings = manifest.header["settings"]
     optional_columns = []
-    for column in OPTIONAL_COLUMNS:
+    for column in DETECTED_COLUMNS:
         if settings.get(column.setting):
             optional_columns.append(column.name)
+    if answers is not None:
+        optional_columns += CLASSIFIED_COLUMNS
     run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
     burst_gap_s = config.outputs.burst
     reports_progress = target is not None and not config.verbosity.quiet
     with _open_output(target, record_format, optional_columns, run, burst_gap_s) as sink:
-        _copy_records(merging, manifest, sink, show_progress=reports_progress)
+        _copy_records(merging, manifest, sink, answers, show_progress=reports_progress)
 
     if reports_progress:
         records = pluralize(merging.count, "record")
@@ -138,6 +178,7 @@ def _convert_file(
     images: Path | None,
     target: "Target | None",
     record_format: "Format",
+    answers: "Classified | None",
 ) -> Counter[str]:
     """Write the records of a file in another format.
 
@@ -148,6 +189,7 @@ def _convert_file(
             file says.
         target: The file or object to write; None for standard output.
         record_format: The format to write.
+        answers: Adds what another network says to records; None if nothing does.
 
     Returns:
         How many records are errors, by their kind.
@@ -166,7 +208,7 @@ def _convert_file(
     with closing(Finder(images, config.inputs)) as finder:
         optional: Sequence[str] = ()
         if FORMATS[record_format].has_detection_rows:
-            optional = _optional_columns(name, finder)
+            optional = _optional_columns(name, finder, classified=answers is not None)
         run = RunDescription(_settings_of(name, finder), (), config.outputs.base)
         with (
             _open_output(target, record_format, optional, run, config.outputs.burst) as sink,
@@ -174,6 +216,8 @@ def _convert_file(
         ):
             for record in read_records(name, finder):
                 record["index"] = record_count
+                if answers is not None:
+                    answers.add(record)
                 sink.write(Stored(record))
                 count_error(record, failed)
                 record_count += 1
@@ -183,12 +227,20 @@ def _convert_file(
     return failed
 
 
-def _optional_columns(name: str, finder: "Finder") -> list[str]:
-    """List the fields that only some options add, and that detections in a file of records have."""
-    from detcli.data.columns import OPTIONAL_COLUMNS
+def _optional_columns(name: str, finder: "Finder", *, classified: bool) -> list[str]:
+    """List the fields that only some options add, and that detections in a file of records have.
+
+    Args:
+        name: The file.
+        finder: Finds images, if their sizes are not in the file.
+        classified: Whether the fields of --classified are added to them.
+    """
+    from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
     from detcli.run.saved import read_records
 
     present: set[str] = set()
+    if classified:
+        present.update(CLASSIFIED_COLUMNS)
     for record in read_records(name, finder):
         for detection in record.get("detections", ()):
             present.update(detection)
@@ -264,7 +316,12 @@ def _refuse_name_of_run(target: "Target") -> None:
 
 
 def _copy_records(
-    merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, show_progress: bool
+    merging: "Merge",
+    manifest: "Manifest",
+    sink: "RecordSink",
+    answers: "Classified | None",
+    *,
+    show_progress: bool,
 ) -> None:
     """Write the records of all parts of the run to the output.
 
@@ -277,6 +334,7 @@ def _copy_records(
         merging: Yields the records of the parts, and collects what is wrong with parts.
         manifest: The manifest of the run, with the number of names.
         sink: Writes the records.
+        answers: Adds what another network says to records; None if nothing does.
         show_progress: Whether to show a progress bar.
 
     Raises:
@@ -288,6 +346,8 @@ def _copy_records(
     first_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
+            if answers is not None:
+                answers.add(record)
             try:
                 if first_error is None:
                     sink.write(Stored(record))

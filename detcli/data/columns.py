@@ -53,6 +53,9 @@ class DetectionJson(TypedDict):
     # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
     # bottom left, were it upright; of one that was not read too, where something located it
     corners: NotRequired[list[list[float]]]
+    # class that another network gave the crop of it; with merge --classified
+    classified: NotRequired[str]
+    classified_score: NotRequired[float]  # the score of that class, if it was said
 
 
 class Absent:
@@ -75,7 +78,8 @@ class OptionalColumn:
     """A field of a detection that only an option adds, and how each format writes it."""
 
     name: str  # of the field, and of the column in CSV and Parquet
-    option: str  # the field of `Watched` that adds it
+    # the field of `Watched` that adds it; empty, as the next two, for what only merge adds
+    option: str
     setting: str  # the field of `SettingsJson` in which a run notes this
     array: str  # the array of `Detections` that it is made of
     # the value in JSON, made of an element of that array; ABSENT where there is none
@@ -274,5 +278,23 @@ OPTIONAL_COLUMNS = (
         page_list="corners",
         page_default=[],
     ),
+    OptionalColumn(
+        name="classified",
+        option="",
+        setting="",
+        array="",
+        to_json=_unchanged,
+        heading="classified",
+        page_list="classified",
+        to_page=_printable_text,
+        page_default="",
+    ),
+    OptionalColumn(name="classified_score", option="", setting="", array="", to_json=_unchanged),
 )
 """In the order of `DetectionJson`, which all formats have."""
+
+DETECTED_COLUMNS = tuple(column for column in OPTIONAL_COLUMNS if column.array)
+"""Those that options of a run add, and that are made of the arrays of `Detections`."""
+
+CLASSIFIED_COLUMNS = ("classified", "classified_score")
+"""Those that `merge --classified` adds to records."""

@@ -12,7 +12,7 @@ from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
 from detcli.data.barcode import Barcode
-from detcli.data.columns import ABSENT, OPTIONAL_COLUMNS
+from detcli.data.columns import ABSENT, DETECTED_COLUMNS
 from detcli.data.geometry import Size, area, clipped, overlap, shown
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class Detections:
         number of a track, is there if the detection has it.
         """
         columns = []
-        for column in OPTIONAL_COLUMNS:
+        for column in DETECTED_COLUMNS:
             array = getattr(self, column.array)
             if array is not None:
                 columns.append((column, array))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.text import escape_surrogates
-from detcli.data.columns import OPTIONAL_COLUMNS
+from detcli.data.columns import DETECTED_COLUMNS
 from detcli.data.detections import Detections, rounded
 
 try:
@@ -61,7 +61,7 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
 def encode_detections(detections: Detections) -> str:
     """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`."""
     has_optional_fields = any(
-        getattr(detections, column.array) is not None for column in OPTIONAL_COLUMNS
+        getattr(detections, column.array) is not None for column in DETECTED_COLUMNS
     )
     if not has_orjson or has_optional_fields:
         return encode(detections.to_dict())

@@ -355,7 +355,7 @@ def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
 
     A value of JSON that fails may be a detection, too.
     """
-    if type(detection) is not dict or "zones" in detection:
+    if type(detection) is not dict or "zones" in detection or "classified" in detection:
         return False
     class_id = detection.get("class_id")
     score = detection.get("score")

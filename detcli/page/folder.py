@@ -30,7 +30,8 @@ files/data.js, with lists whose values are told apart by their position:
                         figure, heights], and marked a value on the first axis, or null
 
     add({source, width, height, frame, time_s, time, error, warnings, classes, found,
-         tracks, zones, crossed, texts, corners, ignored, picture, original, video, stride, film})
+         tracks, zones, crossed, texts, corners, classified, ignored, picture, original, video,
+         stride, film})
         the entry of a record; what it does not have is left out
             error       [type, message, hint]
             classes     [class id, name, colour, text colour] of those that come up with this entry
@@ -38,9 +39,10 @@ files/data.js, with lists whose values are told apart by their position:
                         run has kinds, then [score, x1, y1, x2, y2] of its counterpart if it has
                         one, without brackets; the class is a number among all `classes` of the
                         run so far, and the score of a label is null
-            tracks, zones, crossed, texts, corners
+            tracks, zones, crossed, texts, corners, classified
                         a value for each box, in this order: 0 without a track, zones, [line, side]
-                        of each line, "" without a text, [x, y] of each corner
+                        of each line, "" without a text, [x, y] of each corner, "" without a
+                        class of another network
             ignored     the numbers of the polygons of the run that are for this record
             picture   the name of the files below pictures/ and thumbnails/; original, if the
                         page shows a file elsewhere in place of a copy, its address

@@ -19,6 +19,7 @@ saved.py           records read back
 megadetector.py    MegaDetector's results read as records
 tables.py         CSV and Parquet, read back as records
 marks.py           marks of a page, applied to records
+classified.py      what another network says of crops, added to records
 hidden.py          classes that a page of saved records hides
 machine.py         what a run is made with
 shards/            a run in parts, each published once

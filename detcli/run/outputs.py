@@ -15,7 +15,7 @@ from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.text import is_pipe, is_terminal, public_name
-from detcli.data.columns import OPTIONAL_COLUMNS
+from detcli.data.columns import DETECTED_COLUMNS
 from detcli.data.record import Origin, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, RunDescription, Sink
@@ -517,7 +517,7 @@ class _SinkOpener:
     def _optional_columns(self) -> list[str]:
         """List the columns of detections that options add, in the order of the format."""
         columns = []
-        for column in OPTIONAL_COLUMNS:
+        for column in DETECTED_COLUMNS:
             option_value = getattr(self._config.watched, column.option)
             if option_value:
                 columns.append(column.name)

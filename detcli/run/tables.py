@@ -280,6 +280,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "track_id": int,
     "time_s": float,
     "burst_score": float,
+    "classified_score": float,
     "score": float,
     "x1": float,
     "y1": float,

@@ -110,7 +110,7 @@ def test_the_page_shows_each_image_that_is_compared():
     assert {saves_to(script) for script in SHOWN} == {name.split("/")[0] for name in IMAGES}
 
 
-COUNTED = next(script for script in blocks(PAGE, "sh") if "detcli count" in script)
+COUNTED = next(script for script in blocks(PAGE, "sh") if "detcli sort" in script)
 """The commands that count and sort images."""
 
 
@@ -118,9 +118,13 @@ COMPARED = next(script for script in blocks(PAGE, "sh") if "detcli eval old.onnx
 """The commands that compare two models."""
 
 
+CLASSIFIED = next(script for script in blocks(PAGE, "sh") if "--classified" in script)
+"""The commands that let a second network name the boxes."""
+
+
 def test_each_script_of_the_page_is_run_by_a_test():
     others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
-    assert sorted([*SHOWN, *others, COUNTED, *MONTH, COMPARED]) == sorted(blocks(PAGE, "sh"))
+    assert sorted([*SHOWN, *others, COUNTED, *MONTH, COMPARED, CLASSIFIED]) == sorted(blocks(PAGE, "sh"))
 
 
 def test_a_new_model_is_compared_with_the_old_one(workplace):
@@ -212,6 +216,21 @@ def test_a_month_goes_from_the_card_to_the_spreadsheet(memory_card):
     counted = sum(int(row["images"]) for row in animal_rows)
     assert counted == sum(memory_card.values()) - lost
     assert len(list(Path("sorted/animal").rglob("*.png"))) == counted
+
+
+def test_a_second_network_names_every_box(workplace):
+    table = works(CLASSIFIED).stdout.splitlines()
+    assert table[0].split()[:4] == ["class", "classified", "images", "boxes"]
+    records = lines((workplace / "species.jsonl").read_text())
+    names = []
+    for record in records:
+        for detection in record.get("detections", []):
+            names.append(detection["classified"])
+            assert 0 <= detection["classified_score"] <= 1
+    assert len(names) > 1
+    assert set(names) <= {"bright", "dark"}
+    rows = list(csv.DictReader((workplace / "species.csv").read_text().splitlines()))
+    assert sorted(row["class"] for row in rows) == sorted(names)
 
 
 FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")

@@ -418,6 +418,19 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     assert browser.texts("#stage .place text") == []
 
 
+def test_the_class_of_a_second_network_is_shown_and_found(browser, tmp_path):
+    first = record("a.jpg", box(0, 0.9) | {"classified": "red fox"}, box(0, 0.8))
+    second = record("b.jpg", box(0, 0.7) | {"classified": "hare"})
+    browser.open(make(tmp_path / "page", [first, second]))
+    browser.go("#picture=0")
+    assert browser.texts("#stage .label text") == ["person 0.90 red fox", "person 0.80"]
+    assert "red fox" in browser.texts("#viewer-found tbody tr")[0]
+    browser.go("#find=fox")
+    assert browser.names() == ["a.jpg"]
+    browser.go("#find=hare")
+    assert browser.names() == ["b.jpg"]
+
+
 def test_ignored_polygons_are_dim_in_the_images_that_they_are_for(browser, tmp_path):
     about = RunInfo(
         "predict",

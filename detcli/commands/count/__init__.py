@@ -24,6 +24,7 @@ MISSING_HINTS = {
     GroupKey.DAY: "no record says when its image was taken, so every day is unknown",
     GroupKey.HOUR: "no record says when its image was taken, so every hour is unknown",
     GroupKey.ZONE: "no box has zones: predict --zone adds them",
+    GroupKey.CLASSIFIED: "no box is classified: merge --classified adds it",
     GroupKey.BURST: "no record says of which burst it is, so every burst is unknown",
 }
 """What is said where no record has what it is to be counted by."""

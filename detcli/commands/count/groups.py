@@ -20,7 +20,7 @@ from detcli.data.record import RecordJson
 GroupValues = tuple[KeyValue, ...]
 """What the images and boxes of a group have in common: a value for each key, in their order."""
 
-BOX_KEYS = frozenset({GroupKey.CLASS, GroupKey.ZONE})
+BOX_KEYS = frozenset({GroupKey.CLASS, GroupKey.ZONE, GroupKey.CLASSIFIED})
 """Keys that each box of an image has a value of its own for."""
 
 

@@ -16,7 +16,11 @@ UNKNOWN = "unknown"
 """The day, hour or burst of a record that does not say it."""
 
 KeyValue = str | int | None
-"""The value of a key: None is the class of an image without boxes, or the zone of a box in none."""
+"""The value of a key.
+
+None is the class of an image without boxes, the zone of a box in none, or what another network says
+of a box that it has not seen.
+"""
 
 
 class GroupKey(StrEnum):
@@ -27,6 +31,7 @@ class GroupKey(StrEnum):
     DAY = "day"
     HOUR = "hour"
     ZONE = "zone"
+    CLASSIFIED = "classified"
     BURST = "burst"
 
 
@@ -182,10 +187,13 @@ def value_of_record(record: RecordJson, key: GroupKey, file_prefix: str) -> KeyV
 def values_of_box(detection: DetectionJson, key: GroupKey) -> Iterator[KeyValue]:
     """Yield the values of the class or the zone of a box; a box may be in several zones.
 
-    A box in no zone has the value None.
+    A box in no zone has the value None, and so has one that no other network has classified.
     """
     if key is GroupKey.CLASS:
         yield detection["class_name"]
+        return
+    if key is GroupKey.CLASSIFIED:
+        yield detection.get("classified")
         return
     zones = detection.get("zones")
     if zones:

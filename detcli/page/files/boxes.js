@@ -254,8 +254,9 @@ function labelText(box, side) {
   if (side === 1 && counterpart) score = counterpart[0];
   const parts = [trackText(box) + shortened(classNameOf(box))];
   if (score !== null && score >= 0) parts.push(score.toFixed(2)); // an object of a label has none
-  const boxText = boxColumns.text.get(box);
-  if (boxText !== undefined) parts.push(shortened(boxText));
+  for (const column of [boxColumns.classified, boxColumns.text]) {
+    if (column.has(box)) parts.push(shortened(column.get(box)));
+  }
   return parts.join(" ");
 }
 

@@ -18,6 +18,7 @@ const boxColumns = {
   zones: new Map(), // by box: names of the zones that it is in
   crossings: new Map(), // by box: lines that it has crossed, each with the side that it went to
   text: new Map(), // by box: what it says
+  classified: new Map(), // by box: the class that another network gave it
   symbolCorners: new Map(), // by box: x and y of the four corners of its symbol
 };
 
@@ -80,6 +81,7 @@ function add({
   crossed,
   texts,
   corners,
+  classified,
   ...fields
 }) {
   for (const classRow of classes) addClass(classRow);
@@ -90,6 +92,7 @@ function add({
   addCrossings(firstBox, crossed);
   addNonEmpty(boxColumns.zones, firstBox, zones);
   addNonEmpty(boxColumns.text, firstBox, texts);
+  addNonEmpty(boxColumns.classified, firstBox, classified);
   addNonEmpty(boxColumns.symbolCorners, firstBox, corners);
 
   const record = {

@@ -136,6 +136,8 @@ function searchWords() {
       isInBox: (box) => {
         if (!passesFilter(box)) return false;
         if (classMatches[boxColumns.classNumber[box]]) return true;
+        const classified = boxColumns.classified.get(box)?.toLowerCase();
+        if (classified?.includes(text)) return true;
         const boxText = boxColumns.text.get(box)?.toLowerCase();
         return !isClass && boxText !== undefined && boxText.includes(text);
       },

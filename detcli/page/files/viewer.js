@@ -204,6 +204,9 @@ function watchedText(box) {
   const zones = boxColumns.zones.get(box) || [];
   const crossings = boxColumns.crossings.get(box) || [];
   const texts = [...zones, ...crossings];
+  if (boxColumns.classified.has(box)) {
+    texts.push(boxColumns.classified.get(box));
+  }
   if (boxColumns.text.has(box)) texts.push(boxColumns.text.get(box));
   if (!texts.length) return "";
   return element("bdi.quiet.note", ` ${texts.join(", ")}`);

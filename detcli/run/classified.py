@@ -1,0 +1,310 @@
+"""The answers of a second network, from a CSV file, added to the detections of records.
+
+A row names a crop of --save-crops, or a source with the number of a box or a track. The rows are
+kept in a temporary database on the disk, so that memory does not grow with their number.
+"""
+
+import csv
+import io
+import math
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from detcli.core.errors import CheckError, UsageError, system_reason
+from detcli.core.text import escape_unprintable, pluralize
+from detcli.data.columns import DetectionJson
+from detcli.data.record import RecordJson
+from detcli.storage.file_names import safe
+from detcli.storage.files import open_lines
+
+HINT = (
+    "write columns crop, or source with box or track (and frame), then class and, if you like, "
+    "score"
+)
+MAX_LISTED = 10  # rows that fit no detection and are named
+MAX_NUMBER = 1 << 53  # of a box, a frame or a track
+CACHE_KIB = 32 << 10  # memory of the database
+
+CREATE_TABLE = """
+CREATE TABLE answers (
+    line INTEGER PRIMARY KEY, kind TEXT, name TEXT, frame INTEGER, number INTEGER, path TEXT,
+    class TEXT, score REAL, is_used INTEGER DEFAULT 0,
+    UNIQUE (kind, name, frame, number, path)
+)
+"""
+INSERT = """
+INSERT INTO answers (line, kind, name, frame, number, path, class, score)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+SELECT = """
+SELECT line, path, class, score, is_used FROM answers
+WHERE kind = ? AND name = ? AND frame = ? AND number = ?
+"""
+
+BOX, TRACK, CROP = "box", "track", "crop"
+"""What a row is about: a box, all boxes of a track, or the box of a crop."""
+
+NONE = -1
+"""Stands for no frame and no number in the database, whose unique keys must not be empty."""
+
+
+class Key(NamedTuple):
+    """What a row of the file is about."""
+
+    kind: str  # BOX, TRACK or CROP
+    name: str  # the source; the file's name without folders for a crop
+    frame: int = NONE
+    number: int = NONE  # of the box or the track
+    path: str = ""  # the crop with its folders
+
+
+class Answer(NamedTuple):
+    """What the second network says of one detection."""
+
+    line: int  # the number of its line in the file
+    path: str
+    class_name: str
+    score: float | None
+    is_used: int  # 1 if it was added to a detection already
+
+
+class Classified:
+    """Adds the answers in a CSV file to records, in any order."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            UsageError: It cannot be read, lacks a column, or two rows are about the same.
+        """
+        self._path = path
+        self._count = 0
+        self._kinds: set[str] = set()  # the kinds of all rows, so that others are not looked up
+        self._database = sqlite3.connect("")  # a temporary file, which is removed at the end
+        self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        self._database.execute("PRAGMA journal_mode = OFF")  # nothing is ever rolled back
+        self._database.execute(CREATE_TABLE)
+        try:
+            with open_lines(path) as file:
+                self._read(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+        except (OSError, ValueError, csv.Error) as error:
+            raise UsageError(
+                f"--classified {path} cannot be read: {system_reason(error)}", HINT
+            ) from error
+
+    def close(self) -> None:
+        """Remove the temporary database."""
+        self._database.close()
+
+    def _read(self, text: io.TextIOWrapper) -> None:
+        """Read all rows into the database."""
+        rows = csv.DictReader(text, strict=True)
+        header = set(rows.fieldnames or ())
+        if "class" not in header or not header & {CROP, "source"}:
+            columns = ", ".join(escape_unprintable(name) for name in rows.fieldnames or ())
+            raise UsageError(f"--classified {self._path} has the columns {columns[:200]}", HINT)
+        for row in rows:
+            try:
+                key = _key_of(row)
+                score = _score_of(row)
+            except ValueError as error:
+                message = f"--classified {self._path}, line {rows.line_num}: {error}"
+                raise UsageError(message, HINT) from error
+            self._insert(rows.line_num, key, row["class"], score)
+
+    def _insert(self, line: int, key: Key, class_name: str, score: float | None) -> None:
+        """Add a row to the database.
+
+        Raises:
+            UsageError: There is one about the same already.
+        """
+        try:
+            self._database.execute(INSERT, (line, *key, class_name, score))
+        except sqlite3.IntegrityError:
+            query = "SELECT line FROM answers WHERE (kind, name, frame, number, path) = "
+            cursor = self._database.execute(f"{query} (?, ?, ?, ?, ?)", key)
+            (earlier_line,) = cursor.fetchone()
+            raise self._repeated(earlier_line, line) from None
+        self._kinds.add(key.kind)
+        self._count += 1
+
+    def _repeated(self, first_line: int, second_line: int) -> UsageError:
+        """Make the error for two rows about the same box."""
+        return UsageError(
+            f"--classified {self._path}: lines {first_line} and {second_line} are about the same "
+            "box",
+            "leave one of them out",
+        )
+
+    def add(self, record: RecordJson) -> None:
+        """Set the fields `classified` and `classified_score` of the detections of a record.
+
+        Raises:
+            UsageError: Two rows are about one box, or a crop's name fits several boxes.
+        """
+        detections = record.get("detections", [])
+        crops: dict[int, str] = {}
+        if CROP in self._kinds:
+            crops = crops_of(record)
+        for number, detection in enumerate(detections):
+            answers = list(self._answers(record, detection, number, crops.get(number)))
+            if len(answers) > 1:
+                raise self._repeated(answers[0].line, answers[1].line)
+            if not answers:
+                continue
+            (answer,) = answers
+            detection.pop("classified_score", None)  # of an earlier merge
+            detection["classified"] = answer.class_name
+            if answer.score is not None:
+                detection["classified_score"] = answer.score
+            self._database.execute("UPDATE answers SET is_used = 1 WHERE line = ?", (answer.line,))
+
+    def _answers(
+        self, record: RecordJson, detection: DetectionJson, number: int, crop: str | None
+    ) -> Iterator[Answer]:
+        """Yield the rows that are about a detection.
+
+        Args:
+            record: The record of its image.
+            detection: The detection.
+            number: Its number in the record, from 0.
+            crop: The file of its crop; None if the record names none.
+
+        Raises:
+            UsageError: A row is about this crop and about another one.
+        """
+        source = record["source"]
+        if BOX in self._kinds:
+            yield from self._select(Key(BOX, source, record.get("frame", NONE), number))
+        if TRACK in self._kinds and "track_id" in detection:
+            yield from self._select(Key(TRACK, source, NONE, detection["track_id"]))
+        if crop is None:
+            return
+        for answer in self._select(Key(CROP, PurePosixPath(crop).name)):
+            if not _are_same_file(answer.path, crop):
+                continue
+            if answer.is_used:
+                raise UsageError(
+                    f"--classified {self._path}, line {answer.line}: several crops are called "
+                    f"{escape_unprintable(answer.path)}",
+                    "write crops with their folders, as they are in the records' field saved",
+                )
+            yield answer
+
+    def _select(self, key: Key) -> list[Answer]:
+        """Return the rows with a key, whatever their path."""
+        return [Answer(*row) for row in self._database.execute(SELECT, key[:4])]
+
+    def unused(self) -> Iterator[str]:
+        """Yield a sentence for each of the first rows that fitted no detection."""
+        query = "SELECT line, name, frame, number, path, kind FROM answers WHERE NOT is_used"
+        for line, name, frame, number, path, kind in self._database.execute(
+            f"{query} ORDER BY line LIMIT {MAX_LISTED}"
+        ):
+            text = path or name
+            if frame != NONE:
+                text += f", frame {frame}"
+            if kind != CROP:
+                text += f", {kind} {number}"
+            yield f"{self._path}, line {line} fits no detection: {escape_unprintable(text)}"
+
+    def require_fit(self) -> None:
+        """Require that each row has fitted a detection, once all records were read.
+
+        Raises:
+            CheckError: Some have not; it says how many.
+        """
+        query = "SELECT COUNT(*) FROM answers WHERE NOT is_used"
+        (unused_count,) = self._database.execute(query).fetchone()
+        if unused_count:
+            raise CheckError(
+                f"{unused_count} of {pluralize(self._count, 'row')} in {self._path} fit no "
+                "detection",
+                "merge them with the records of the run that wrote the crops",
+            )
+
+
+def _key_of(row: dict[str, str]) -> Key:
+    """Read what a row is about.
+
+    Raises:
+        ValueError: It does not say it, or in two ways; or a number is none.
+    """
+    if None in row or None in row.values():
+        raise ValueError("it has more or fewer cells than the header")
+    if not row["class"]:
+        raise ValueError("it has no class")
+    crop = row.get(CROP, "")
+    source = row.get("source", "")
+    if crop:
+        path = crop.replace("\\", "/")
+        return Key(CROP, PurePosixPath(path).name, path=path)
+    box = row.get(BOX, "")
+    track = row.get(TRACK, "")
+    if not source or bool(box) == bool(track):
+        raise ValueError("it names no crop, and no source with either a box or a track")
+    if track:
+        return Key(TRACK, source, NONE, _number(TRACK, track))
+    frame = NONE
+    if row.get("frame"):
+        frame = _number("frame", row["frame"])
+    return Key(BOX, source, frame, _number(BOX, box))
+
+
+def _number(name: str, cell: str) -> int:
+    """Read a whole number from 0 on, of the column of a name.
+
+    pandas writes 3.0 in a column of whole numbers where some cells are empty.
+    """
+    cell = cell.removesuffix(".0")
+    if not cell.isdecimal() or len(cell) > 16 or int(cell) > MAX_NUMBER:
+        raise ValueError(f"{name} is {escape_unprintable(cell[:40])!r}, and no number from 0 on")
+    return int(cell)
+
+
+def _score_of(row: dict[str, str]) -> float | None:
+    """Read the score of a row, from 0 to 1; None if it has none."""
+    cell = row.get("score", "")
+    if not cell:
+        return None
+    try:
+        score = float(cell)
+    except ValueError:
+        score = math.nan
+    if not 0 <= score <= 1:
+        raise ValueError(f"score is {escape_unprintable(cell[:40])!r}, and not from 0 to 1")
+    return score
+
+
+def crops_of(record: RecordJson) -> dict[int, str]:
+    """Return the files of --save-crops that a record names, by the number of their detection.
+
+    A crop is called `person/bus_0.jpg`: in the folder of its class, a name that ends with the
+    number of the detection. Other files that were saved for the record are left out.
+    """
+    detections = record.get("detections", [])
+    crops: dict[int, str] = {}
+    for file in record.get("saved", ()):
+        path = PurePosixPath(file)
+        _, underscore, number_text = path.stem.rpartition("_")
+        if not underscore or not number_text.isdecimal() or len(number_text) > 9:
+            continue
+        number = int(number_text)
+        if number >= len(detections):
+            continue
+        class_folder = safe(detections[number]["class_name"])
+        for folder in path.parts[:-1]:
+            # The names of two classes may be one on a disk: the second has another number there.
+            if folder == class_folder or folder.startswith(f"{class_folder}-"):
+                crops[number] = file
+    return crops
+
+
+def _are_same_file(first: str, second: str) -> bool:
+    """Tell whether two paths may be of one file: the names in the shorter one are equal."""
+    first_names = PurePosixPath(first).parts
+    second_names = PurePosixPath(second).parts
+    count = min(len(first_names), len(second_names))
+    return first_names[-count:] == second_names[-count:]
