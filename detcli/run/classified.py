@@ -294,12 +294,21 @@ def crops_of(record: RecordJson) -> dict[int, str]:
         number = int(number_text)
         if number >= len(detections):
             continue
-        class_folder = safe(detections[number]["class_name"])
-        for folder in path.parts[:-1]:
-            # The names of two classes may be one on a disk: the second has another number there.
-            if folder == class_folder or folder.startswith(f"{class_folder}-"):
-                crops[number] = file
+        if _is_below_class(path, detections[number]["class_name"]):
+            crops[number] = file
     return crops
+
+
+def _is_below_class(path: PurePosixPath, class_name: str) -> bool:
+    """Tell whether a file is below a folder that --save-crops makes for the crops of a class.
+
+    Where two classes have one name on a disk, the folder of the second ends with a number: cat-2.
+    """
+    class_folder = safe(class_name)
+    folders = path.parts[:-1]
+    return any(
+        folder == class_folder or folder.startswith(f"{class_folder}-") for folder in folders
+    )
 
 
 def _are_same_file(first: str, second: str) -> bool:

@@ -117,6 +117,7 @@ def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
         needs = {"null": 'files-from = "l"', "force": 'resume = "j"'}
         needs |= {"save_conf": 'save-txt = "d"', "only_detections": 'save = "d"'}
         needs["report_link"] = 'report = "p"'
+        needs["crop_square"] = 'save-crops = "d"'
         folder = '\noutput = "o/"' if switch.name in {"extend", "retry_failed"} else ""
         write_defaults(f"{switch.flag[2:]} = true\n{needs.get(switch.name, '')}{folder}")
         assert given("a.jpg")[switch.name] is True

@@ -30,7 +30,8 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
 
 
 LISTS = {
-    "predict": "--conf --classes --blur --device --labels --preprocess --zone --line --fail-if",
+    "predict": "--conf --classes --blur --device --labels --preprocess --zone --line --ignore "
+    "--fail-if",
     "report": "--blur",
     "count": "--conf --classes --by",
     "sort": "--by",
