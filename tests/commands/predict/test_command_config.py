@@ -34,6 +34,7 @@ WORDS = {
     "blur": ["--blur", "red", "--save", "out"],
     "blur_margin": ["--blur-margin", "3"],
     "burst": ["--burst", "60s", "-o", "boxes.json"],
+    "crop_margin": ["--crop-margin", "16px"],
     "fail_if": ["--fail-if", "red>100"],
     "coco_images": ["--coco-images", "instances.json", "--save-coco", "found.json"],
     "save_mot": ["--save-mot", "mot", "--track", "bytetrack"],
