@@ -2,9 +2,9 @@
 
     python docs/generate.py
 
-docs/cli.md holds the real `--help` of every command, docs/output.md the real schema, docs/models.md
-a line for each family of detectors, and each command's `schema.json` follows from its report. A
-test fails where they differ from what this would write.
+docs/cli.md holds the real `--help` of every command, docs/models.md a line for each family of
+detectors, and each command's `schema.json` follows from its report. A test fails where they differ
+from what this would write.
 """
 
 import contextlib
@@ -28,8 +28,6 @@ from detcli.model.heads import HeadPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
 COMMANDS = DOCS.parent / "detcli/commands"
-SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DOTALL)
-
 ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 HEADER = """
 | family | input | preprocessing | boxes | suppression | source | test |
@@ -73,12 +71,6 @@ def cli() -> str:
         title = " ".join(["detcli", *arguments])
         parts.append(f"## {title}\n\n```text\n{detcli(*arguments, '--help').strip()}\n```\n")
     return "\n".join(parts)
-
-
-def output(text: str) -> str:
-    """The text of docs/output.md with the schema in its place."""
-    schema = f"\n```json\n{detcli('schema')}```\n\n"
-    return SCHEMA.sub(lambda found: found[1] + schema + found[2], text)
 
 
 def models(text: str) -> str:
@@ -162,9 +154,8 @@ def contents() -> Iterator[tuple[Path, str]]:
     for command in REPORTS:
         yield COMMANDS / command / "schema.json", schema(command)
     yield DOCS / "cli.md", cli()
-    for name, generate in (("output", output), ("models", models)):
-        path = DOCS / f"{name}.md"
-        yield path, generate(path.read_text(encoding="utf-8"))
+    path = DOCS / "models.md"
+    yield path, models(path.read_text(encoding="utf-8"))
 
 
 def main() -> None:
