@@ -30,7 +30,7 @@ from detcli.model.preprocessing import written  # noqa: E402
 COMMANDS = DOCS.parent / "detcli/commands"
 ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 HEADER = """
-| family | input | preprocessing | boxes | suppression | source | test |
+| family | input | preprocessing | boxes | NMS | source | test |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 TESTS = DOCS.parent / "tests"
@@ -107,7 +107,7 @@ def taken(family: Family) -> str:
 def fed(family: Family) -> str:
     """How images become the input, as --preprocess says it but for what is as usual."""
     if (rule := family.preprocessing) is None:
-        return "differs: `--preprocess`, or a file beside it"
+        return "differs"
     text = written(rule).replace("0.00392156862745098", "1/255")
     text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
     if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
@@ -118,7 +118,7 @@ def fed(family: Family) -> str:
 
 def boxes(family: Family) -> str:
     """What a family's boxes are; how detcli decodes them, where the graph does not."""
-    said = ["as the nodes show"] if family.matches else []
+    said = ["by nodes"] if family.matches else []
     if (spec := family.grid) is not None:
         strides = " or ".join(" ".join(map(str, some)) for some in spec.strides)
         anchors = " ".join(str(len(some)) for some in spec.anchors)

@@ -28,8 +28,8 @@ FOLDER = Path(__file__).parents[2] / "shared/families"
 PAGE = Path(__file__).parents[1] / "docs/models.md"
 TABLE = re.compile("(<!-- families -->\n).*?(<!-- end of families -->)", re.DOTALL)
 HEADER = """
-| file | exporter | read as | layout | preprocessing: settled by | class names from | found |
-| --- | --- | --- | --- | --- | --- | --- |
+| file | read as | layout | preprocessing from | class names from | found |
+| --- | --- | --- | --- | --- | --- |
 """
 CONFIDENCE = 0.3
 MARGIN = 0.05
@@ -70,7 +70,7 @@ def described(folder=FOLDER):
 
 def measure(entry, folder=FOLDER):
     """Run a file on the images that its family's own answers are known for."""
-    cells = [entry["name"], entry["exporter"]]
+    cells = [entry["name"]]
     try:
         # Duplicates are suppressed as they were for the family's own answers.
         settings = Settings(conf=CONFIDENCE, nms=(entry.get("nms") or {}).get("iou"))
