@@ -5,7 +5,7 @@ packages. Each comes with its family's own answers on four images.
 
     python -m tests.families
 
-runs all of them and writes the table in docs/models.md; `test_real_families.py` fails where it is
+runs all of them and writes the table in tests/families.md; `test_real_families.py` fails where it is
 stale.
 """
 
@@ -25,11 +25,11 @@ from detcli import Detector, Settings
 from detcli.core.errors import ModelError
 
 FOLDER = Path(__file__).parents[2] / "shared/families"
-PAGE = Path(__file__).parents[1] / "docs/models.md"
+PAGE = Path(__file__).with_suffix(".md")
 TABLE = re.compile("(<!-- families -->\n).*?(<!-- end of families -->)", re.DOTALL)
 HEADER = """
-| file | read as | layout | preprocessing from | class names from | found |
-| --- | --- | --- | --- | --- | --- |
+| file | exporter | read as | layout | preprocessing from | class names from | found |
+| --- | --- | --- | --- | --- | --- | --- |
 """
 CONFIDENCE = 0.3
 MARGIN = 0.05
@@ -70,7 +70,7 @@ def described(folder=FOLDER):
 
 def measure(entry, folder=FOLDER):
     """Run a file on the images that its family's own answers are known for."""
-    cells = [entry["name"]]
+    cells = [entry["name"], entry["exporter"]]
     try:
         # Duplicates are suppressed as they were for the family's own answers.
         settings = Settings(conf=CONFIDENCE, nms=(entry.get("nms") or {}).get("iou"))
