@@ -24,7 +24,6 @@ from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize, Suppression  # noqa: E402
 from detcli.model.families import FAMILIES  # noqa: E402
 from detcli.model.family import Family  # noqa: E402
-from detcli.model.heads import HeadPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
 COMMANDS = DOCS.parent / "detcli/commands"
@@ -124,7 +123,6 @@ def boxes(family: Family) -> str:
         anchors = " ".join(str(len(some)) for some in spec.anchors)
         each = f", {anchors} anchors" if anchors else ""
         said.append(f"{spec.offset}, strides {strides}{each}")
-        said += ["landmarks left out"] * any(part is HeadPart.POINTS for part, _ in spec.parts)
     said += ["fractions"] * family.fractions
     return "; ".join(said)
 
