@@ -5,8 +5,8 @@ packages. Each comes with its family's own answers on four images.
 
     python -m tests.families
 
-runs all of them and writes the table in tests/families.md; `test_real_families.py` fails where it is
-stale.
+runs all of them and writes the table in tests/families.md; `test_real_families.py` fails where it
+is stale.
 """
 
 import json
