@@ -124,7 +124,7 @@ check-page: ## Formatting and lint of the page's scripts, where npm is installed
 		.node/node_modules/.bin/eslint --config tests/page/eslint.config.mjs detcli/page/files/*.js; \
 	fi
 
-docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program
+docs: setup ## Write docs/cli.md, docs/models.md and the JSON Schemas anew from the program
 	$(BIN)/python docs/generate.py
 
 bench: setup ## Measure the selection: make bench

@@ -2,9 +2,9 @@
 
     python docs/generate.py
 
-docs/cli.md holds the real `--help` of every command, docs/output.md the real schema, docs/models.md
-a line for each family of detectors, and each command's `schema.json` follows from its report. A
-test fails where they differ from what this would write.
+docs/cli.md holds the real `--help` of every command, docs/models.md a line for each family of
+detectors, and each command's `schema.json` follows from its report. A test fails where they differ
+from what this would write.
 """
 
 import contextlib
@@ -24,15 +24,12 @@ from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize, Suppression  # noqa: E402
 from detcli.model.families import FAMILIES  # noqa: E402
 from detcli.model.family import Family  # noqa: E402
-from detcli.model.heads import HeadPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
 COMMANDS = DOCS.parent / "detcli/commands"
-SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DOTALL)
-
 ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 HEADER = """
-| family | input | preprocessing | boxes | suppression | source | test |
+| family | input | preprocessing | boxes | NMS | source | test |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 TESTS = DOCS.parent / "tests"
@@ -75,12 +72,6 @@ def cli() -> str:
     return "\n".join(parts)
 
 
-def output(text: str) -> str:
-    """The text of docs/output.md with the schema in its place."""
-    schema = f"\n```json\n{detcli('schema')}```\n\n"
-    return SCHEMA.sub(lambda found: found[1] + schema + found[2], text)
-
-
 def models(text: str) -> str:
     """The text of docs/models.md with the families in their place."""
     table = HEADER + "".join(f"| {' | '.join(cells(family))} |\n" for family in FAMILIES) + "\n"
@@ -115,7 +106,7 @@ def taken(family: Family) -> str:
 def fed(family: Family) -> str:
     """How images become the input, as --preprocess says it but for what is as usual."""
     if (rule := family.preprocessing) is None:
-        return "differs: `--preprocess`, or a file beside it"
+        return "differs"
     text = written(rule).replace("0.00392156862745098", "1/255")
     text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
     if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
@@ -126,13 +117,12 @@ def fed(family: Family) -> str:
 
 def boxes(family: Family) -> str:
     """What a family's boxes are; how detcli decodes them, where the graph does not."""
-    said = ["as the nodes show"] if family.matches else []
+    said = ["by nodes"] if family.matches else []
     if (spec := family.grid) is not None:
         strides = " or ".join(" ".join(map(str, some)) for some in spec.strides)
         anchors = " ".join(str(len(some)) for some in spec.anchors)
         each = f", {anchors} anchors" if anchors else ""
         said.append(f"{spec.offset}, strides {strides}{each}")
-        said += ["landmarks left out"] * any(part is HeadPart.POINTS for part, _ in spec.parts)
     said += ["fractions"] * family.fractions
     return "; ".join(said)
 
@@ -162,9 +152,8 @@ def contents() -> Iterator[tuple[Path, str]]:
     for command in REPORTS:
         yield COMMANDS / command / "schema.json", schema(command)
     yield DOCS / "cli.md", cli()
-    for name, generate in (("output", output), ("models", models)):
-        path = DOCS / f"{name}.md"
-        yield path, generate(path.read_text(encoding="utf-8"))
+    path = DOCS / "models.md"
+    yield path, models(path.read_text(encoding="utf-8"))
 
 
 def main() -> None:

@@ -5,8 +5,8 @@ packages. Each comes with its family's own answers on four images.
 
     python -m tests.families
 
-runs all of them and writes the table in docs/models.md; `test_real_families.py` fails where it is
-stale.
+runs all of them and writes the table in tests/families.md; `test_real_families.py` fails where it
+is stale.
 """
 
 import json
@@ -25,10 +25,10 @@ from detcli import Detector, Settings
 from detcli.core.errors import ModelError
 
 FOLDER = Path(__file__).parents[2] / "shared/families"
-PAGE = Path(__file__).parents[1] / "docs/models.md"
+PAGE = Path(__file__).with_suffix(".md")
 TABLE = re.compile("(<!-- families -->\n).*?(<!-- end of families -->)", re.DOTALL)
 HEADER = """
-| file | exporter | read as | layout | preprocessing: settled by | class names from | found |
+| file | exporter | read as | layout | preprocessing from | class names from | found |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 CONFIDENCE = 0.3

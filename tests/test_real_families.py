@@ -14,7 +14,7 @@ FAMILIES = described(SHARED / "families")
 
 @pytest.fixture(scope="module")
 def table():
-    """The lines of the table in docs/models.md."""
+    """The lines of the table in tests/families.md."""
     return TABLE.search(PAGE.read_text(encoding="utf-8"))[0].partition(HEADER)[2].splitlines()[:-2]
 
 

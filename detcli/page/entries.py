@@ -96,9 +96,7 @@ def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
     shape_lists: list[list[Any]] = []
     for number, shape in enumerate(shapes, start=ZONE_COLOURS):
         colour, text_colour = css_colours(colour_of(number))
-        shape_lists.append(
-            [shape.name, colour, text_colour, shape.fractions, coordinates(shape)]
-        )
+        shape_lists.append([shape.name, colour, text_colour, shape.fractions, coordinates(shape)])
     return shape_lists
 
 

@@ -25,9 +25,8 @@ def test_what_is_generated_is_as_the_program_has_it(contents):
         assert path.read_text(encoding="utf-8") == text, f"{path}: run make docs"
 
 
-def test_the_reference_the_schema_and_the_families_are_generated(contents):
+def test_the_reference_and_the_families_are_generated(contents):
     assert "Usage: detcli predict" in contents[ROOT / "docs/cli.md"]
-    assert "urn:detcli:predict" in contents[ROOT / "docs/output.md"]
     assert "| CenterFace | any, whatever the file says |" in contents[ROOT / "docs/models.md"]
 
 

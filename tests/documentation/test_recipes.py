@@ -124,7 +124,9 @@ CLASSIFIED = next(script for script in blocks(PAGE, "sh") if "--classified" in s
 
 def test_each_script_of_the_page_is_run_by_a_test():
     others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
-    assert sorted([*SHOWN, *others, COUNTED, *MONTH, COMPARED, CLASSIFIED]) == sorted(blocks(PAGE, "sh"))
+    assert sorted([*SHOWN, *others, COUNTED, *MONTH, COMPARED, CLASSIFIED]) == sorted(
+        blocks(PAGE, "sh")
+    )
 
 
 def test_a_new_model_is_compared_with_the_old_one(workplace):
