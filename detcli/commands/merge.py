@@ -18,19 +18,22 @@ from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 
 if TYPE_CHECKING:
     from detcli.config.values import Format, Target
+    from detcli.data.record import RecordJson
     from detcli.page.find_images import Finder
     from detcli.run.classified import Classified
+    from detcli.run.marks import Marks
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
     from detcli.sink.protocol import RecordSink, RunDescription
 
 
-@command("format", "base", "burst", Verbosity, examples="""
+@command("format", "base", "burst", "apply", Verbosity, examples="""
 detcli merge boxes/ -o all.jsonl
 detcli merge boxes/ --burst 60s -o all.csv
 detcli merge boxes/ --format megadetector --base pics -o timelapse.json
 detcli merge timelapse.json -o boxes.csv
 detcli merge boxes.jsonl --classified species.csv -o species.jsonl
+detcli merge boxes.jsonl --apply marks.json -o corrected.jsonl
 """)  # fmt: skip
 def merge(
     config: Config,
@@ -156,15 +159,20 @@ def _merge_parts(
     settings = manifest.header["settings"]
     optional_columns = []
     for column in DETECTED_COLUMNS:
-        if settings.get(column.setting):
+        if column.setting is not None and settings.get(column.setting):
             optional_columns.append(column.name)
+    marks = _read_marks(config)
+    if marks is not None and marks.dropped_groups:
+        optional_columns.append("repeated")
     if answers is not None:
         optional_columns += CLASSIFIED_COLUMNS
     run = RunDescription(settings, class_names_of(manifest.header), config.outputs.base)
     burst_gap_s = config.outputs.burst
     reports_progress = target is not None and not config.verbosity.quiet
     with _open_output(target, record_format, optional_columns, run, burst_gap_s) as sink:
-        _copy_records(merging, manifest, sink, answers, show_progress=reports_progress)
+        _copy_records(
+            merging, manifest, sink, answers, marks, show_progress=reports_progress
+        )
 
     if reports_progress:
         records = pluralize(merging.count, "record")
@@ -201,39 +209,79 @@ def _convert_file(
     from detcli.sink.protocol import RunDescription, Stored
     from detcli.source.guard import InputGuard
 
-    InputGuard([name]).refuse([target])
+    marks = _read_marks(config)
+    inputs = [name]
+    if config.outputs.apply is not None:
+        inputs.append(str(config.outputs.apply))
+    InputGuard(inputs).refuse([target])
     failed: Counter[str] = Counter()
     record_count = 0
     reports_progress = target is not None and not config.verbosity.quiet
     with closing(Finder(images, config.inputs)) as finder:
         optional: Sequence[str] = ()
         if FORMATS[record_format].has_detection_rows:
-            optional = _optional_columns(name, finder, classified=answers is not None)
+            optional = _optional_columns(name, finder, marks, classified=answers is not None)
         run = RunDescription(_settings_of(name, finder), (), config.outputs.base)
         with (
             _open_output(target, record_format, optional, run, config.outputs.burst) as sink,
             progress(lambda: None, enabled=reports_progress) as advance,
         ):
             for record in read_records(name, finder):
-                record["index"] = record_count
-                if answers is not None:
-                    answers.add(record)
-                sink.write(Stored(record))
-                count_error(record, failed)
-                record_count += 1
                 advance(record["source"])
+                corrected = _changed(record, answers, marks)
+                if corrected is None:
+                    continue
+                corrected["index"] = record_count
+                sink.write(Stored(corrected))
+                count_error(corrected, failed)
+                record_count += 1
+            if marks is not None:
+                marks.require_fit()
     if reports_progress:
         print_line(f"wrote {pluralize(record_count, 'record')} to {target}")
     return failed
 
 
-def _optional_columns(name: str, finder: "Finder", *, classified: bool) -> list[str]:
-    """List the fields that only some options add, and that detections in a file of records have.
+def _read_marks(config: Config) -> "Marks | None":
+    """Read the marks of --apply; None without it.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+    """
+    if config.outputs.apply is None:
+        return None
+    from detcli.run.marks import Marks
+
+    return Marks(config.outputs.apply)
+
+
+def _changed(
+    record: "RecordJson", answers: "Classified | None", marks: "Marks | None"
+) -> "RecordJson | None":
+    """Add the answers of another network to a record, and correct it by marks.
+
+    Answers name boxes by their number in the record, so they come first.
+
+    Returns:
+        The record; None if marks drop all of it.
+    """
+    if answers is not None:
+        answers.add(record)
+    if marks is None:
+        return record
+    return marks.corrected(record)
+
+
+def _optional_columns(
+    name: str, finder: "Finder", marks: "Marks | None", *, classified: bool
+) -> list[str]:
+    """List the fields that only some options add, and that detections of a file will have.
 
     Args:
-        name: The file.
-        finder: Finds images, if their sizes are not in the file.
-        classified: Whether the fields of --classified are added to them.
+        name: The file of records.
+        finder: Finds images where the file lacks their sizes.
+        marks: What a person has marked, which may add the numbers of repeats.
+        classified: Whether the fields of --classified are added.
     """
     from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
     from detcli.run.saved import read_records
@@ -244,6 +292,8 @@ def _optional_columns(name: str, finder: "Finder", *, classified: bool) -> list[
     for record in read_records(name, finder):
         for detection in record.get("detections", ()):
             present.update(detection)
+    if marks is not None and marks.dropped_groups:
+        present.add("repeated")
     return [column.name for column in OPTIONAL_COLUMNS if column.name in present]
 
 
@@ -320,6 +370,7 @@ def _copy_records(
     manifest: "Manifest",
     sink: "RecordSink",
     answers: "Classified | None",
+    marks: "Marks | None",
     *,
     show_progress: bool,
 ) -> None:
@@ -335,6 +386,7 @@ def _copy_records(
         manifest: The manifest of the run, with the number of names.
         sink: Writes the records.
         answers: Adds what another network says to records; None if nothing does.
+        marks: What a person has marked as wrong; None without --apply.
         show_progress: Whether to show a progress bar.
 
     Raises:
@@ -346,17 +398,18 @@ def _copy_records(
     first_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
-            if answers is not None:
-                answers.add(record)
             try:
-                if first_error is None:
-                    sink.write(Stored(record))
+                corrected = _changed(record, answers, marks)
+                if first_error is None and corrected is not None:
+                    sink.write(Stored(corrected))
             except DAMAGE as error:
                 first_error = error
             advance(record["source"])
     _require_whole(merging, manifest)
     if first_error is not None:
         raise first_error
+    if marks is not None:
+        marks.require_fit()
 
 
 def _require_whole(merging: "Merge", manifest: "Manifest") -> None:

@@ -56,6 +56,9 @@ class DetectionJson(TypedDict):
     # class that another network gave the crop of it; with merge --classified
     classified: NotRequired[str]
     classified_score: NotRequired[float]  # the score of that class, if it was said
+    # number of the group of repeats that it is in, from 1, which a person has dropped on a page of
+    # `detcli report --repeated`; with --apply
+    repeated: NotRequired[int]
 
 
 class Absent:
@@ -78,9 +81,9 @@ class OptionalColumn:
     """A field of a detection that only an option adds, and how each format writes it."""
 
     name: str  # of the field, and of the column in CSV and Parquet
-    # the field of `Watched` that adds it; empty, as the next two, for what only merge adds
+    # the field of `Watched` or `Outputs` that adds it; empty for what only merge adds
     option: str
-    setting: str  # the field of `SettingsJson` in which a run notes this
+    setting: str | None  # the field of `SettingsJson` in which a run notes this; None if nowhere
     array: str  # the array of `Detections` that it is made of
     # the value in JSON, made of an element of that array; ABSENT where there is none
     to_json: Callable[[Any], Any]
@@ -170,6 +173,13 @@ def _corners(barcode: Barcode | None) -> list[list[float]] | Absent:
         return ABSENT
     corners: list[list[float]] = barcode.corners.round(1).tolist()
     return corners
+
+
+def _repeated(number: int) -> int | Absent:
+    """Return the number of a group of repeats; absent for a detection that is in none."""
+    if number > 0:
+        return int(number)
+    return ABSENT
 
 
 def _crossings_text(crossings: list[CrossingJson]) -> str:
@@ -281,7 +291,7 @@ OPTIONAL_COLUMNS = (
     OptionalColumn(
         name="classified",
         option="",
-        setting="",
+        setting=None,
         array="",
         to_json=_unchanged,
         heading="classified",
@@ -289,7 +299,17 @@ OPTIONAL_COLUMNS = (
         to_page=_printable_text,
         page_default="",
     ),
-    OptionalColumn(name="classified_score", option="", setting="", array="", to_json=_unchanged),
+    OptionalColumn(name="classified_score", option="", setting=None, array="", to_json=_unchanged),
+    OptionalColumn(
+        name="repeated",
+        option="apply",
+        setting=None,
+        array="repeated",
+        to_json=_repeated,
+        heading="repeated",
+        page_list="repeated",
+        page_default=0,
+    ),
 )
 """In the order of `DetectionJson`, which all formats have."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's corners, in the order of `Detections.xyxy`
 
-PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
+PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols", "repeated")
 """Arrays that `Detections` may have besides."""
 
 ARRAYS = ("xyxy", "score", "class_id", *PER_OBJECT)
@@ -35,6 +35,7 @@ DTYPES: dict[str, type[np.generic]] = {
     "zones": np.object_,
     "crossed": np.object_,
     "symbols": np.object_,
+    "repeated": np.int64,
     "selected": np.float32,
 }
 """The type of each array of `Detections`."""
@@ -111,6 +112,8 @@ class Detections:
             frame before, with "left" or "right"; None without lines.
         symbols: `(N,)` objects, each a `Barcode`, or None where it was neither read nor located;
             None where nothing is read.
+        repeated: `(N,)` int64, the number of the group of repeats that a person has dropped, from
+            1; 0 where it is in none. None without such marks.
         selected: `(M,)` float32 scores of all that was selected in the image, also of boxes
             without an area, which are dropped; None where they are not known, as after indexing.
         image_size: Height and width of the image in pixels; None where they are not known.
@@ -139,6 +142,7 @@ class Detections:
     zones: npt.NDArray[np.object_] | None = None
     crossed: npt.NDArray[np.object_] | None = None
     symbols: npt.NDArray[np.object_] | None = None
+    repeated: npt.NDArray[np.int64] | None = None
     selected: npt.NDArray[np.float32] | None = None
     image_size: Size | None = None
 
@@ -394,8 +398,8 @@ class Detections:
     def to_pandas(self) -> "DataFrame":
         """Return a table with a row for each detection: class_id, class_name, score, x1 to y2.
 
-        The columns `track_id`, `track_class`, `zones`, `crossed` and `symbols` are there if the
-        detections have these arrays.
+        The columns `track_id`, `track_class`, `zones`, `crossed`, `symbols` and `repeated` are
+        there if the detections have these arrays.
 
         Raises:
             DependencyError: pandas is not installed.

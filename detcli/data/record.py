@@ -214,13 +214,18 @@ class MarkJson(TypedDict):
     """What somebody says of an image on a page, or of one of its boxes."""
 
     mark: str  # keep or drop
-    source: str  # of the record, printable; so is the class
+    # of the record, printable; so is the class. Of a group of repeats: the folder of its images, or
+    # the source of its video or camera.
+    source: str
     frame: NotRequired[int]
     time: NotRequired[str]
     # which of the record's detections it was, if the page shows those; then only for boxes:
     detection: NotRequired[int]
     class_name: NotRequired[str]
     box: NotRequired[list[float]]  # x1, y1, x2, y2 in pixels, to 1 decimal
+    # the number of a group of repeats, which the mark is about; then with the class, and with
+    repeated: NotRequired[int]
+    box_fractions: NotRequired[list[float]]  # its box in fractions of the image, x1, y1, x2, y2
 
 
 @frozen

@@ -45,6 +45,8 @@ CHECKS: dict[str, Callable[[Any], object]] = {
     "corners": lambda corners: all(len(corner) == 2 for corner in corners),
     "box": lambda box: len(box) == len(BOX),
     "mark": lambda mark: mark in {"keep", "drop"},
+    "repeated": bool,
+    "box_fractions": lambda box: len(box) == len(BOX),
     **dict.fromkeys(("confirmed", "doubt", "earlier"), bool),
     "source_bytes": BASE64.fullmatch,
 }
@@ -350,12 +352,16 @@ def parse_scored(line: bytes) -> RecordJson:
     return record
 
 
+FIELDS_TO_CHECK = frozenset({"zones", "classified", "repeated"})
+"""Fields of a detection that commands which count scores look at, too."""
+
+
 def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
-    """Tell whether a detection has a class and a score, and no zones, by a quick check.
+    """Tell whether a detection has a class and a score, and no zones or repeats, by a quick check.
 
     A value of JSON that fails may be a detection, too.
     """
-    if type(detection) is not dict or "zones" in detection or "classified" in detection:
+    if type(detection) is not dict or not FIELDS_TO_CHECK.isdisjoint(detection):
         return False
     class_id = detection.get("class_id")
     score = detection.get("score")

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from detcli.core.errors import CheckError, UsageError
 from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.columns import DetectionJson
+from detcli.data.geometry import overlap
 from detcli.data.record import MarkJson, Record, RecordJson, box_of
+from detcli.data.repeats import MIN_IOU, fractions_of, place_of
 from detcli.data.saved_record import to_marks
 from detcli.storage.files import read_json
 
@@ -23,7 +27,10 @@ A page rounds its boxes to 1/10 pixel and a record to 1/100, so they differ by 0
 
 
 class Marks:
-    """Marks of a page: images and boxes that they drop are left out of records."""
+    """Marks of a page: images and boxes that they drop are left out of records.
+
+    A group of repeats that they drop stays in the records, and its boxes get its number.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the file of marks that a page has saved.
@@ -39,9 +46,27 @@ class Marks:
         self._count = len(marks)
         self._unused: dict[int, MarkJson] = {}  # those that have fitted no record so far, by `id`
         self._marks_by_record: dict[object, list[MarkJson]] = {}  # by the key of their record
+        # those about groups of repeats, by place and class, both printable
+        self._marks_of_groups: dict[tuple[str, str], list[MarkJson]] = {}
         for mark in marks:
             self._unused[id(mark)] = mark
-            self._marks_by_record.setdefault(_record_key(mark), []).append(mark)
+            if "repeated" in mark:
+                self._require_group(mark)
+                kind = (escape_unprintable(mark["source"]), mark["class_name"])
+                self._marks_of_groups.setdefault(kind, []).append(mark)
+            else:
+                self._marks_by_record.setdefault(_record_key(mark), []).append(mark)
+
+    def _require_group(self, mark: MarkJson) -> None:
+        """Require that a mark says all of its group of repeats.
+
+        Raises:
+            UsageError: It does not.
+        """
+        for name in ("class_name", "box_fractions"):
+            if name not in mark:
+                reason = f"the mark of group {mark['repeated']} of repeats has no {name}"
+                raise _unusable(self._path, reason)
 
     @property
     def drops(self) -> int:
@@ -50,6 +75,14 @@ class Marks:
         for marks in self._marks_by_record.values():
             drop_count += sum(_is_drop(mark) for mark in marks)
         return drop_count
+
+    @property
+    def dropped_groups(self) -> int:
+        """How many groups of repeats the marks drop."""
+        group_count = 0
+        for marks in self._marks_of_groups.values():
+            group_count += sum(_is_drop(mark) for mark in marks)
+        return group_count
 
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
         """Find the detections of a record that no mark drops.
@@ -82,10 +115,56 @@ class Marks:
         """Note that a mark has fitted a record; it may have fitted another one before."""
         self._unused.pop(id(mark), None)
 
+    def group_numbers(self, record: RecordJson) -> list[int]:
+        """Find the groups of repeats that are dropped, and that detections of a record are in.
+
+        A detection is in a group if it is of its place and class, and overlaps its box with an IoU
+        of `MIN_IOU`. Of several groups the first in the file counts, and one that is to be kept
+        keeps the detection. Marks that fit a detection are noted as used, see `require_fit`.
+
+        Returns:
+            For each detection the number of its group; the one that it has already, or 0 for none.
+        """
+        place = escape_unprintable(place_of(record))
+        numbers = []
+        for detection in record.get("detections", ()):
+            number = detection.get("repeated", 0)
+            marks = self._marks_of_groups.get((place, escape_unprintable(detection["class_name"])))
+            if marks is not None:
+                number = self._dropped_group(marks, detection, record) or number
+            numbers.append(number)
+        return numbers
+
+    def _dropped_group(
+        self, marks: Sequence[MarkJson], detection: DetectionJson, record: RecordJson
+    ) -> int:
+        """Return the number of the group of repeats that a detection is dropped with; 0 for none.
+
+        Args:
+            marks: Those about groups of its place and class.
+            detection: The detection.
+            record: Its record.
+        """
+        box = np.array(fractions_of(detection, record))
+        dropped_number = 0
+        is_kept = False
+        for mark in marks:
+            if overlap(box, np.array(mark["box_fractions"])) < MIN_IOU:
+                continue
+            self._note_as_used(mark)
+            if not _is_drop(mark):
+                is_kept = True
+            elif dropped_number == 0:
+                dropped_number = mark["repeated"]
+        if is_kept:
+            return 0
+        return dropped_number
+
     def corrected(self, record: RecordJson) -> RecordJson | None:
         """Return a record, as JSON, without the detections that marks drop.
 
-        The fields besides its detections stay as they are.
+        Detections of a group of repeats that they drop get its number. The fields besides its
+        detections stay as they are.
 
         Returns:
             That record; None if the whole record is dropped.
@@ -95,17 +174,30 @@ class Marks:
             return None
         if "detections" not in record:
             return record
-        detections = [record["detections"][index] for index in remaining]
+        group_numbers = self.group_numbers(record)
+        detections = []
+        for index in remaining:
+            detection = record["detections"][index]
+            if group_numbers[index] > 0:
+                detection = {**detection, "repeated": group_numbers[index]}
+            detections.append(detection)
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
-        """Return a record without the detections that marks drop; None if it is dropped as well."""
-        remaining = self.remaining_detections(record.to_json())
+        """Return a record without the detections that marks drop; None if it is dropped as well.
+
+        Detections of a group of repeats that they drop get its number.
+        """
+        fields = record.to_json()
+        remaining = self.remaining_detections(fields)
         if remaining is None:
             return None
         if record.detections is None:
             return record
-        return replace(record, detections=record.detections[remaining])
+        detections = record.detections
+        if self._marks_of_groups:
+            detections = replace(detections, repeated=np.array(self.group_numbers(fields), int))
+        return replace(record, detections=detections[remaining])
 
     def require_fit(self) -> None:
         """Require that each mark has fitted a record, once all records were read.
@@ -118,7 +210,10 @@ class Marks:
         unused_of_all = f"{len(self._unused)} of {pluralize(self._count, 'mark')}"
         first_unused = next(iter(self._unused.values()))
         example = first_unused["source"]
-        if first_unused.get("box"):
+        if "repeated" in first_unused:
+            class_name = first_unused.get("class_name")
+            example = f"group {first_unused['repeated']} of repeats, {class_name} in {example}"
+        elif first_unused.get("box"):
             box = ", ".join(f"{edge:g}" for edge in first_unused["box"])
             example = f"{first_unused.get('class_name')} at {box} in {example}"
         raise CheckError(

@@ -518,7 +518,10 @@ class _SinkOpener:
         """List the columns of detections that options add, in the order of the format."""
         columns = []
         for column in DETECTED_COLUMNS:
-            option_value = getattr(self._config.watched, column.option)
+            if hasattr(self._config.watched, column.option):
+                option_value = getattr(self._config.watched, column.option)
+            else:
+                option_value = getattr(self._options, column.option)
             if option_value:
                 columns.append(column.name)
         return columns

@@ -278,6 +278,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "burst": int,
     "class_id": int,
     "track_id": int,
+    "repeated": int,
     "time_s": float,
     "burst_score": float,
     "classified_score": float,

@@ -5,7 +5,8 @@ which `images` has an entry for each image and each video, `detection_categories
 classes, and `info` what made them. As in MegaDetector's own files, `images` comes first, so that
 entries can be written as their records come, and memory does not grow with their number.
 
-Categories are class ids plus 1, as the format reserves 0 for an empty image.
+Categories are class ids plus 1, as the format reserves 0 for an empty image. Detections that are
+marked as repeated are left out.
 """
 
 import os
@@ -215,11 +216,11 @@ def image_entry(fields: RecordJson, file_name: str) -> Fields:
 
 
 def detection_entries(fields: RecordJson) -> list[Fields]:
-    """Make the entries of all detections of an image or frame that are visible in it."""
+    """Make the entries of detections that are visible in an image or frame, and not repeated."""
     size = (fields["height"], fields["width"])
     entries = []
     for detection in fields["detections"]:
-        if is_visible(box_of(detection), size):
+        if "repeated" not in detection and is_visible(box_of(detection), size):
             entry = detection_entry(detection, size)
             if "frame" in fields:
                 entry["frame_number"] = fields["frame"]

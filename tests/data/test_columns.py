@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from detcli.config.outputs import Outputs
 from detcli.config.watched import Watched
 from detcli.data.columns import DETECTED_COLUMNS, OPTIONAL_COLUMNS, DetectionJson
 from detcli.data.detections import PER_OBJECT
@@ -18,6 +19,7 @@ def test_each_optional_field_of_a_detection_has_a_column_in_the_same_order():
 
 @pytest.mark.parametrize("column", DETECTED_COLUMNS, ids=lambda column: column.name)
 def test_a_column_is_of_an_option_a_setting_and_an_array_that_exist(column):
-    assert column.option in {field.name for field in dataclasses.fields(Watched)}
-    assert column.setting in SettingsJson.__annotations__
+    fields = [*dataclasses.fields(Watched), *dataclasses.fields(Outputs)]
+    assert column.option in {field.name for field in fields}
+    assert column.setting is None or column.setting in SettingsJson.__annotations__
     assert column.array in PER_OBJECT

@@ -235,6 +235,7 @@ def full_detections():
         zones=objects(("door",), (), ("door", "yard")),
         crossed=objects((("gate", "left"),), (), ()),
         symbols=objects(barcode(), None, None),
+        repeated=np.array([0, 17, 0]),
         selected=np.array([0.9, 0.5, 0.25, 0.2], np.float32),
         image_size=(48, 64),
     )
@@ -266,6 +267,7 @@ def test_lists_become_arrays_of_the_promised_types():
         zones=[("door", "yard")],
         crossed=[(("gate", "left"),)],
         symbols=[None],
+        repeated=[17],
         selected=[0.5, 0.25],
         image_size=np.array([48, 64]),
     )
@@ -328,6 +330,7 @@ def test_detections_are_compared_by_value():
         "zones": objects(("door",), (), ("door",)),
         "crossed": objects((("gate", "right"),), (), ()),
         "symbols": objects(barcode("y"), None, None),
+        "repeated": np.array([0, 3, 0]),
         "image_size": (64, 48),
     }
     for name, value in changes.items():

@@ -60,6 +60,13 @@ def count(
         "Default: table on a terminal and json in a pipe.",
         panel=OUTPUT,
     ),
+    *,
+    repeated: bool = option(
+        False,
+        "--repeated",
+        "Count boxes that are marked as repeated, too; see detcli report --repeated.",
+        panel=OUTPUT,
+    ),
 ) -> None:
     """Count images and boxes in records, by class, folder, day, hour, zone or burst.
 
@@ -69,7 +76,7 @@ def count(
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     require_output(())
     require_different(records)
-    box_filter = BoxFilter(config.settings)
+    box_filter = BoxFilter(config.settings, with_repeated=repeated)
     groups = Groups(tuple(dict.fromkeys(by)), box_filter)
     with progress(lambda: None, enabled=not quiet) as advance:
         for name in records:

@@ -38,12 +38,14 @@ class GroupKey(StrEnum):
 class BoxFilter:
     """Tells which boxes are counted, by their class and score."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, with_repeated: bool = False) -> None:
         """Take the classes and confidences of --classes and --conf; without them all boxes count.
 
         Args:
             settings: Of these, `conf`, `class_conf` and `classes` are used.
+            with_repeated: Whether boxes count that are marked as repeated.
         """
+        self._with_repeated = with_repeated
         self._min_score = -inf  # that boxes have to exceed, of classes without one of their own
         if settings.conf is not None:
             self._min_score = settings.conf
@@ -73,6 +75,8 @@ class BoxFilter:
             class_id = str(detection["class_id"])
             self.seen_classes.add(class_name)
             self._seen_ids.add(class_id)
+            if "repeated" in detection and not self._with_repeated:
+                continue
             if not self._is_selected_class(class_name, class_id):
                 continue
             # As with predict --conf, the score has to be above the confidence.

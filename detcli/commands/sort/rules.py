@@ -76,9 +76,10 @@ class SortRules:
         the last.
 
         Args:
-            detections: The detections of an image, whose classes and scores were checked.
+            detections: The detections of an image, whose classes and scores were checked; those
+                that are marked as repeated do not count.
         """
-        detection_list = list(detections)
+        detection_list = [detection for detection in detections if "repeated" not in detection]
         for detection in detection_list:
             self.seen_classes.add(detection["class_name"])
             self.seen_classes.add(str(detection["class_id"]))
