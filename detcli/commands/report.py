@@ -1,6 +1,7 @@
 """The command `report`: a page from the records of an earlier run."""
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -50,6 +51,16 @@ class ReportRequest:
         panel=INPUT,
         parse=Sampling.parse,
     )
+    repeated: bool = option(
+        False,
+        "--repeated",
+        "Show boxes of one class that are at one place in ten images or more of a camera, a tile "
+        "for each group: drop stones, keep parked cars.",
+        panel=INPUT,
+        excludes={
+            "sample": ("--repeated counts in all records, and --sample shows some", "leave one out")
+        },
+    )
 
     def __post_init__(self) -> None:
         """Refuse a folder of images that is none."""
@@ -81,6 +92,7 @@ class ReportRequest:
 detcli report boxes.jsonl --images pics -o page
 detcli predict pics | detcli report - -o page
 detcli report boxes.jsonl --apply marks.json -o corrected
+detcli report boxes.jsonl --repeated -o repeats
 """,
 )
 def report(
@@ -112,16 +124,114 @@ def report(
     if config.outputs.apply is not None:
         marks = Marks(config.outputs.apply)
     finder = Finder(request.images, config.inputs, existing_only=request.existing)
+    if request.repeated:
+        _report_repeats(request, records, finder, hidden, marks)
+        return
     with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
         existing_records = _existing_records(read_records(records, finder), finder, marks)
         shown = _select_records(hidden.checked(existing_records), request.sample, marks)
         page_of_records = _PageOfRecords(request, records, shown, finder, hidden, marks)
         page_of_records.write(advance)
+    _print_unseen_classes(hidden)
+    if not quiet:
+        page_of_records.print_summary()
+
+
+def _print_unseen_classes(hidden: "HiddenClasses") -> None:
+    """Print the classes that were to be hidden, and that no detection was of."""
     if hidden.unseen:
         unseen_classes = ", ".join(escape_unprintable(class_name) for class_name in hidden.unseen)
         print_line(f"nothing to hide was found of {unseen_classes}")
+
+
+def _report_repeats(
+    request: ReportRequest,
+    name: str,
+    finder: "Finder",
+    hidden: "HiddenClasses",
+    marks: "Marks | None",
+) -> None:
+    """Make a page of the boxes that repeat, a tile for each group.
+
+    Args:
+        request: What the page is made of.
+        name: The name of the file or folder of records.
+        finder: Finds the images of the records.
+        hidden: The classes to hide in these.
+        marks: What a person has marked before, which is not grouped again; None without --apply.
+
+    Raises:
+        UsageError: The records cannot be read twice.
+    """
+    from detcli.page.page import Page
+    from detcli.run.repeats import RepeatsPage, find_repeats
+    from detcli.run.saved import read_records
+
+    _require_twofold_reading(name)
+
+    def remaining_records() -> "Iterator[RecordJson]":
+        for record in _existing_records(read_records(name, finder), finder, marks):
+            corrected = _corrected(record, marks)
+            if corrected is not None:
+                yield corrected
+
+    quiet = request.config.verbosity.quiet
+    with closing(finder):
+        settings: Mapping[str, object] = {}
+        for first_record in read_records(name, finder):
+            settings = first_record.get("settings", {})
+            break
+        with progress(lambda: None, enabled=not quiet) as advance:
+            repeats = find_repeats(remaining_records(), advance)
+        if marks is not None:
+            marks.require_fit()
+
+        outputs = request.config.outputs
+        output: Any = outputs.report  # a required option
+        run_info = replace(_run_info(name, settings, None), of_repeats=True)
+        page = Page(output, run_info, linked=outputs.report_link)
+        finder.gone = 0  # they are counted anew
+        repeats_page = RepeatsPage(page, repeats, finder, hidden)
+        try:
+            repeats_page.write(hidden.checked(remaining_records()))
+        finally:
+            with interrupts.held():
+                repeats_page.close()
+    _print_unseen_classes(hidden)
     if not quiet:
-        page_of_records.print_summary()
+        groups = pluralize(len(repeats.groups), "group")
+        records = pluralize(repeats.record_count, "record")
+        print_line(f"wrote a page of {groups} of repeats in {records}: {output / 'index.html'}")
+        _print_lost_images(request, finder)
+
+
+def _require_twofold_reading(name: str) -> None:
+    """Require that records can be read twice: to find the groups, and to show their images.
+
+    Raises:
+        UsageError: They come from standard input or a pipe.
+    """
+    path = Path(name)
+    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
+    if name == "-":
+        is_pipe = True
+    if is_pipe:
+        raise UsageError(
+            "--repeated reads the records twice, and they come from a pipe",
+            "write them to a file first, as with detcli predict -o boxes.jsonl",
+        )
+
+
+def _print_lost_images(request: ReportRequest, finder: "Finder") -> None:
+    """Print how many records or images are not shown, as they are gone or changed."""
+    if finder.gone:
+        records = pluralize(finder.gone, "record")
+        print_line(f"  {records} left out, as their images are gone", prefix="")
+    if finder.lost:
+        images = pluralize(finder.lost, "image")
+        print_line(f"{images} not found, or changed since", prefix="")
+        if request.images is None:
+            print_line("  hint: name their folder with --images", prefix="")
 
 
 def _existing_records(
@@ -335,20 +445,16 @@ class _PageOfRecords:
         if self._shown.sampled_count is not None:
             records = pluralize(self._shown.sampled_count, "record")
             print_line(f"  a sample of {records}, by score", prefix="")
-        if self._finder.gone:
-            records = pluralize(self._finder.gone, "record")
-            print_line(f"  {records} left out, as their images are gone", prefix="")
-        if self._finder.lost:
-            images = pluralize(self._finder.lost, "image")
-            print_line(f"{images} not found, or changed since", prefix="")
-            if self._request.images is None:
-                print_line("  hint: name their folder with --images", prefix="")
+        _print_lost_images(self._request, self._finder)
 
     def _summary(self) -> "Iterator[str]":
         """Yield the lines that say what was written, and what of it is hidden."""
         without_dropped = ""
         if self._marks is not None:
             without_dropped = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
+            if self._marks.dropped_groups:
+                groups = pluralize(self._marks.dropped_groups, "group")
+                without_dropped += f", with {groups} of repeats marked"
         records = pluralize(self._record_count, "record")
         yield f"wrote a page of {records}{without_dropped}: {self._address}"
         if self._dropped_hidden_count:

@@ -166,7 +166,8 @@ class Outputs:
     apply: Path | None = option(
         None,
         "--apply FILE",
-        "Leave out what these marks drop, which a page has saved: images and boxes.",
+        "Leave out what these marks drop, which a page has saved: images and boxes. Boxes of a "
+        "group of repeats stay, marked as repeated.",
         sharded=False,
         excludes={
             "resume": (

@@ -106,11 +106,6 @@ class RepeatFinder:
         self._scores = array("d")
         self._edges = array("d")  # four each, in fractions of the image
 
-    @property
-    def box_count(self) -> int:
-        """How many boxes may repeat: those with an area that are in no group yet."""
-        return len(self._scores)
-
     def add(self, record: RecordJson) -> None:
         """Add the next record; its boxes that are known as repeated are left out."""
         record_number = self.record_count

@@ -11,7 +11,7 @@ files/data.js, with lists whose values are told apart by their position:
 
     runs(FORMAT, [run, ...])
         run = {chunks, command, state, begun, ended, facts, kinds, palette, sides, floor, places,
-               summary, tables, curves, agree}
+               repeats, summary, tables, curves, agree}
             chunks      how many chunks of data the run has
             state       running, stopped or complete; begun and ended are times, ended null at first
             facts       [name, value] of each setting
@@ -23,6 +23,7 @@ files/data.js, with lists whose values are told apart by their position:
                         fractions, [x, y, x, y, ...]]
             ignored     polygons in which nothing counts: [whether their corners are fractions,
                         [x, y, x, y, ...]]
+            repeats     whether each record is a group of boxes that repeat
             summary     sentences about a comparison; agree, its verdict, or null
             tables      [title, columns, rows, pictures]; pictures has for each row the numbers of
                         the records that it is about
@@ -30,7 +31,8 @@ files/data.js, with lists whose values are told apart by their position:
                         figure, heights], and marked a value on the first axis, or null
 
     add({source, width, height, frame, time_s, time, error, warnings, classes, found,
-         tracks, zones, crossed, texts, corners, classified, ignored, picture, original, video,
+         tracks, zones, crossed, texts, corners, classified, repeated, repeat, ignored, picture,
+         original, video,
          stride, film})
         the entry of a record; what it does not have is left out
             error       [type, message, hint]
@@ -39,10 +41,13 @@ files/data.js, with lists whose values are told apart by their position:
                         run has kinds, then [score, x1, y1, x2, y2] of its counterpart if it has
                         one, without brackets; the class is a number among all `classes` of the
                         run so far, and the score of a label is null
-            tracks, zones, crossed, texts, corners, classified
+            tracks, zones, crossed, texts, corners, classified, repeated
                         a value for each box, in this order: 0 without a track, zones, [line, side]
                         of each line, "" without a text, [x, y] of each corner, "" without a
-                        class of another network
+                        class of another network, 0 or the number of the group of repeats that was
+                        dropped
+            repeat      the group that its only box stands for: [number, images, boxes, folder or
+                        video, name of the first image, of the last, box in fractions]
             ignored     the numbers of the polygons of the run that are for this record
             picture   the name of the files below pictures/ and thumbnails/; original, if the
                         page shows a file elsewhere in place of a copy, its address

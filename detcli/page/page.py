@@ -79,6 +79,18 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
         yield jpeg.tobytes()
 
 
+class PageRepeat(NamedTuple):
+    """A group of boxes of one class at one place of a camera, of which a page shows one box."""
+
+    number: int  # of the group
+    image_count: int
+    box_count: int
+    place: str  # the folder of the images, or the source of their video or camera
+    first_name: str  # of the first image, in the order of the records
+    last_name: str
+    box: Sequence[float]  # x1, y1, x2, y2 in fractions of the image
+
+
 class PageTable(NamedTuple):
     """A table on the page: its title, its columns and its rows."""
 
@@ -121,6 +133,7 @@ class RunInfo:
     min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
     ignored: Sequence[Zone] = ()  # polygons in which nothing counts, of all sources or of some
+    of_repeats: bool = False  # whether each record is a group of boxes that repeat
 
 
 @dataclass(slots=True)
@@ -178,6 +191,7 @@ class Page:
         image: Callable[[], PageImage | None] | Fields | None,
         boxes: Sequence[PageBox] | None = None,
         annotated_video: Path | None = None,
+        repeat: PageRepeat | None = None,
     ) -> int:
         """Add a record; returns its number.
 
@@ -187,9 +201,12 @@ class Page:
                 is none.
             boxes: Its boxes; None for its detections.
             annotated_video: The annotated video that has this frame.
+            repeat: The group that its only box stands for, on a page of repeats.
         """
         self._begin()
         entry = begin_entry(fields)
+        if repeat is not None:
+            entry["repeat"] = legible(repeat)
         if "detections" in fields:  # else it is the record of an error
             self._add_detections(entry, fields, boxes)
             self._add_ignored(entry, fields)
@@ -310,6 +327,7 @@ class Page:
             "floor": about.min_score,
             "places": shape_lists(about.zones_and_lines),
             "ignored": [[zone.fractions, coordinates(zone)] for zone in about.ignored],
+            "repeats": about.of_repeats,
             **conclusion._asdict(),
         }
         self._folder.describe({name: legible(value) for name, value in run.items()})

@@ -190,6 +190,51 @@ def summaries(groups):
     return texts
 
 
+def locations_in_turn(records):
+    """Repeats as MegaDetector's manual describes their elimination: one detection after another.
+
+    A detection that overlaps one of the locations of its folder is counted there, and any other is
+    a new location. Those with detections in enough images are shown to a person.
+    """
+    locations = []
+    for number, record in enumerate(records):
+        for detection in record["detections"]:
+            kind = (place_of(record), detection["class_name"])
+            corners = repeats.fractions_of(detection, record)
+            for location_kind, location, images in locations:
+                if location_kind == kind and slow_iou(location, corners) >= MIN_IOU:
+                    images.add(number)
+                    break
+            else:
+                locations.append((kind, corners, {number}))
+    suspicious = [(kind, images) for kind, _, images in locations if len(images) >= MIN_IMAGES]
+    return sorted(suspicious, key=lambda location: (location[0], min(location[1])))
+
+
+def test_stones_are_those_that_detections_compared_in_turn_show():
+    numbers = np.random.default_rng(8)
+    records = []
+    for site in range(3):
+        for index in range(40):
+            boxes = []
+            for stone in range(3):
+                if index < 9 + stone * 8:  # 9, 17 and 25 images
+                    left, top = (200 * stone + 50 * site, 100 * stone) + numbers.normal(0, 0.8, 2)
+                    boxes.append(box((left, top, left + 90, top + 60), numbers.uniform(0.2, 0.9)))
+            left, top = numbers.uniform(0, 700), numbers.uniform(0, 500)
+            boxes.append(box((left, top, left + 150, top + 120), 0.8))  # an animal that walks by
+            records.append(image(f"site{site}/{index}.jpg", *boxes))
+    in_turn = []
+    for kind, images in locations_in_turn(records):
+        in_turn.append((*kind, len(images), min(images), max(images)))
+    at_once = []
+    for group in find(records):
+        counts = (group.image_count, group.first_record, group.last_record)
+        at_once.append((group.place, group.class_name, *counts))
+    assert len(at_once) == 6
+    assert sorted(at_once) == sorted(in_turn)
+
+
 sides = st.sampled_from([1, 7, 40, 43, 47, 50, 100, 300.5])
 starts = st.sampled_from([-5, 0, 1, 2, 3, 5, 8, 100, 104, 109.25, 500])
 scores = st.sampled_from([0.25, 0.5, 0.9])

@@ -20,6 +20,7 @@ const boxColumns = {
   text: new Map(), // by box: what it says
   classified: new Map(), // by box: the class that another network gave it
   symbolCorners: new Map(), // by box: x and y of the four corners of its symbol
+  repeated: new Map(), // by box: the number of the group of repeats that it was dropped with
 };
 
 const page = {
@@ -82,6 +83,8 @@ function add({
   texts,
   corners,
   classified,
+  repeated,
+  repeat,
   ...fields
 }) {
   for (const classRow of classes) addClass(classRow);
@@ -94,11 +97,13 @@ function add({
   addNonEmpty(boxColumns.text, firstBox, texts);
   addNonEmpty(boxColumns.classified, firstBox, classified);
   addNonEmpty(boxColumns.symbolCorners, firstBox, corners);
+  addRepeated(firstBox, repeated);
 
   const record = {
     warnings: [],
     ignored: [], // numbers of polygons in which nothing counts
     ...fields, // source, size, frame, times, error, picture; original: its own file, if no copy
+    repeat: repeat && repeatOf(repeat),
     number: page.records.length,
     runNumber: loading.runNumber,
     firstBox,
@@ -150,6 +155,21 @@ function addCrossings(firstBox, crossed = []) {
     const texts = lines.map(([line, side]) => `${line} to the ${side}`);
     if (texts.length) boxColumns.crossings.set(firstBox + index, texts);
   }
+}
+
+/* Adds the numbers of the groups of repeats that boxes were dropped with. */
+function addRepeated(firstBox, groupNumbers = []) {
+  for (const [index, groupNumber] of groupNumbers.entries()) {
+    if (groupNumber) boxColumns.repeated.set(firstBox + index, groupNumber);
+  }
+}
+
+/* The group of boxes that a record stands for, on a page of repeats. */
+function repeatOf(row) {
+  const [number, imageCount, boxCount, place, firstName, lastName] = row;
+  const boxFractions = row[6]; // x1, y1, x2, y2
+  const counts = { imageCount, boxCount };
+  return { number, ...counts, place, firstName, lastName, boxFractions };
 }
 
 /* Keeps the values, texts or lists, that are not empty. */

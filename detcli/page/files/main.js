@@ -62,7 +62,7 @@ function cutList(items, noun, step) {
 
 /* How much there is: in the title, beside the views and above the images. */
 function showCounts() {
-  const title = titleText();
+  const title = isRepeatsPage() ? repeatsTitleText() : titleText();
   byId("title").textContent = title;
   document.title = `${title} - detcli`;
 
@@ -105,8 +105,9 @@ function titleText() {
 
 /* "3 crops of 2 images shown", and whether some are out of reach. */
 function shownText() {
-  let text = countText(shownRecords.length, "image");
-  if (state.view === "wall") {
+  const noun = isRepeatsPage() ? "group" : "image";
+  let text = countText(shownRecords.length, noun);
+  if (!isRepeatsPage() && state.view === "wall") {
     const crops = grid.items.filter(({ box }) => box !== undefined);
     text = `${countText(crops.length, "crop")} of ${text}`;
   }
@@ -215,7 +216,8 @@ function showView() {
     section.hidden = section.id !== `view-${sectionName}`;
   }
   byId("grid").dataset.view = currentView;
-  byId("group").parentElement.hidden = currentView !== "wall";
+  const hasGroups = currentView === "wall" && !isRepeatsPage();
+  byId("group").parentElement.hidden = !hasGroups;
   window.scrollTo(0, 0);
 }
 
@@ -460,6 +462,7 @@ async function start() {
 
   await loadScript("data/runs.js");
   startOrders();
+  startRepeats();
   showAbout();
   await loadChunks(() => {
     showProgress();

@@ -2,7 +2,7 @@
 
 /* Marks on images and boxes, and the forms in which they are handed back. */
 
-const marks = new Map(); // keep or drop, by what `picture` of an address says of an image or a box
+const marks = new Map(); // keep or drop, by the key of an image, a box or a group of repeats
 
 /* The forms: the name of a file, and what makes its text of marked items. */
 const FORMS = {
@@ -20,9 +20,16 @@ function storageKey() {
   return `detcli ${location.pathname} ${page.runs[0]?.begun}`;
 }
 
+/* What a mark on an image or a box has as its key: what `picture` of an address says of it. On a
+   page of repeats both stand for the group, whose key is that of the image. */
+function markKeyOf(item) {
+  if (isRepeatsPage()) return idOf(item.record || item);
+  return idOf(item);
+}
+
 /* Two buttons; in the grid keys do the same. */
 function markButtons(item, tabindex = 0) {
-  const key = idOf(item);
+  const key = markKeyOf(item);
   return element(
     "span.marks",
     markButton(key, "keep", "Keep", tabindex),
@@ -52,7 +59,7 @@ function setMark(key, mark) {
 function markFocused(mark) {
   const item = focusedItem();
   const isGroup = Boolean(item?.name);
-  if (item && !isGroup) setMark(idOf(item), mark);
+  if (item && !isGroup) setMark(markKeyOf(item), mark);
 }
 
 /* In the viewer the box that was chosen, or the image; outside a tile, if one has the focus. */
@@ -111,6 +118,7 @@ function sourcesOf(items) {
 /* What `--apply` takes: one mark a line. */
 function markedJson(items) {
   const lines = items.map(({ mark, record, box }) => {
+    if (record.repeat) return JSON.stringify(repeatMark(mark, record));
     const { source, frame, time } = record;
     const fields = { mark, source, frame, time };
     if (box !== undefined) {

@@ -102,6 +102,7 @@ function describe(record, copyText = "", fault = "") {
   if (frame !== undefined) facts.push(`frame ${frame} · ${momentText(record)}`);
   if (baseName(record) !== source) facts.push(source);
   if (copyText) facts.push(copyText);
+  if (record.repeat) facts.push(repeatText(record.repeat));
   byId("viewer-facts").textContent = facts.join(" · ");
 
   const warnings = [...record.warnings, fault].filter(Boolean);
@@ -199,7 +200,8 @@ function boxRow(box) {
   return row;
 }
 
-/* Where a box stands, what it has crossed, and what it says; an empty text if nothing. */
+/* Where a box stands, what it has crossed, what it says, and whether it is repeated; an empty text
+   if nothing. */
 function watchedText(box) {
   const zones = boxColumns.zones.get(box) || [];
   const crossings = boxColumns.crossings.get(box) || [];
@@ -208,6 +210,8 @@ function watchedText(box) {
     texts.push(boxColumns.classified.get(box));
   }
   if (boxColumns.text.has(box)) texts.push(boxColumns.text.get(box));
+  if (boxColumns.repeated.has(box))
+    texts.push(`repeated, group ${boxColumns.repeated.get(box)}`);
   if (!texts.length) return "";
   return element("bdi.quiet.note", ` ${texts.join(", ")}`);
 }

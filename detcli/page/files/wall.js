@@ -29,6 +29,7 @@ const GROUPS = {
 /* The crops of the images that are shown: the largest group first, each in the chosen order.
    A group's tile is {name, count}, a crop {record, box, key}. */
 function wallItems() {
+  if (isRepeatsPage()) return repeatItems();
   const { makeKey } = ORDERS[state.sort];
   const keyOf = makeKey ? makeKey() : () => 0;
   const items = [];
@@ -68,6 +69,7 @@ function cropTile({ name, count, record, box }) {
     const title = element("bdi.name", { title: name }, name);
     return element("span.group", title, boxCountText(count));
   }
+  if (record.repeat) return repeatTile({ record, box });
   const kind = page.kinds.length ? ` ${styleOf(box).name}` : "";
   const score = scoreText(boxColumns.score[box]);
   const text = `${score} ${titleOf(box)}${kind}`;

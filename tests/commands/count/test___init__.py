@@ -54,6 +54,16 @@ def groups(completed):
     return counts
 
 
+def test_repeated_boxes_count_only_if_asked_for(count):
+    stone = animal(0.9, repeated=17)
+    records = [record("a.jpg", stone, animal(0.8)), record("b.jpg", stone)]
+    without = groups(count("card.jsonl", records))
+    assert without == {("animal",): (1, 1, 0), (None,): (1, 0, 0)}
+    assert groups(count("card.jsonl --repeated", records)) == {("animal",): (2, 3, 0)}
+    wrong = [record("a.jpg", animal(repeated=0))]
+    assert "repeated is 0" in count("card.jsonl", wrong, code=2).stderr
+
+
 def test_classes_are_counted_unless_something_else_is_asked_for(count):
     completed = count("card.jsonl")
     assert groups(completed) == {

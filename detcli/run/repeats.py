@@ -1,0 +1,146 @@
+"""Shows boxes that repeat on a page, as one tile for each group."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple, cast
+
+from detcli.core import Fields, frozen
+from detcli.core.text import pluralize
+from detcli.data.record import RecordJson
+from detcli.data.repeats import MIN_IMAGES, RepeatFinder, RepeatGroup
+from detcli.page.find_images import Finder
+from detcli.page.page import Conclusion, Page, PageRepeat
+from detcli.run.hidden import HiddenClasses
+
+FRAME_FIELDS = {"frame", "time_s", "time"}
+"""Fields of a frame that a page of groups leaves out, as its videos are not played."""
+
+
+@frozen
+class Repeats:
+    """The groups of repeats in the records of a run."""
+
+    groups: list[RepeatGroup]
+    record_count: int
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the page says above the groups."""
+        if not self.groups:
+            return [f"No box is at one place in {MIN_IMAGES} images or more of a camera."]
+        groups = pluralize(len(self.groups), "group")
+        return [
+            f"{groups} of boxes of one class at one place of a camera.",
+            "Drop what is not there, such as a stone; keep what is, such as a parked car.",
+            "Then save the marks for --apply.",
+        ]
+
+
+def find_repeats(records: Iterator[RecordJson], advance: Callable[[str], None]) -> Repeats:
+    """Read all records of a run, and group their boxes that repeat.
+
+    Args:
+        records: The records.
+        advance: Is called with the source of each record.
+    """
+    finder = RepeatFinder()
+    for record in records:
+        finder.add(record)
+        advance(record["source"])
+    return Repeats(finder.find(), finder.record_count)
+
+
+class _Tile(NamedTuple):
+    """What the page shows of a group: the record of its image, and what was kept of the image."""
+
+    record: RecordJson
+    image: Fields
+
+
+class RepeatsPage:
+    """Adds groups of repeats to a page, from the second reading of the records.
+
+    Images are stored as their records come, so that a video is read once, and added in the order
+    of the groups.
+    """
+
+    def __init__(self, page: Page, repeats: Repeats, finder: Finder, hidden: HiddenClasses) -> None:
+        """Begin with a page that has no records.
+
+        Args:
+            page: The page.
+            repeats: The groups.
+            finder: Finds the images of the records.
+            hidden: The classes to hide in them.
+        """
+        self._page = page
+        self._repeats = repeats
+        self._finder = finder
+        self._hidden = hidden
+        self._groups_by_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
+        self._end_records: set[int] = set()  # the first and the last of each group
+        for group in repeats.groups:
+            self._groups_by_record[group.record_number].append(group)
+            self._end_records.update((group.first_record, group.last_record))
+        self._tiles: dict[int, _Tile] = {}  # by the number of the group
+        self._names: dict[int, str] = {}  # of the first and last records, by their number
+
+    def write(self, records: Iterator[RecordJson]) -> None:
+        """Read the records again, and add the groups; the page has to be closed afterwards.
+
+        Args:
+            records: The same records in the same order as before.
+        """
+        for record_number, record in enumerate(records):
+            if record_number in self._end_records:
+                self._names[record_number] = _name_of_image(record)
+            groups = self._groups_by_record.get(record_number)
+            if groups is not None:
+                self._store_tiles(record, groups)
+        for group in self._repeats.groups:
+            self._add(group)
+
+    def close(self) -> None:
+        """End the page, which says what was found."""
+        self._page.close(Conclusion(summary=self._repeats.sentences))
+
+    def _store_tiles(self, record: RecordJson, groups: list[RepeatGroup]) -> None:
+        """Store the image of a record once, for all groups whose box is in it."""
+        edit_image = None
+        boxes_to_hide = self._hidden.boxes(record)
+        if self._hidden:
+            edit_image = partial(self._hidden.in_image, boxes_to_hide)
+        image = self._page.store(partial(self._finder.shown, record, edit_image))
+        for group in groups:
+            fields = {name: value for name, value in record.items() if name not in FRAME_FIELDS}
+            fields["detections"] = [record["detections"][group.detection_index]]
+            shown_record = cast("RecordJson", fields)
+            if self._hidden:
+                shown_record = self._hidden.without_texts(shown_record, boxes_to_hide)
+            self._tiles[group.number] = _Tile(shown_record, image)
+
+    def _add(self, group: RepeatGroup) -> None:
+        """Add a group to the page, whose image was stored."""
+        tile = self._tiles[group.number]
+        repeat = PageRepeat(
+            number=group.number,
+            image_count=group.image_count,
+            box_count=group.box_count,
+            place=group.place,
+            first_name=self._names[group.first_record],
+            last_name=self._names[group.last_record],
+            box=group.box,
+        )
+        self._page.add(tile.record, tile.image, repeat=repeat)
+
+
+def _name_of_image(record: RecordJson) -> str:
+    """Name an image without its folder; a frame by its time, or by its number."""
+    if "time" in record:
+        return record["time"]
+    if "time_s" in record:
+        return f"{record['time_s']:.1f} s"
+    if "frame" in record:
+        return f"frame {record['frame']}"
+    return record["source"].rpartition("/")[2]

@@ -1,0 +1,221 @@
+"""`report --repeated`, and what `--apply` makes of marks on groups of repeats."""
+
+import json
+
+import cv2
+import numpy as np
+import optional
+import pages
+import pytest
+from json_lines import lines
+from saved_records import box, error, record
+
+
+def animal(score=0.5, shift=0.0):
+    return box(score, name="animal", shift=shift)
+
+
+def car(score=0.6):
+    return box(score, column=2, class_id=2, name="car")
+
+
+def camera(name, count, *detections):
+    """Records of a camera whose images all have the same detections."""
+    return [record(f"{name}/{number:02}.jpg", *detections) for number in range(count)]
+
+
+CARD = [
+    *camera("site1", 11, animal()),
+    *camera("site2", 12, animal(), car()),
+    record("site1/deer.jpg", animal(0.9, shift=150.0)),
+    record("site3/empty.jpg"),
+    error("site3/torn.jpg"),
+]
+"""A stone at each of two sites, a car that stands at one of them, and a deer."""
+
+STONE = {"source": "site1", "repeated": 3, "class_name": "animal"}
+STONE |= {"box_fractions": [0.0, 0.0, 0.1, 1.0]}
+
+
+@pytest.fixture
+def run(invoke, tmp_path):
+    """Write records to card.jsonl, and run a command beside it."""
+
+    def run_command(line, records=CARD, code=0, says=""):
+        text = "".join(f"{json.dumps(fields)}\n" for fields in records)
+        (tmp_path / "card.jsonl").write_text(text, encoding="utf-8")
+        completed = invoke(*line.split(), cwd=tmp_path)
+        assert completed.returncode == code, completed.stderr
+        assert says in completed.stderr
+        assert "Traceback" not in completed.stderr
+        return completed
+
+    return run_command
+
+
+def write_marks(tmp_path, *marks):
+    """Write marks of a page to marks.json."""
+    (tmp_path / "marks.json").write_text(json.dumps(list(marks)), encoding="utf-8")
+
+
+def groups_of_page(tmp_path):
+    """What the page says of each group: number, images, boxes, place, first and last image."""
+    return [tuple(entry["repeat"][:6]) for entry in pages.entries(tmp_path / "page")]
+
+
+def group_numbers(records):
+    """The group of each detection of records; 0 without one."""
+    numbers = []
+    for fields in records:
+        for detection in fields.get("detections", ()):
+            numbers.append(detection.get("repeated", 0))
+    return numbers
+
+
+def test_a_page_has_an_entry_for_each_group_and_the_largest_comes_first(run, tmp_path):
+    run("report card.jsonl --repeated -o page", says="wrote a page of 3 groups of repeats in 26 ")
+    assert groups_of_page(tmp_path) == [
+        (1, 12, 12, "site2", "00.jpg", "11.jpg"),
+        (2, 12, 12, "site2", "00.jpg", "11.jpg"),
+        (3, 11, 11, "site1", "00.jpg", "10.jpg"),
+    ]
+    (about,) = pages.runs(tmp_path / "page")
+    assert about["repeats"] is True
+    assert about["state"] == "complete"
+    last_entry = pages.entries(tmp_path / "page")[-1]
+    assert last_entry["repeat"][6] == STONE["box_fractions"]
+    assert len(last_entry["found"]) == 1
+
+
+def test_a_page_without_repeats_says_so(run, tmp_path):
+    run("report card.jsonl --repeated -o page", camera("a", 9, animal()), says="0 groups")
+    (about,) = pages.runs(tmp_path / "page")
+    assert about["summary"] == ["No box is at one place in 10 images or more of a camera."]
+    run("report card.jsonl --repeated -o page", [], says="0 groups of repeats in 0 records")
+
+
+def test_the_tile_of_a_group_shows_its_image(run, make_image, tmp_path):
+    for number in range(10):
+        make_image(f"pics/{number}.png", ("red", 2, 3))
+    stone = box(0.5) | {"x2": 20, "y2": 20}
+    records = [record(f"pics/{number}.png", stone, width=64, height=64) for number in range(10)]
+    run("report card.jsonl --repeated -o page", records)
+    (entry,) = pages.entries(tmp_path / "page")
+    assert cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).shape == (64, 64, 3)
+    run("report card.jsonl --repeated --blur person -o page", records)
+    (entry,) = pages.entries(tmp_path / "page")
+    hidden = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg"))
+    assert np.ptp(hidden[:16, :16].reshape(-1, 3), axis=0).max() < 255
+    (tmp_path / "pics/3.png").unlink()
+    says = "1 record left out, as their images are gone"
+    run("report card.jsonl --repeated --existing -o page", [*records, records[0]], says=says)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("report card.jsonl --repeated --sample 5 -o page", "--repeated counts in all records"),
+        ("report - --repeated -o page", "--repeated reads the records twice"),
+        ("report absent.jsonl --repeated -o page", "cannot read absent.jsonl"),
+        ("report card.jsonl --repeated --apply card.jsonl -o page", "card.jsonl"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_without_a_page(run, tmp_path, line, says):
+    code = 3 if "absent" in line else 2
+    run(line, code=code, says=says)
+    assert not (tmp_path / "page/index.html").exists()
+
+
+def test_boxes_of_a_dropped_group_get_its_number_in_records(run, tmp_path):
+    write_marks(tmp_path, {"mark": "drop", **STONE})
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=3)
+    marked = lines((tmp_path / "marked.jsonl").read_text())
+    assert group_numbers(marked) == [3] * 11 + [0] * 25
+    assert [fields["source"] for fields in marked] == [fields["source"] for fields in CARD]
+
+
+def test_marked_boxes_are_left_out_by_count_sort_and_megadetector(run, tmp_path):
+    write_marks(tmp_path, {"mark": "drop", **STONE})
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=3)
+    counts = json.loads(run("count marked.jsonl --format json").stdout)
+    boxes = {group["class"]: group["boxes"] for group in counts["groups"]}
+    assert boxes == {"animal": 13, "car": 12, None: 0}
+    run("sort marked.jsonl --by animal>=0.2 --how list -o lists")
+    assert len((tmp_path / "lists/animal.txt").read_text().splitlines()) == 13
+    run("merge marked.jsonl --format megadetector -o md.json", code=3)
+    entries = json.loads((tmp_path / "md.json").read_text())["images"]
+    assert sum(len(entry["detections"] or ()) for entry in entries) == 25
+
+
+@pytest.mark.parametrize("suffix", ["csv", optional.PARQUET])
+def test_tables_have_a_column_for_it_and_are_read_back(run, tmp_path, suffix):
+    name = f"marked.{suffix}"
+    write_marks(tmp_path, {"mark": "drop", **STONE})
+    run(f"merge card.jsonl --apply marks.json -o {name}", code=3)
+    run(f"merge {name} -o back.jsonl", code=3)
+    assert group_numbers(lines((tmp_path / "back.jsonl").read_text())) == [3] * 11 + [0] * 25
+
+
+def test_a_group_that_is_kept_stays_also_where_another_overlaps_it(run, tmp_path):
+    beside = STONE | {"repeated": 4, "box_fractions": [0.004, 0.0, 0.104, 1.0]}
+    write_marks(tmp_path, {"mark": "drop", **STONE}, {"mark": "keep", **beside})
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=3)
+    assert group_numbers(lines((tmp_path / "marked.jsonl").read_text())) == [0] * 36
+
+
+def test_groups_of_another_folder_fit_no_record(run, tmp_path):
+    write_marks(tmp_path, {"mark": "drop", **STONE, "source": "site9"})
+    says = "1 of 1 mark in marks.json fit no record: group 3 of repeats, animal in site9"
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=6, says=says)
+    assert not (tmp_path / "marked.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"box_fractions": None}, "box_fractions is null"),
+        ({"box_fractions": [0, 0, 1]}, "box_fractions is [0, 0, 1]"),
+        ({"repeated": 0}, "repeated is 0"),
+        ({"class_name": 4}, "class_name is 4"),
+    ],
+)
+def test_damaged_marks_of_groups_are_refused(run, tmp_path, changed, says):
+    write_marks(tmp_path, {"mark": "drop", **STONE, **changed})
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=2, says=says)
+
+
+@pytest.mark.parametrize("name", ["class_name", "box_fractions"])
+def test_a_mark_of_a_group_says_all_of_it(run, tmp_path, name):
+    mark = {"mark": "drop", **STONE}
+    del mark[name]
+    write_marks(tmp_path, mark)
+    says = f"the mark of group 3 of repeats has no {name}"
+    run("merge card.jsonl --apply marks.json -o marked.jsonl", code=2, says=says)
+
+
+def test_a_page_of_records_shows_the_numbers_and_the_next_page_of_repeats_leaves_them_out(
+    run, tmp_path
+):
+    write_marks(tmp_path, {"mark": "drop", **STONE})
+    says = "without what 0 marks dropped, with 1 group of repeats marked: "
+    run("report card.jsonl --apply marks.json -o page", says=says)
+    first_entry = pages.entries(tmp_path / "page")[0]
+    assert first_entry["repeated"] == [3]
+    run("report card.jsonl --repeated --apply marks.json -o page")
+    assert [group[0] for group in groups_of_page(tmp_path)] == [4, 5]
+
+
+def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
+    for number in range(3):
+        make_image(f"pics/{number}.png", ("red", 2, 3), ("blue", 0, 0))
+    (first_record, *_) = predict("pics --conf 0.5").records
+    (red,) = [found for found in first_record["detections"] if found["class_name"] == "red"]
+    fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
+    stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
+    write_marks(tmp_path, {"mark": "drop", **stone})
+    records = predict("pics --conf 0.5 --apply marks.json").records
+    for fields in records:
+        numbers = {found["class_name"]: found.get("repeated") for found in fields["detections"]}
+        assert numbers == {"red": 7, "blue": None}
+    table = predict("pics --conf 0.5 --apply marks.json --format csv").stdout
+    assert table.splitlines()[0].endswith(",repeated")
