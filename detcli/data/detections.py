@@ -476,6 +476,13 @@ def with_rows(detections: AnyDetections, index: Index) -> AnyDetections:
     return replace(detections, **_arrays_of_rows(detections, index))
 
 
+def without_repeated(detections: AnyDetections) -> AnyDetections:
+    """Return the detections of an image that are in no group of repeats that was dropped."""
+    if detections.repeated is None:
+        return detections
+    return with_rows(detections, detections.repeated == 0)
+
+
 def _arrays_of_rows(detections: Detections, index: Index) -> dict[str, Any]:
     """Select some rows of each array that describes the single detections.
 

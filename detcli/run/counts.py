@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from detcli.core.errors import DetcliError
 from detcli.core.text import pluralize
 from detcli.core.timing import Stage, StageTimes
+from detcli.data.detections import without_repeated
 from detcli.data.record import Record
 
 SHOWN_CLASSES = 5  # how many classes a summary counts one by one
@@ -56,9 +57,10 @@ class Counts:
         if record.precision:
             device += f" ({record.precision})"
         self.devices[device] += 1
-        for _, _, _, class_name in record.detections:
+        detections = without_repeated(record.detections)
+        for _, _, _, class_name in detections:
             self.detections_by_class[class_name] += 1
-        self.zones_and_lines.update(record.detections.zones_and_lines())
+        self.zones_and_lines.update(detections.zones_and_lines())
 
     def include(self, counts: "Counts") -> None:
         """Add the counts of further inputs, each to that of the same name."""

@@ -379,8 +379,8 @@ class _SinkOpener:
             video_sink = VideoSink(
                 folder, style, condensed=options.only_detections, silent=bool(options.blur)
             )
-            self.sinks.append(self._with_detections(ImageSink(folder, style)))
-            self.sinks.append(self._with_detections(video_sink))
+            self._add(self._with_detections(ImageSink(folder, style)))
+            self._add(self._with_detections(video_sink))
 
     def open_labels(self, class_names: Sequence[str]) -> None:
         """Open the folders of --save-txt (labels), --save-crops, and --save-dataset.
@@ -393,17 +393,17 @@ class _SinkOpener:
             from detcli.sink.labels import LabelSink
 
             folder = self._open_folder(options.save_txt)
-            self.sinks.append(LabelSink(folder, scores=options.save_conf))
+            self._add(LabelSink(folder, scores=options.save_conf))
         if options.save_crops is not None:
             from detcli.sink.image import CropShape, CropSink
 
             shape = CropShape(options.crop_margin, options.crop_square)
-            self.sinks.append(CropSink(self._open_folder(options.save_crops), shape))
+            self._add(CropSink(self._open_folder(options.save_crops), shape))
         if options.save_dataset is not None:
             from detcli.sink.dataset import DatasetSink
 
             dataset = DatasetSink(options.save_dataset, class_names)
-            self.sinks.append(self._with_detections(dataset))
+            self._add(self._with_detections(dataset))
 
     def open_page(self, settings: SettingsJson | None) -> None:
         """Open the page of --report, which shows the results in a browser.
@@ -441,13 +441,13 @@ class _SinkOpener:
         if options.save_mot is not None:
             from detcli.sink.labels import MotSink
 
-            self.sinks.append(MotSink(self._open_folder(options.save_mot)))
+            self._add(MotSink(self._open_folder(options.save_mot)))
         if options.save_coco is not None:
             from detcli.sink.labels import CocoIds, CocoSink
 
             coco_ids = CocoIds(options.coco_images)
             coco_ids.require(class_names)
-            self.sinks.append(CocoSink(self._open_file(options.save_coco), coco_ids))
+            self._add(CocoSink(self._open_file(options.save_coco), coco_ids))
 
     def open_journal(
         self,
@@ -562,6 +562,14 @@ class _SinkOpener:
         )
         self._folders.append(folder)
         return folder
+
+    def _add(self, sink: Sink) -> None:
+        """Add a sink of images, labels or tables, which gets no repeats that marks drop."""
+        if self._options.apply is not None:
+            from detcli.sink.image import WithoutRepeats
+
+            sink = WithoutRepeats(sink)
+        self.sinks.append(sink)
 
     def _with_detections(self, sink: Sink) -> Sink:
         """Return the sink; with --only-detections, it gets only images that have detections."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from detcli.config.values import BLUR_MARGIN, CropMargin
 from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
-from detcli.data.detections import Detections
+from detcli.data.detections import Detections, without_repeated
 from detcli.data.geometry import Boxes, Letterbox, Pixels, clipped, shown
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
@@ -340,6 +340,21 @@ def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
     middle = points.mean(axis=0)
     is_inside = (boxes[:, :2] <= middle) & (middle <= boxes[:, 2:])
     return bool(is_inside.all(axis=1).any())
+
+
+class WithoutRepeats:
+    """Hands records on to a sink without the detections of repeats that a person has dropped."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, record: Record) -> None:
+        if record.detections is not None:
+            record = replace(record, detections=without_repeated(record.detections))
+        self._sink.write(record)
+
+    def close(self) -> None:
+        self._sink.close()
 
 
 class OnlyDetections:

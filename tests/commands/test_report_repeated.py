@@ -217,5 +217,7 @@ def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
     for fields in records:
         numbers = {found["class_name"]: found.get("repeated") for found in fields["detections"]}
         assert numbers == {"red": 7, "blue": None}
+    predict("pics --conf 0.5 --apply marks.json --save-txt labels -q --fail-if red>0")
+    assert all(len(path.read_text().splitlines()) == 1 for path in tmp_path.glob("labels/**/*.txt"))
     table = predict("pics --conf 0.5 --apply marks.json --format csv").stdout
     assert table.splitlines()[0].endswith(",repeated")
