@@ -14,5 +14,6 @@ topk.py          the k largest of a row, in a total order
 suppression.py   non-maximum suppression
 tiling.py        large images in tiles, and the detections of tiles joined
 sampling.py      a sample of records by their scores
+repeats.py       boxes of one class at one place in many images of a camera
 per_video.py     what is counted from the start of each video
 """

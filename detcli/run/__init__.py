@@ -21,6 +21,7 @@ tables.py         CSV and Parquet, read back as records
 marks.py           marks of a page, applied to records
 classified.py      what another network says of crops, added to records
 hidden.py          classes that a page of saved records hides
+repeats.py         groups of boxes that repeat, on a page
 machine.py         what a run is made with
 shards/            a run in parts, each published once
 """

@@ -13,9 +13,8 @@ import numpy as np
 from detcli.core.errors import CheckError, UsageError
 from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.columns import DetectionJson
-from detcli.data.geometry import overlap
 from detcli.data.record import MarkJson, Record, RecordJson, box_of
-from detcli.data.repeats import MIN_IOU, fractions_of, place_of
+from detcli.data.repeats import fractions_of, overlap_enough, place_of
 from detcli.data.saved_record import to_marks
 from detcli.storage.files import read_json
 
@@ -145,11 +144,11 @@ class Marks:
             detection: The detection.
             record: Its record.
         """
-        box = np.array(fractions_of(detection, record))
+        box = fractions_of(detection, record)
         dropped_number = 0
         is_kept = False
         for mark in marks:
-            if overlap(box, np.array(mark["box_fractions"])) < MIN_IOU:
+            if not overlap_enough(box, mark["box_fractions"]):
                 continue
             self._note_as_used(mark)
             if not _is_drop(mark):

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detcli.data import repeats
+from detcli.data.geometry import overlap
 from detcli.data.repeats import MIN_IMAGES, MIN_IOU, RepeatFinder, place_of
 
 STONE = (100, 200, 200, 300)
@@ -292,6 +293,17 @@ def test_groups_of_jittering_boxes_are_those_of_a_comparison_of_all_pairs(seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "MIN_IMAGES", 3)
         assert summaries(find(records)) == slow_groups(records)
+
+
+edges = st.sampled_from([0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.85, 0.9, 1.0])
+corners_of_boxes = st.tuples(edges, edges, edges, edges)
+
+
+@given(corners_of_boxes, corners_of_boxes)
+@example((0.0, 0.0, 1.0, 1.0), (0.15, 0.0, 1.0, 1.0))
+def test_two_boxes_overlap_enough_where_arrays_of_boxes_do(first, second):
+    iou = overlap(np.array(first), np.array(second))
+    assert repeats.overlap_enough(first, second) == (iou >= MIN_IOU)
 
 
 def test_boxes_at_the_very_limit_are_found_in_the_nearby_cells():

@@ -60,12 +60,9 @@ function repeatMark(mark, record) {
   };
 }
 
-/* "12 groups of 3,456 repeated boxes", of the whole page. */
+/* "12 groups of repeated boxes", of the whole page. A box may be in several. */
 function repeatsTitleText() {
-  let boxCount = 0;
-  for (const { repeat } of page.records) boxCount += repeat?.boxCount || 0;
-  const groupText = countText(page.records.length, "group");
-  return `${groupText} of ${numberText(boxCount)} repeated boxes`;
+  return `${countText(page.records.length, "group")} of repeated boxes`;
 }
 
 /* What is usual on such a page: crops, without a choice of groups, and marks for `--apply` only, as
