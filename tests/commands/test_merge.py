@@ -228,3 +228,26 @@ def test_no_part_is_overwritten(boxes, merge, folder, name):
 def test_requests_that_are_refused(worked, merge, folder, output, options, says):
     folder = worked / "jsonl" if folder == "WORKED" else folder
     merge(folder, *options, output=output, code=2, says=says)
+
+
+def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_path):
+    whole = [json.loads(line) for line in merge(boxes).read_text().splitlines()]
+    red_record = next(fields for fields in whole if fields["source"].endswith("/1.png"))
+    (red,) = red_record["detections"]
+    fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
+    place = red_record["source"].rpartition("/")[0]
+    stone = {"source": place, "class_name": "red", "repeated": 5, "box_fractions": fractions}
+    dropped = next(fields["source"] for fields in whole if fields["source"].endswith("/0.png"))
+    marks = [{"mark": "drop", **stone}, {"mark": "drop", "source": dropped}]
+    (tmp_path / "marks.json").write_text(json.dumps(marks))
+
+    path = merge(boxes, "--apply", "marks.json", output="corrected.jsonl")
+    corrected = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(corrected) == len(whole) - 1
+    for fields in corrected:
+        for detection in fields.get("detections", ()):
+            is_stone = fields["source"] == red_record["source"]
+            assert detection.get("repeated") == (5 if is_stone else None)
+
+    (tmp_path / "marks.json").write_text(json.dumps([{"mark": "drop", "source": "gone.png"}]))
+    merge(boxes, "--apply", "marks.json", output="none.jsonl", code=6, says=["fit no record"])
