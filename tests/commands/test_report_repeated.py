@@ -97,15 +97,17 @@ def test_a_page_without_repeats_says_so(run, tmp_path):
 def test_the_tile_of_a_group_shows_its_image(run, make_image, tmp_path):
     for number in range(10):
         make_image(f"pics/{number}.png", ("red", 2, 3))
-    stone = box(0.5) | {"x2": 20, "y2": 20}
+    stone = box(0.5) | {"x1": 8, "y1": 16, "x2": 40, "y2": 48}  # around the red square
     records = [record(f"pics/{number}.png", stone, width=64, height=64) for number in range(10)]
     run("report card.jsonl --repeated -o page", records)
     (entry,) = pages.entries(tmp_path / "page")
-    assert cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).shape == (64, 64, 3)
-    run("report card.jsonl --repeated --blur person -o page", records)
+    plain = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg"))
+    assert plain.shape == (64, 64, 3)
+    assert np.ptp(plain[20:44, 12:36], axis=(0, 1)).max() > 100
+    run("report card.jsonl --repeated --blur person --blur-with fill -o page", records)
     (entry,) = pages.entries(tmp_path / "page")
     hidden = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg"))
-    assert np.ptp(hidden[:16, :16].reshape(-1, 3), axis=0).max() < 255
+    assert np.ptp(hidden[20:44, 12:36], axis=(0, 1)).max() < 20
     (tmp_path / "pics/3.png").unlink()
     says = "1 record left out, as their images are gone"
     run("report card.jsonl --repeated --existing -o page", [*records, records[0]], says=says)

@@ -28,6 +28,12 @@ function repeatPlaceText({ place, firstName, lastName }) {
   return `${place}: ${firstName} to ${lastName}`;
 }
 
+/* The same for a tile, where a long path would leave no room for the images. */
+function shortPlaceText(repeat) {
+  const place = repeat.place.split("/").slice(-2).join("/");
+  return repeatPlaceText({ ...repeat, place });
+}
+
 /* All that is known of a group, for the viewer. */
 function repeatText(repeat) {
   const boxText = boxCountText(repeat.boxCount);
@@ -43,7 +49,7 @@ function repeatTile({ record, box }) {
     ? cropOf(record, box)
     : [placeholder("No image")];
   const title = `${name}\n${repeatText(repeat)}`;
-  const placeText = repeatPlaceText(repeat);
+  const placeText = shortPlaceText(repeat);
   const item = { record, box };
   return tileLink(item, { title }, frameParts, name, placeText);
 }
@@ -70,7 +76,7 @@ function repeatsTitleText() {
 function startRepeats() {
   if (!isRepeatsPage()) return;
   ADDRESS_KEYS.view.initial = "wall";
-  LAYOUTS.wall.minWidth = 230; // the captions are longer than those of other crops
+  Object.assign(LAYOUTS.wall, { minWidth: 230, minColumns: 1 }); // for longer captions
   for (const option of byId("hand-as").querySelectorAll("option"))
     if (option.value !== "json") option.remove();
   byId("hand-of").querySelector("[value=shown]").remove();
