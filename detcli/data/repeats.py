@@ -4,6 +4,7 @@ A detector takes such an object for an animal again and again. A person looks at
 all of its boxes together.
 """
 
+import itertools
 import math
 import posixpath
 from array import array
@@ -324,11 +325,8 @@ class NearbyBoxes:
         longest_sides = sides / MIN_IOU  # of boxes that overlap
         reach = _REACH_OF_MIDDLES * (sides + longest_sides) / 2
         columns = []
-        for number in range(16):
-            # The bits of the number say for each axis whether it is the lower or the upper level,
-            # and whether it is the first or the second cell.
-            level_steps = np.array([number & 1, number >> 1 & 1])
-            cell_steps = np.array([number >> 2 & 1, number >> 3 & 1])
+        # For each axis it is the lower or the upper level, and the first or the second cell.
+        for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
             levels = lowest_levels.astype(np.int64) + level_steps
             first_cells = np.floor((middles - reach) / _cell_sizes(levels)).astype(np.int64)
             columns.append(_cell_keys(self._kinds[box_numbers], levels, first_cells + cell_steps))
@@ -338,6 +336,9 @@ class NearbyBoxes:
             np.searchsorted(self._sorted_keys, keys, "right"),
         )
 
+
+STEPS_OF_AXES = ((0, 0), (0, 1), (1, 0), (1, 1))
+"""Each choice of one of two levels or cells along x, and one along y."""
 
 _REACH_OF_MIDDLES = (1 - MIN_IOU) / (1 + MIN_IOU) * ROOM
 """How far the middles of two overlapping boxes are apart at most, for their mean side of 1."""
