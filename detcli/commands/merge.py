@@ -170,9 +170,7 @@ def _merge_parts(
     burst_gap_s = config.outputs.burst
     reports_progress = target is not None and not config.verbosity.quiet
     with _open_output(target, record_format, optional_columns, run, burst_gap_s) as sink:
-        _copy_records(
-            merging, manifest, sink, answers, marks, show_progress=reports_progress
-        )
+        _copy_records(merging, manifest, sink, answers, marks, show_progress=reports_progress)
 
     if reports_progress:
         records = pluralize(merging.count, "record")

@@ -60,7 +60,7 @@ class Key(NamedTuple):
     path: str = ""  # the crop with its folders
 
 
-class Answer(NamedTuple):
+class ClassifierAnswer(NamedTuple):
     """What the second network says of one detection."""
 
     line: int  # the number of its line in the file
@@ -163,7 +163,7 @@ class Classified:
 
     def _answers(
         self, record: RecordJson, detection: DetectionJson, number: int, crop: str | None
-    ) -> Iterator[Answer]:
+    ) -> Iterator[ClassifierAnswer]:
         """Yield the rows that are about a detection.
 
         Args:
@@ -193,9 +193,9 @@ class Classified:
                 )
             yield answer
 
-    def _select(self, key: Key) -> list[Answer]:
+    def _select(self, key: Key) -> list[ClassifierAnswer]:
         """Return the rows with a key, whatever their path."""
-        return [Answer(*row) for row in self._database.execute(SELECT, key[:4])]
+        return [ClassifierAnswer(*row) for row in self._database.execute(SELECT, key[:4])]
 
     def unused(self) -> Iterator[str]:
         """Yield a sentence for each of the first rows that fitted no detection."""
