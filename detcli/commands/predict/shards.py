@@ -39,7 +39,7 @@ from detcli.run.shards.manifest import (
     publish,
     shortened,
 )
-from detcli.run.shards.parts import Merge, describe_failures, survey
+from detcli.run.shards.parts import Merge, count_failures, describe_failures
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import (
     MAX_NOTE_AGE_S,
@@ -170,7 +170,7 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     selection = config.shards.shards or ShardSelection()
     selected = range(selection.first - 1, len(manifest), selection.step)
     # Only shards that are done are keys; a shard without failures has an empty counter.
-    failures_by_shard = survey(store, manifest, selected)
+    failures_by_shard = count_failures(store, manifest, selected)
     retried: dict[int, Shard] = {}
     if config.shards.retry_failed:
         retried = _shards_to_retry(store, manifest, failures_by_shard)
