@@ -15,8 +15,14 @@ from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Movie, Part, read_movie, top_
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
-HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
-TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
+HEAD_BYTES = 1 << 16
+"""The beginning of a file, in which it describes itself and its tracks, but for MOV and MP4."""
+
+TAIL_BYTES = 4096
+"""The end of a file that is read to tell whether it was written.
+
+Some programs reserve the room of a file before they fill it: then these bytes are all zeros.
+"""
 
 MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
@@ -248,20 +254,30 @@ def is_whole(part: Part) -> bool:
     It is False if the header does not say a length (only Matroska, ASF and FLV do), if bytes are
     missing, or if the end is all zeros: room was made for it, but it was never written.
     """
-    length_field = _LENGTH.search(part(0, HEAD))
+    file_end = _end_by_header(part(0, HEAD_BYTES))
+    if file_end is None or file_end >= MAX_OFFSET:
+        return False
+    tail_start = max(0, file_end - TAIL_BYTES)
+    tail_length = file_end - tail_start
+    tail = part(tail_start, tail_length)
+    is_complete = len(tail) == tail_length
+    is_written = any(tail)
+    return is_complete and is_written
+
+
+def _end_by_header(head: bytes) -> int | None:
+    """Return where a Matroska, ASF or FLV file ends, by its first bytes; None if they do not say.
+
+    Each of the three formats has one group of `_LENGTH`, which holds the bytes of the number.
+    """
+    length_field = _LENGTH.search(head)
     if length_field is None:
-        return False
+        return None
     if length_field["segment"]:  # Matroska counts the bytes behind this number
-        end = length_field.end() + int.from_bytes(length_field["segment"])
-    elif length_field["asf"]:
-        end = int.from_bytes(length_field["asf"], "little")
-    else:
-        end = _flv_bytes(length_field["flv"]) or 0
-    if end >= MAX_OFFSET:
-        return False
-    tail_start = max(0, end - TAIL)
-    tail = part(tail_start, end - tail_start)
-    return any(tail) and len(tail) == end - tail_start
+        return length_field.end() + int.from_bytes(length_field["segment"])
+    if length_field["asf"]:
+        return int.from_bytes(length_field["asf"], "little")
+    return _flv_bytes(length_field["flv"])
 
 
 def is_mirrored(part: Part) -> bool:
@@ -270,7 +286,7 @@ def is_mirrored(part: Part) -> bool:
     Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
     for each track; the first video track counts, and two mirrored matrices cancel each other.
     """
-    head = part(0, HEAD)
+    head = part(0, HEAD_BYTES)
     if head.startswith(EBML.to_bytes(4)):
         return _YAW.search(head) is not None
 
