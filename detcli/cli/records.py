@@ -36,10 +36,12 @@ BEGINNING_BYTES = 64
 """How much of a file tells what it holds."""
 
 
-def read_scored(name: str) -> Iterator[RecordJson]:
-    """Yield the records of a file, of standard input, or of the folder of a run in shards.
+def read_for_scores(name: str) -> Iterator[RecordJson]:
+    """Yield records for a command that uses only the classes and scores of their detections.
 
-    The classes and scores of their detections are checked, and perhaps nothing else of these.
+    Records in JSON Lines, of which there may be millions, are checked no further than that. CSV,
+    Parquet, a single JSON object and the folder of a run in shards have a slower reader, which
+    checks all.
 
     Args:
         name: A name that was typed; "-" for standard input.
@@ -49,9 +51,10 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         UsageError: It holds something else.
         CheckError: A part of the run in shards is missing or damaged.
     """
-    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
-    if is_shards or _may_have_another_form(name):
-        from detcli.run.saved import read_records  # it loads OpenCV
+    # Not Path.is_dir, which raises an OSError for a name that is too long, say.
+    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112
+    if is_shards or _is_not_json_lines(name):
+        from detcli.run.saved import read_records  # only here, as it loads OpenCV
 
         yield from read_records(name)
     elif name == STDIN:
@@ -66,14 +69,14 @@ def take_records(
     """Read the records of a file, and say which of them a command cannot use.
 
     Args:
-        name: A name that was typed, as for `read_scored`.
+        name: A name that was typed, as for `read_for_scores`.
         take: Uses a record; it raises ValueError if something is wrong with it.
         advance: Is called with the source of each record, for a progress bar.
 
     Raises:
-        UsageError: A record cannot be used. Other errors are those of `read_scored`.
+        UsageError: A record cannot be used. Other errors are those of `read_for_scores`.
     """
-    for number, record in enumerate(read_scored(name), start=1):
+    for number, record in enumerate(read_for_scores(name), start=1):
         try:
             take(record)
         except ValueError as error:
@@ -84,11 +87,11 @@ def take_records(
         advance(record["source"])
 
 
-def _may_have_another_form(name: str) -> bool:
-    """Tell whether a file has another form than a record a line: one object of JSON, CSV, Parquet.
+def _is_not_json_lines(name: str) -> bool:
+    """Tell by its first bytes whether a file is a single JSON object, CSV or Parquet.
 
-    A file that cannot be read is left to its reader, whose error says why; and so is a pipe, which
-    cannot be read twice.
+    It is False for a file that cannot be read, as the reader's error says why; and for a pipe,
+    which cannot be read twice.
     """
     if name == STDIN:
         beginning = _beginning_of_stdin()
@@ -99,7 +102,8 @@ def _may_have_another_form(name: str) -> bool:
 
 def _beginning_of_file(name: str) -> bytes:
     """Read the first bytes of a regular file; none if it cannot be read."""
-    if not os.path.isfile(name):  # noqa: PTH113 - raises nothing
+    # Not Path.is_file, which raises an OSError for a name that is too long, say.
+    if not os.path.isfile(name):  # noqa: PTH113
         return b""
     with (
         contextlib.suppress(OSError, EOFError, zlib.error, ValueError),
