@@ -245,5 +245,5 @@ def _joined_ranges(starts: Indices, lengths: Indices) -> Indices:
     positions = np.arange(lengths.sum())  # in the result: 0, 1, 2, 3, 4
     first_positions = np.cumsum(lengths) - lengths  # of each range: 0, 2
     # All numbers of a range differ from their positions by the same: 7, 7, 2, 2, 2.
-    shifts = np.repeat(starts - first_positions, lengths)
+    shifts: Indices = np.repeat(starts - first_positions, lengths)
     return positions + shifts
