@@ -254,10 +254,10 @@ def _refuse_name_of_run(target: "Target") -> None:
     Raises:
         UsageError: The name is one of these.
     """
-    from detcli.run.shards.manifest import NAME, PART
+    from detcli.run.shards.manifest import MANIFEST_NAME, PART_NAME
 
     name = str(target).rpartition("/")[2]
-    if NAME.fullmatch(name) or PART.fullmatch(name):
+    if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
         raise UsageError(
             f"--output {target} has the name of a manifest or a part", "choose another name"
         )
@@ -288,11 +288,11 @@ def _copy_records(
     first_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
-            try:
-                if first_error is None:
+            if first_error is None:
+                try:
                     sink.write(Stored(record))
-            except DAMAGE as error:
-                first_error = error
+                except DAMAGE as error:  # what a record with damaged fields may cause in the sink
+                    first_error = error
             advance(record["source"])
     _require_whole(merging, manifest)
     if first_error is not None:
