@@ -23,7 +23,7 @@ from detcli.core.timing import POLL_S
 from detcli.data.record import Origin, Video
 from detcli.source.capture import Reopen, frame_count, frame_size, open_address, retrieve
 from detcli.source.limits import check_size
-from detcli.source.loading import Item, SourceProgress, decoded, failed
+from detcli.source.loading import Item, SourceProgress, decoded, failed_item
 from detcli.source.names import camera_number, check_address, is_camera
 
 # Waiting time before a lost source is opened again; it doubles each time.
@@ -174,7 +174,7 @@ class _Watcher(BackgroundThread):
             error = SourceError(f"cannot be read: {type(caught).__name__}", "run it again with -vv")
         with self._news:
             if error is not None:
-                self.waiting.append(failed(self._source.name, error, time=datetime.now(UTC)))
+                self.waiting.append(failed_item(self._source.name, error, time=datetime.now(UTC)))
             self.ended = True
             self._news.notify()
 
