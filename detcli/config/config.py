@@ -577,11 +577,7 @@ class Config:
             )
 
     def _later_command(self, option_name: str) -> str:
-        """Name the command that does later what an option cannot do in a run in shards.
-
-        Returns:
-            The rest of a sentence; empty if no command does it.
-        """
+        """End a sentence with the command that does what an option cannot do in shards, if any."""
         folder = self.outputs.output
         if option_name == "report":
             return f"; then detcli report {folder} makes a page"
