@@ -577,24 +577,43 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks and cover images in the header of an ASF or WMV file.
 
-    The header has 30 bytes, with its length at 16, and then objects, one behind the other. Each
-    begins with 16 bytes that say its kind, and 8 bytes of its size; a stream has its type at 24,
-    and the width and height of its frames at 78. `head` are the first bytes of the file.
+    A stream has its type at offset 24 of its object, and the width and height of its frames at 78.
+    It is hidden from FFmpeg by another type, and a cover by another kind of its object. `head` are
+    the first bytes of the file.
     """
-    end = int.from_bytes(head[16:24], "little")
-    position = 30
-    while position + 24 <= min(end, len(head)):
-        kind = head[position : position + 16]
-        size = int.from_bytes(head[position + 16 : position + 24], "little")
+    for start, data in _asf_objects(head):
+        kind = data[:16]
+        is_cover = kind == ASF_EXTENDED and ASF_COVER in data
+        is_video = kind == ASF_STREAM and data[24:40] == ASF_VIDEO
+        if is_cover:
+            hides_cover = Patch(start, ASF_PADDING)
+            yield VideoTrack((0, 0), (hides_cover,), is_cover=True)
+        elif is_video and len(data) >= 86:
+            width, height = struct.unpack_from("<II", data, 78)
+            hides_stream = Patch(start + 24, ASF_COMMAND)
+            yield VideoTrack((height, width), (hides_stream,))
+
+
+class _AsfObject(NamedTuple):
+    """A part of the header of an ASF file, which describes a stream, for example."""
+
+    start: int  # its offset in the file
+    data: bytes  # 16 bytes that say its kind, 8 of its size, and the content
+
+
+def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
+    """Yield the objects in the header of an ASF file; the last may be cut off, as `head` is.
+
+    The header has 30 bytes, with its length at 16, and then objects, one behind the other.
+    """
+    header_end = int.from_bytes(head[16:24], "little")
+    start = 30
+    while start + 24 <= min(header_end, len(head)):
+        size = int.from_bytes(head[start + 16 : start + 24], "little")
         if size < 24:
             return
-        body = head[position : position + size]
-        if kind == ASF_EXTENDED and ASF_COVER in body:
-            yield VideoTrack((0, 0), (Patch(position, ASF_PADDING),), is_cover=True)
-        elif kind == ASF_STREAM and body[24:40] == ASF_VIDEO and len(body) >= 86:
-            width, height = struct.unpack_from("<II", body, 78)
-            yield VideoTrack((height, width), (Patch(position + 24, ASF_COMMAND),))
-        position += size
+        yield _AsfObject(start, head[start : start + size])
+        start += size
 
 
 def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
