@@ -78,12 +78,7 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         model_tensors: Names of all tensors before the conversion.
     """
     _drop_repeated_casts(graph)
-    # The float32 input of each new cast to float16, by the output of the cast.
-    float32_source_of: dict[str, str] = {}
-    for node in graph.node:
-        if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
-            float32_source_of[node.output[0]] = node.input[0]
-
+    float32_source_of = _sources_of_new_casts(graph, model_tensors)
     replacement_of = _replacements_of_casts(graph, model_tensors, float32_source_of)
     for node in graph.node:
         node.input[:] = [replacement_of.get(name, name) for name in node.input]
@@ -102,6 +97,23 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         source: name for name, source in float32_source_of.items() if name not in remaining_tensors
     }
     _rename_tensors(graph, original_name_of)
+
+
+def _sources_of_new_casts(graph: GraphProto, model_tensors: set[str]) -> dict[str, str]:
+    """Find the casts to float16 that the converter has put behind nodes that stay in float32.
+
+    Args:
+        graph: The graph that the converter returned.
+        model_tensors: Names of all tensors before the conversion.
+
+    Returns:
+        The float32 tensor that is cast, by the output of the cast, which has its original name.
+    """
+    source_of: dict[str, str] = {}
+    for node in graph.node:
+        if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
+            source_of[node.output[0]] = node.input[0]
+    return source_of
 
 
 def _replacements_of_casts(

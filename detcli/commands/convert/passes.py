@@ -5,7 +5,7 @@ the type of the numbers in `number_types.py`. A pass done twice gives what it gi
 leaves out --half and --int8 where they are done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
@@ -68,21 +68,33 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
         return changed
     if old_size is not None:
         _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old_size)
+    _declare_batch(graph, size)
+    try:
+        changed = renew_shapes(changed)
+    except ValueError as error:
+        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
+
+    # Another node than a Reshape may still fix the batch: then the outputs have the old size.
+    for output in changed.graph.output:
+        output_size = known_size(shape(output)[0])
+        if output_size != size:
+            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
+    return changed
+
+
+def _declare_batch(graph: GraphProto, size: int | None) -> None:
+    """Write the size of a batch into the shapes that a graph declares for images and outputs.
+
+    Args:
+        graph: The graph, which is changed.
+        size: The number of images; None for any.
+    """
     for value in list(GraphIndex(graph).image_inputs()) + list(graph.output):
         batch_dim = value.type.tensor_type.shape.dim[0]
         if size is None:
             batch_dim.dim_param = "batch"
         else:
             batch_dim.dim_value = size
-    try:
-        changed = renew_shapes(changed)
-    except ValueError as error:
-        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
-    for output in changed.graph.output:
-        output_size = known_size(shape(output)[0])
-        if output_size != size:
-            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
-    return changed
 
 
 def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
@@ -125,20 +137,32 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
         target = index.constant(node.input[1])
-        if not target or target[0] != batch:
+        if not target or not _begins_with_batch(index, node.input[0], target, batch):
             continue
-        input_shape = index.shapes.get(node.input[0], [None])
-        begins_with_batch = known_size(input_shape[0]) in {None, batch}
         # With the attribute allowzero, a 0 in the target means a size of 0. It can be removed
         # unless the target has such a size already.
         allowzero = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
-        needs_allowzero = bool(allowzero) and 0 in target
-        if not begins_with_batch or needs_allowzero:
+        if allowzero and 0 in target:
             continue
         for entry in allowzero:
             node.attribute.remove(entry)
         name = unused_name(names, f"{node.output[0]}/shape")
         node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
+
+
+def _begins_with_batch(index: GraphIndex, tensor: str, target: Sequence[float], batch: int) -> bool:
+    """Tell whether a Reshape takes a tensor with an axis for the batch first, and keeps that axis.
+
+    A tensor whose first size is not known counts as one.
+
+    Args:
+        index: The graph, with inferred shapes.
+        tensor: What is reshaped.
+        target: The target shape.
+        batch: The size of the batch.
+    """
+    first_size, *_ = index.shapes.get(tensor, [None])
+    return target[0] == batch and known_size(first_size) in {None, batch}
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
