@@ -1,6 +1,6 @@
 """Manifests for tests."""
 
-from detcli.run.shards.manifest import FIRST, Manifest, publish
+from detcli.run.shards.manifest import FIRST_MANIFEST, Manifest, publish
 
 
 def header(size=0, **changes):
@@ -23,5 +23,5 @@ def header(size=0, **changes):
 
 def written(store, names, size, **fields):
     """The manifest of a run that has just been begun; `fields` replace those of its header."""
-    assert publish(store, FIRST, header(size) | fields, names)
+    assert publish(store, FIRST_MANIFEST, header(size) | fields, names)
     return Manifest(store)

@@ -84,12 +84,8 @@ class Codes:
         confident = np.flatnonzero(is_confident).tolist()
         doubtful = np.flatnonzero(~is_confident).tolist()
 
-        # The whole image is read first, and each barcode goes to the detection around it.
-        # Crops of the other detections are read after that.
         assignment = _BarcodeAssignment(grey, detections)
-        for barcode in read(region):
-            if not _is_contradicted(grey, barcode):
-                assignment.undetected.append(barcode)
+        assignment.read_whole_image(region)
         assignment.assign_nearest(confident)
         assignment.read_crops(confident)
 
@@ -100,6 +96,7 @@ class Codes:
             assignment.undetected += _undetected_markers(region, assignment.barcodes)
         assignment.assign_nearest(detected_markers)
 
+        # Only now detections below the confidence may have a barcode, which no other has.
         assignment.confirm(doubtful)
         assignment.locate_unread(confident)
         all_detections = replace(detections, symbols=assignment.barcodes)
@@ -136,6 +133,12 @@ class _BarcodeAssignment:
         self._budget = PixelBudget(PIXEL_BUDGET)
         self.barcodes = np.full(len(detections), None, np.object_)  # of each detection, or None
         self.undetected: list[Barcode] = []  # the barcodes that belong to no detection
+
+    def read_whole_image(self, region: Crop) -> None:
+        """Read the barcodes in the image, or in a region of it; none has a detection yet."""
+        for barcode in read(region):
+            if not _is_contradicted(self._grey, barcode):
+                self.undetected.append(barcode)
 
     def assign_nearest(self, indices: Iterable[int]) -> None:
         """Give those of some detections that have no barcode yet the one that lies in their box."""

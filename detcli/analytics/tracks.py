@@ -107,19 +107,22 @@ class VideoTracks:
             options: Which tracker is used, and its threshold.
             first: The record of the first frame.
         """
-        video = first.origin.video
         self._options = options
         self._size: Size | None = None  # of the frames
-        self._last_time_s = first.origin.time_s or 0.0  # of the last frame, in the source
-        self._clock_s = 0.0  # the time of the last frame that the tracker was given
+
+        # The source tells when a frame was taken. The tracker is told times at a rate of its own.
+        self._last_time_s = first.origin.time_s or 0.0  # the last frame's time in the source
+        self._clock_s = 0.0  # the last frame's time for the tracker
         self._intervals_s: deque[float] = deque(maxlen=GAPS)  # between the last frames
+        video = first.origin.video
         if video is not None and video.frames_per_second:
             self._intervals_s.append(1 / video.frames_per_second)
+
         # The library counts from 0 anew in each tracker; our numbers go on from the tracker before.
-        self._first_number = 1
+        self._first_number = 1  # our number of the tracker's track 0
         self._highest_number = 0  # of all tracks so far
-        self._states: dict[int, TrackState] = {}  # by number; those seen last come last
-        # Of the library's tracks that have no number yet, as the tracker is not sure of them.
+        self._states: dict[int, TrackState] = {}  # by our number; tracks seen last come last
+        # Tracks that the library is not sure of yet have no number, and go by its object.
         self._tentative_states: dict[Any, TrackState] = {}
 
     def number(

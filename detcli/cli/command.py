@@ -8,17 +8,16 @@ variables, from the user's file and from JSON.
 """
 
 import inspect
-import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from detcli.cli.completion import complete_device, complete_model
+from detcli.cli.completion import complete_classes, complete_device, complete_model
 from detcli.cli.defaults import (
     TUNED,
     RawValue,
@@ -54,48 +53,6 @@ HelpEntry = tuple[str, str]
 
 MIN_HIDDEN_OPTIONS = 10
 """The brief help of -h hides options if they are at least this many."""
-
-
-def complete_classes(ctx: Any, incomplete: str) -> list[str]:
-    """List the classes that may complete a word of --classes or --blur in the shell.
-
-    Args:
-        ctx: Click's context, with the options that are on the line already.
-        incomplete: The word so far, perhaps with classes before it, as in "car,pe".
-
-    Returns:
-        The classes of the model on the line, or of the default model, if its file is on this disk.
-    """
-    if ctx.params.get("names"):  # a file with other names
-        return []
-    logging.disable()  # log messages would be printed into the line
-    try:
-        class_names = _class_names_of_model(ctx.params)
-    except DetcliError:
-        return []
-    finally:
-        logging.disable(logging.NOTSET)
-    earlier_classes = incomplete[: incomplete.rfind(",") + 1]
-    candidates = [f"{earlier_classes}{class_name}" for class_name in class_names]
-    return [candidate for candidate in candidates if candidate.startswith(incomplete)]
-
-
-def _class_names_of_model(typed: Mapping[str, Any]) -> Sequence[str]:
-    """Read the class names of the model that is typed or set, or of the default model.
-
-    Raises:
-        DetcliError: It is not on this disk, or cannot be used.
-    """
-    from detcli.model.file import prepare
-    from detcli.model.zoo import find
-
-    option = options_of(Config)["model"]
-    raw_values = collect_values({"model": option}, typed, read_defaults())
-    model = option.default
-    if "model" in raw_values:
-        model = raw_values["model"].value
-    file = find(model, fetch=False)
-    return prepare(file.path).contract.names
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
@@ -216,6 +173,7 @@ class _CommandCall:
         if self._file_names:
             entries = read_defaults()
         raw_values = self._collect_values(context, typed, entries)
+        # For errors that are raised later: they say where the value of an option comes from.
         context.meta[RAW_VALUES] = [
             (self.typed_options[name], raw) for name, raw in raw_values.items()
         ]
@@ -224,14 +182,22 @@ class _CommandCall:
         values |= _parse_values(self.typed_options, raw_values, hint)
 
         config = self._make_config(values, raw_values)
-        arguments = dict(values)  # what the function may have as parameters, by name
-        arguments["config"] = config
-        arguments["value_sources"] = {name: raw.source for name, raw in raw_values.items()}
-        arguments["tuned"] = entries.get(TUNED, {})
-        for name, group in self._groups.items():
+        possible_arguments: dict[str, Any] = {
+            **values,
+            **self._make_groups(config, values),
+            "config": config,
+            "value_sources": {name: raw.source for name, raw in raw_values.items()},
+            "tuned": entries.get(TUNED, {}),
+        }
+        self._function(**{name: possible_arguments[name] for name in self._parameters})
+
+    def _make_groups(self, config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the groups of options of this command alone, by the parameters that take them."""
+        groups = {}
+        for parameter_name, group in self._groups.items():
             group_values = {field.name: values[field.name] for field in _option_fields(group)}
-            arguments[name] = group(config=config, **group_values)
-        self._function(**{name: arguments[name] for name in self._parameters})
+            groups[parameter_name] = group(config=config, **group_values)
+        return groups
 
     def _make_config(self, values: Mapping[str, Any], raw_values: Mapping[str, RawValue]) -> Config:
         """Make the Config, and refuse options that do not go together, also of this command alone.
@@ -389,12 +355,11 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
             them on. Flags whose default is to decide later have it in any case.
     """
     details = _typer_details(option)
-    names = option.names
-    if not names:
-        annotation = cast("Any", list[str] | None if option.is_list else str | None)
-        argument = typer.Argument(metavar=option.declaration, **details)
-        return _parameter(option.name, Annotated[annotation, argument])
+    if not option.names:
+        return _typer_argument(option, details)
 
+    names = option.names
+    annotation: Any
     if option.value_type is bool:
         annotation = bool | None
         if has_no_form or option.default is None:
@@ -404,9 +369,23 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         details["count"] = True
     else:
         # A list even for one value: `Option.combine_texts` decides whether it may be typed twice.
-        annotation = cast("Any", list[str] | None)
+        annotation = list[str] | None
     typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
     return _parameter(option.name, Annotated[annotation, typer_option])
+
+
+def _typer_argument(option: Option, details: Mapping[str, Any]) -> inspect.Parameter:
+    """Make the parameter that tells Typer of an option that is typed without a name, as SOURCE is.
+
+    Args:
+        option: The option.
+        details: What Typer is told of it beyond its type, by Typer's names.
+    """
+    annotation: Any = str | None
+    if option.is_list:
+        annotation = list[str] | None
+    argument = typer.Argument(metavar=option.declaration, **details)
+    return _parameter(option.name, Annotated[annotation, argument])
 
 
 def _typer_details(option: Option) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import contextlib
 import importlib.util
 import io
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from detcli.core.errors import DeviceError
+from detcli.core.errors import DetcliError, DeviceError
 
 VARIABLE = "_DETCLI_COMPLETE"
 
@@ -62,6 +63,51 @@ def complete_model(incomplete: str) -> list[str]:
     from detcli.model.zoo import MODELS
 
     return [*MODELS, *complete_files(incomplete, suffixes=(".onnx",))]
+
+
+def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - of Click
+    """List the classes that may complete a word of --classes or --blur in the shell.
+
+    Args:
+        ctx: Click's context, with the options that are on the line already.
+        incomplete: The word so far, perhaps with classes before it, as in "car,pe".
+
+    Returns:
+        The classes of the model on the line, or of the default model, if its file is on this disk.
+    """
+    if ctx.params.get("names"):  # a file with other names
+        return []
+    logging.disable()  # log messages would be printed into the line
+    try:
+        class_names = _class_names_of_model(ctx.params)
+    except DetcliError:
+        return []
+    finally:
+        logging.disable(logging.NOTSET)
+    earlier_classes = incomplete[: incomplete.rfind(",") + 1]
+    candidates = [f"{earlier_classes}{class_name}" for class_name in class_names]
+    return [candidate for candidate in candidates if candidate.startswith(incomplete)]
+
+
+def _class_names_of_model(typed: Mapping[str, Any]) -> Sequence[str]:
+    """Read the class names of the model that is typed or set, or of the default model.
+
+    Raises:
+        DetcliError: It is not on this disk, or cannot be used.
+    """
+    from detcli.cli.defaults import collect_values, read_defaults
+    from detcli.config.config import Config
+    from detcli.config.option import options_of
+    from detcli.model.file import prepare
+    from detcli.model.zoo import find
+
+    option = options_of(Config)["model"]
+    raw_values = collect_values({"model": option}, typed, read_defaults())
+    model = option.default
+    if "model" in raw_values:
+        model = raw_values["model"].value
+    file = find(model, fetch=False)
+    return prepare(file.path).contract.names
 
 
 def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:

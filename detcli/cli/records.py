@@ -36,10 +36,12 @@ BEGINNING_BYTES = 64
 """How much of a file tells what it holds."""
 
 
-def read_scored(name: str) -> Iterator[RecordJson]:
-    """Yield the records of a file, of standard input, or of the folder of a run in shards.
+def read_for_scores(name: str) -> Iterator[RecordJson]:
+    """Yield records for a command that uses only the classes and scores of their detections.
 
-    The classes and scores of their detections are checked, and perhaps nothing else of these.
+    Records in JSON Lines, of which there may be millions, are checked no further than that. CSV,
+    Parquet, a single JSON object and the folder of a run in shards have a slower reader, which
+    checks all.
 
     Args:
         name: A name that was typed; "-" for standard input.
@@ -50,7 +52,7 @@ def read_scored(name: str) -> Iterator[RecordJson]:
         CheckError: A part of the run in shards is missing or damaged.
     """
     if not _has_record_on_each_line(name):
-        from detcli.run.saved import read_records  # it loads OpenCV
+        from detcli.run.saved import read_records  # only here, as it loads OpenCV
 
         yield from read_records(name)
     elif name == STDIN:
@@ -67,7 +69,7 @@ def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple
         is_needed: Tells of the number of a record, from 0, whether to yield it.
 
     Raises:
-        The errors of `read_scored`.
+        The errors of `read_for_scores`.
     """
     if not _has_record_on_each_line(name):
         from detcli.run.saved import read_records
@@ -102,8 +104,9 @@ class _NumberedParser:
 
 def _has_record_on_each_line(name: str) -> bool:
     """Tell whether records come a line each, and not in parts, tables or another program's form."""
-    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112 - raises nothing
-    return not is_shards and not _may_have_another_form(name)
+    # Not Path.is_dir, which raises an OSError for a name that is too long, say.
+    is_shards = os.path.isdir(name) or is_object(name)  # noqa: PTH112
+    return not is_shards and not _is_not_json_lines(name)
 
 
 def take_records(
@@ -112,14 +115,14 @@ def take_records(
     """Read the records of a file, and say which of them a command cannot use.
 
     Args:
-        name: A name that was typed, as for `read_scored`.
+        name: A name that was typed, as for `read_for_scores`.
         take: Uses a record; it raises ValueError if something is wrong with it.
         advance: Is called with the source of each record, for a progress bar.
 
     Raises:
-        UsageError: A record cannot be used. Other errors are those of `read_scored`.
+        UsageError: A record cannot be used. Other errors are those of `read_for_scores`.
     """
-    for number, record in enumerate(read_scored(name), start=1):
+    for number, record in enumerate(read_for_scores(name), start=1):
         try:
             take(record)
         except ValueError as error:
@@ -130,11 +133,11 @@ def take_records(
         advance(record["source"])
 
 
-def _may_have_another_form(name: str) -> bool:
-    """Tell whether a file has another form than a record a line: one object of JSON, CSV, Parquet.
+def _is_not_json_lines(name: str) -> bool:
+    """Tell by its first bytes whether a file is a single JSON object, CSV or Parquet.
 
-    A file that cannot be read is left to its reader, whose error says why; and so is a pipe, which
-    cannot be read twice.
+    It is False for a file that cannot be read, as the reader's error says why; and for a pipe,
+    which cannot be read twice.
     """
     if name == STDIN:
         beginning = _beginning_of_stdin()
@@ -145,7 +148,8 @@ def _may_have_another_form(name: str) -> bool:
 
 def _beginning_of_file(name: str) -> bytes:
     """Read the first bytes of a regular file; none if it cannot be read."""
-    if not os.path.isfile(name):  # noqa: PTH113 - raises nothing
+    # Not Path.is_file, which raises an OSError for a name that is too long, say.
+    if not os.path.isfile(name):  # noqa: PTH113
         return b""
     with (
         contextlib.suppress(OSError, EOFError, zlib.error, ValueError),

@@ -354,10 +354,10 @@ def _refuse_name_of_run(target: "Target") -> None:
     Raises:
         UsageError: The name is one of these.
     """
-    from detcli.run.shards.manifest import NAME, PART
+    from detcli.run.shards.manifest import MANIFEST_NAME, PART_NAME
 
     name = str(target).rpartition("/")[2]
-    if NAME.fullmatch(name) or PART.fullmatch(name):
+    if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
         raise UsageError(
             f"--output {target} has the name of a manifest or a part", "choose another name"
         )
@@ -400,7 +400,7 @@ def _copy_records(
                 corrected = _changed(record, answers, marks)
                 if first_error is None and corrected is not None:
                     sink.write(Stored(corrected))
-            except DAMAGE as error:
+            except DAMAGE as error:  # what a record with damaged fields may cause
                 first_error = error
             advance(record["source"])
     _require_whole(merging, manifest)

@@ -66,12 +66,12 @@ def status(
     From any machine that sees the folder, also while the run goes on.
     """
     from detcli.run.shards.manifest import Manifest
-    from detcli.run.shards.parts import survey
+    from detcli.run.shards.parts import count_failures
     from detcli.run.shards.store import open_store
 
     store = open_store(folder)
     manifest = Manifest(store)
-    failures_by_shard = survey(store, manifest, range(len(manifest)))
+    failures_by_shard = count_failures(store, manifest, range(len(manifest)))
     file_times = store.times()
 
     done_shards = failures_by_shard.keys()

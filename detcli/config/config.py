@@ -561,25 +561,29 @@ class Config:
     def _check_shards(self) -> None:
         """Refuse options that a run in shards cannot have, and formats other than JSON Lines."""
         output = self.outputs.output
-        record_format = self.outputs.format
         options = options_of(Config)
         for name, value in values_of(self).items():
             if value and not options[name].sharded:
-                advice = "leave it out"
-                if name == "report":
-                    advice += f"; then detcli report {output} makes a page"
-                elif name == "burst":
-                    advice += f"; then detcli merge {output} --burst TIME adds it"
                 raise UsageError(
                     f"{options[name].flag} does not go with a run in shards (--output {output})",
-                    f"{advice}, or name a file with --output",
+                    f"leave it out{self._later_command(name)}, or name a file with --output",
                 )
+        record_format = self.outputs.format
         if record_format not in {None, Format.JSONL}:
             raise UsageError(
                 f"--format {record_format}: parts are JSON Lines",
                 f"leave it out; detcli merge {output} --format {record_format} writes it from the "
                 "parts",
             )
+
+    def _later_command(self, option_name: str) -> str:
+        """End a sentence with the command that does what an option cannot do in shards, if any."""
+        folder = self.outputs.output
+        if option_name == "report":
+            return f"; then detcli report {folder} makes a page"
+        if option_name == "burst":
+            return f"; then detcli merge {folder} --burst TIME adds it"
+        return ""
 
     @property
     def decodes_fast(self) -> bool:

@@ -398,25 +398,27 @@ def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Opt
         value_type: Its annotation.
         group: The group that it is in, a field that `panel` made; None for a command's own option.
     """
-    unbound: Option = declaration.metadata["option"]
-    group_panel = "Options"
-    affects_detections = False
-    group_type = None
-    if group is not None:
-        group_panel = group.metadata["panel"]
-        affects_detections = group.metadata["affects_detections"]
-        group_type = group.type
-    if unbound.affects_detections is not None:
-        affects_detections = unbound.affects_detections
-    return replace(
-        unbound,
-        panel=unbound.panel or group_panel,
-        affects_detections=affects_detections,
-        name=name,
-        type=value_type,
-        default=declaration.default,
-        group=group_type,
-    )
+    declared: Option = declaration.metadata["option"]
+    bound = replace(declared, name=name, type=value_type, default=declaration.default)
+    if group is None:
+        return _with_defaults(bound, panel="Options", affects_detections=False)
+    bound = replace(bound, group=group.type)
+    return _with_defaults(bound, **group.metadata)
+
+
+def _with_defaults(option: Option, *, panel: str, affects_detections: bool) -> Option:
+    """Fill in what a declared option leaves open.
+
+    Args:
+        option: The option.
+        panel: The panel of the help that shows it, if the option names none.
+        affects_detections: Whether detections depend on it, if the option does not say so.
+    """
+    if not option.panel:
+        option = replace(option, panel=panel)
+    if option.affects_detections is None:
+        option = replace(option, affects_detections=affects_detections)
+    return option
 
 
 @cache
@@ -509,22 +511,31 @@ def check_combination(options: Mapping[str, Option], given_names: Iterable[str])
 
 
 def changed_options(config: Any) -> list[str]:
-    """List the names of the options of a Config that differ from their defaults.
+    """List the names of the options of a Config whose values are not their defaults.
 
     Raises:
-        UsageError: A value is of another type than its option's, so that JSON would not give it
-            back as it is: a list for a tuple, for example.
+        UsageError: A value is of another type than its option's, such as a list for a tuple.
     """
     config_type: Any = type(config)
     values = values_of(config)
     changed_names = []
     for name, option in options_of(config_type).items():
         value = values[name]
-        if value == option.default:
-            continue
-        as_json = option.to_json(value)
-        value_from_json = option.parse_value(as_json)
-        if option.to_json(value_from_json) != as_json:
-            raise UsageError(f"{option.flag}: {value!r} is of another type")
-        changed_names.append(name)
+        if value != option.default:
+            _require_option_type(option, value)
+            changed_names.append(name)
     return changed_names
+
+
+def _require_option_type(option: Option, value: Any) -> None:
+    """Refuse a value that JSON does not bring back as it is, since it is not of the option's type.
+
+    Type checkers find most such values; this is for those who call detcli from Python without one.
+
+    Raises:
+        UsageError: It is such a value.
+    """
+    as_json = option.to_json(value)
+    value_from_json = option.parse_value(as_json)
+    if option.to_json(value_from_json) != as_json:
+        raise UsageError(f"{option.flag}: {value!r} is of another type")

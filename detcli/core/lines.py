@@ -6,6 +6,7 @@ Excel UTF-8 with a mark. Text without a mark is UTF-8.
 
 import codecs
 import io
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -71,7 +72,8 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
         ValueError: The text ends within a character; raised at its end.
     """
     remaining = iter(chunks)
-    begin = b""  # as many chunks as tell the encoding
+    # Put chunks together until they tell the encoding.
+    begin = b""
     for chunk in remaining:
         begin += chunk
         if _tells_encoding(begin):
@@ -80,20 +82,25 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield b""
     encoding = _encoding_of(begin)
     begin = begin[len(encoding.mark) :]
+    unmarked_chunks = itertools.chain([begin], remaining)
     if encoding.name == "utf-8":
-        yield begin
-        yield from remaining
-        return
-    decoder = codecs.getincrementaldecoder(encoding.name)("surrogatepass")
-    yield _recoded(begin, decoder)
-    for chunk in remaining:
-        yield _recoded(chunk, decoder)
+        yield from unmarked_chunks
+    else:
+        yield from _recoded_chunks(unmarked_chunks, encoding.name)
+
+
+def _recoded_chunks(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Convert the chunks of a text from an encoding to UTF-8, as they come.
+
+    A character that is cut by the end of a chunk is yielded with the next one.
+
+    Raises:
+        ValueError: The text ends within a character; raised at its end.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    for chunk in chunks:
+        yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
     decoder.decode(b"", final=True)  # raises an error if half a character is left
-
-
-def _recoded(chunk: bytes, decoder: codecs.IncrementalDecoder) -> bytes:
-    """Convert a chunk to UTF-8; half a character at its end waits in the decoder for the rest."""
-    return decoder.decode(chunk).encode("utf-8", "surrogatepass")
 
 
 def _tells_encoding(begin: bytes) -> bool:

@@ -59,27 +59,49 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def encode_detections(detections: Detections) -> str:
-    """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`."""
-    has_optional_fields = any(
-        getattr(detections, column.array) is not None for column in DETECTED_COLUMNS
-    )
-    if not has_orjson or has_optional_fields:
+    """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`.
+
+    Where orjson writes all numbers as Python does, it writes them; else `encode` writes all.
+    """
+    if not has_orjson or _has_optional_fields(detections):
         return encode(detections.to_dict())
-    numbers = rounded(detections)
+    numbers = rounded(detections)  # (N, 5): score, x1, y1, x2, y2
     if not _are_written_alike(numbers):
         return encode(detections.to_dict())
 
-    number_list = orjson.dumps(numbers.ravel().tolist()).decode("ascii")
-    texts = iter(number_list[1:-1].split(","))  # without the brackets
-    beginnings = _beginnings(detections.names)
+    class_fields = _class_fields(detections.names)
+    class_ids = detections.class_id.tolist()
+    texts = _number_texts(numbers)  # five of each detection, one detection after the other
     objects = [
-        f'{beginnings[class_id]}"score": {score}, "x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}}}'
-        # Five texts belong to each detection, so the iterator is taken from five times.
+        f'{{{class_fields[class_id]}, "score": {score}, '
+        f'"x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}}}'
         for class_id, score, x1, y1, x2, y2 in zip(
-            detections.class_id.tolist(), texts, texts, texts, texts, texts, strict=False
+            class_ids,
+            texts[0::5],
+            texts[1::5],
+            texts[2::5],
+            texts[3::5],
+            texts[4::5],
+            strict=True,
         )
     ]
     return f"[{', '.join(objects)}]"
+
+
+def _has_optional_fields(detections: Detections) -> bool:
+    """Tell whether detections have more than a class, a score and a box, such as tracks."""
+    for column in DETECTED_COLUMNS:  # noqa: SIM110 - `any` takes twice as long
+        if getattr(detections, column.array) is not None:
+            return True
+    return False
+
+
+def _number_texts(numbers: npt.NDArray[np.float64]) -> list[str]:
+    """Return the text of each number of an array, row by row, as orjson writes it."""
+    if numbers.size == 0:
+        return []
+    json_list = orjson.dumps(numbers.ravel().tolist()).decode("ascii")  # such as "[0.5,10.0]"
+    return json_list[1:-1].split(",")
 
 
 def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
@@ -94,10 +116,10 @@ def _are_written_alike(numbers: npt.NDArray[np.float64]) -> bool:
 
 
 @functools.lru_cache(maxsize=16)  # one for each model of the process
-def _beginnings(names: tuple[str, ...]) -> list[str]:
-    """Return the text with which a detection of each class begins, by class id."""
-    beginnings = []
+def _class_fields(names: tuple[str, ...]) -> list[str]:
+    """Return the two fields of JSON that all detections of a class share, by class id."""
+    class_fields = []
     for class_id, name in enumerate(names):
         name_text = encode(escape_surrogates(name))
-        beginnings.append(f'{{"class_id": {class_id}, "class_name": {name_text}, ')
-    return beginnings
+        class_fields.append(f'"class_id": {class_id}, "class_name": {name_text}')
+    return class_fields

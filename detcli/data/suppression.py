@@ -202,23 +202,20 @@ class _BoxesOfClasses:
         Returns:
             `(C,)`, true for a duplicate.
         """
-        # Sorted by class, the survivors of a class are a slice, which begins at its class_start.
-        sorted_survivors = survivors[np.argsort(self._class_id[survivors], kind="stable")]
-        class_start = np.cumsum(survivors_of_class) - survivors_of_class
+        # Sorted by class, the survivors of each class are a slice of the array.
+        by_class = np.argsort(self._class_id[survivors], kind="stable")
+        sorted_survivors = survivors[by_class]
+        slice_starts = np.cumsum(survivors_of_class) - survivors_of_class
 
-        # The comments show the values for two candidates whose classes have 2 and 3 survivors.
+        # Each candidate has as many pairs as its class has survivors.
         classes = self._class_id[candidates]
-        pair_count = survivors_of_class[classes]  # [2, 3], of each candidate
-        first_pair = np.cumsum(pair_count) - pair_count  # [0, 2], in the list of P pairs
-        candidate_of_pair = np.repeat(np.arange(len(candidates)), pair_count)  # [0, 0, 1, 1, 1]
-        pair_number = np.arange(len(candidate_of_pair))  # [0, 1, 2, 3, 4]
-        number_in_class = pair_number - first_pair[candidate_of_pair]  # [0, 1, 0, 1, 2]
+        pair_counts = survivors_of_class[classes]
+        pair_candidates = np.repeat(np.arange(len(candidates)), pair_counts)
+        pair_survivors = sorted_survivors[_joined_ranges(slice_starts[classes], pair_counts)]
 
-        positions = class_start[classes[candidate_of_pair]] + number_in_class
-        survivor_of_pair = sorted_survivors[positions]
-        overlaps = self._overlaps(candidates[candidate_of_pair], survivor_of_pair)
+        overlaps = self._overlaps(candidates[pair_candidates], pair_survivors)
         is_duplicate = np.zeros(len(candidates), bool)
-        is_duplicate[candidate_of_pair[overlaps]] = True
+        is_duplicate[pair_candidates[overlaps]] = True
         return is_duplicate
 
     def _overlaps(self, boxes: Indices, others: Indices) -> Mask:
@@ -236,3 +233,17 @@ class _BoxesOfClasses:
         union = self._areas[boxes] + self._areas[others] - intersection
         ratio = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
         return np.asarray(ratio > self._iou_threshold)
+
+
+def _joined_ranges(starts: Indices, lengths: Indices) -> Indices:
+    """Join ranges of whole numbers: starts 7 and 4 with lengths 2 and 3 give 7, 8, 4, 5, 6.
+
+    Args:
+        starts: The first number of each range.
+        lengths: How many numbers each range has; it may be 0.
+    """
+    positions = np.arange(lengths.sum())  # in the result: 0, 1, 2, 3, 4
+    first_positions = np.cumsum(lengths) - lengths  # of each range: 0, 2
+    # All numbers of a range differ from their positions by the same: 7, 7, 2, 2, 2.
+    shifts: Indices = np.repeat(starts - first_positions, lengths)
+    return positions + shifts

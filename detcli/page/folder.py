@@ -262,19 +262,13 @@ class PageFolder:
                 data = path.read_bytes()
             except FileNotFoundError:
                 return []
-        try:
-            # The script is a call, runs(FORMAT, [...]); its arguments are JSON.
-            arguments = data.replace(b"runs(", b"[", 1).replace(b");\n", b"]")
-            page_format, runs = json.loads(arguments)
-            are_chunks_counted = all(isinstance(run["chunks"], int) for run in runs)
-            if page_format == FORMAT and are_chunks_counted:
-                return list(runs)
-        except (ValueError, TypeError, LookupError, RecursionError):
-            pass
-        raise UsageError(
-            f"{self.path} was not written by this version of detcli",
-            "name another folder; detcli report makes a page of all records of a file",
-        )
+        runs = _parse_runs(data)
+        if runs is None:
+            raise UsageError(
+                f"{self.path} was not written by this version of detcli",
+                "name another folder; detcli report makes a page of all records of a file",
+            )
+        return runs
 
     def _repair(self) -> None:
         """Remove incomplete lines from the last chunk, which a kill or a power cut may leave.
@@ -352,3 +346,19 @@ def script_call(function: str, *arguments: object) -> bytes:
         json_text = json.dumps(argument, allow_nan=False, separators=(",", ":"))
         json_texts.append(json_text.replace("<", "\\u003c"))
     return f"{function}({', '.join(json_texts)});\n".encode("ascii")
+
+
+def _parse_runs(script: bytes) -> list[dict[str, Any]] | None:
+    """Read the descriptions of runs from a page's script; None if it has another format.
+
+    The script is the call of a function, runs(FORMAT, [...]), whose arguments are JSON.
+    """
+    arguments = script.replace(b"runs(", b"[", 1).replace(b");\n", b"]")
+    try:
+        page_format, runs = json.loads(arguments)
+        are_chunks_counted = all(isinstance(run["chunks"], int) for run in runs)
+        if page_format == FORMAT and are_chunks_counted:
+            return list(runs)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    return None

@@ -47,7 +47,7 @@ AnyImage = (
 
 
 def to_image(image: object, channels: Channels = "bgr") -> Image:
-    """Convert what a caller gave as an image to an image, as the detector of batches takes it.
+    """Convert what the caller of a detector gave as an image to an image with its pixels.
 
     Args:
         image: The path of a file, the bytes of one, or an open one, which is read from where it is
@@ -75,10 +75,10 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
     if hasattr(image, "read"):
         file = cast("BinaryFile", image)
         return _load(_name_of_file(file), lambda: _read_file(file))
+    description = type(image).__name__
     if image is None:
-        reason = "None, which cv2.imread returns for a file that it cannot read: pass its path"
-        raise TypeError(f"{REQUIREMENT}, got {reason}")
-    raise TypeError(f"{REQUIREMENT}, got {type(image).__name__}")
+        description = "None, which cv2.imread returns for a file that it cannot read: pass its path"
+    raise TypeError(f"{REQUIREMENT}, got {description}")
 
 
 def _of_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
@@ -144,13 +144,13 @@ def _read_file(file: BinaryFile) -> Image:
         DecodeError: It is at its end already, or not a complete image.
     """
     try:
-        data = gather(_chunks_of(file), DEFAULTS.max_bytes)
-    except (OSError, ValueError) as error:
+        content = gather(_chunks_of(file), DEFAULTS.max_bytes)
+    except (OSError, ValueError) as error:  # Python raises a ValueError for a closed file
         hint = "give it while it is open, for reading in binary mode"
         raise SourceError(f"cannot be read: {system_reason(error)}", hint) from error
-    if not data:
+    if not content:
         raise DecodeError("nothing is left to read", "go back to its beginning with file.seek(0)")
-    return load_bytes(data)
+    return load_bytes(content)
 
 
 def _chunks_of(file: BinaryFile) -> Iterator[bytes]:

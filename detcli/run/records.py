@@ -32,11 +32,15 @@ class Records(Iterator[Record]):
         """
         self._records = records
         self._stop = stop
-        self._lock = threading.Lock()  # held by the thread that takes a record or closes
-        self._thread_with_lock: int | None = None  # its identifier
+        self._process_id = os.getpid()  # by which a fork, which lacks the threads, is noticed
+
+        # A thread that takes a record or closes holds the lock, and takes a note of itself: a
+        # signal handler that interrupts it runs on the same thread, and must not wait for it.
+        self._lock = threading.Lock()
+        self._thread_with_lock: int | None = None
+
         self._is_over = False  # whether it was closed, or has yielded the last record
-        self._has_lost_detector = False  # whether it is over because its detector was closed
-        self._process_id = os.getpid()
+        self._has_lost_detector = False  # whether it was closed because its detector was
 
     def __iter__(self) -> Self:
         return self

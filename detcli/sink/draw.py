@@ -493,22 +493,26 @@ class LabelLayout:
         Returns:
             The left top corner of the label; None if no position has room for it.
         """
-        extent = np.array(size, np.float32)
-        if (extent > self._image_size).any():
+        label_size = np.array(size, np.float32)
+        if (label_size > self._image_size).any():
             return None
-        candidates = self._candidates(box, extent)  # (P, 4), the label at each of POSITIONS
+        candidates = self._candidates(box, label_size)  # (P, 4), the label at each of POSITIONS
+        # What does not touch the rectangle around all candidates cannot be covered by any of them.
         enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
         near = _touching(self._visible, enclosing_box)  # (M,), indices of the visible boxes
+
+        # The area of each box near by that labels cover, if the label is placed at each candidate.
         newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
         covered_areas = self._covered_areas[near] + newly_covered  # (P, M)
-        boxes_stay_visible = (covered_areas <= cover * self._visible_areas[near]).all(axis=1)
+        allowed_areas = cover * self._visible_areas[near]  # (M,)
+        boxes_stay_visible = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
         is_free = boxes_stay_visible & ~self._cover_labels(candidates, enclosing_box)  # (P,)
         if not is_free.any():
             return None
 
-        first_free = is_free.argmax()
-        self._covered_areas[near] = covered_areas[first_free]
-        rectangle = candidates[first_free]
+        position = is_free.argmax()  # the first that is true
+        self._covered_areas[near] = covered_areas[position]
+        rectangle = candidates[position]
         self.taken = np.vstack([self.taken, rectangle + self._gap])
         left, top, _, _ = rectangle
         return int(left), int(top)
@@ -519,7 +523,7 @@ class LabelLayout:
         covered_areas = area(common(candidates[:, np.newaxis], near_labels))  # (P, L)
         return np.asarray((covered_areas > 0).any(axis=1))
 
-    def _candidates(self, box: Boxes, extent: Boxes) -> Boxes:
+    def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
         """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
 
         A position names an edge of the box along each axis, and by how many widths or heights of
@@ -527,7 +531,7 @@ class LabelLayout:
 
         Args:
             box: `(4,)`.
-            extent: `(2,)`, width and height of the label.
+            label_size: `(2,)`, width and height of the label.
 
         Returns:
             `(P, 4)`, in whole pixels.
@@ -538,10 +542,10 @@ class LabelLayout:
         edge_x = np.array([left, right])[edges[:, 0]]
         edge_y = np.array([top, bottom])[edges[:, 1]]
         edge_points = np.stack([edge_x, edge_y], axis=1)
-        label_corners = np.rint(edge_points + shifts * extent)
-        last_corner = self._image_size - extent  # at which the label is still in the image
+        label_corners = np.rint(edge_points + shifts * label_size)
+        last_corner = self._image_size - label_size  # at which the label is still in the image
         label_corners = np.clip(label_corners, 0, last_corner)
-        return np.hstack([label_corners, label_corners + extent])
+        return np.hstack([label_corners, label_corners + label_size])
 
 
 def _touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:

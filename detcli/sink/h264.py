@@ -360,19 +360,34 @@ class H264Encoder:
         height, width, _ = shape
         self._height = height - height % 2
         self._width = width - width % 2
+        self._frame_period_s = 1 / rate
+        self._reformatter = VideoReformatter()
+
+        self.count = 0  # frames that were written
+        self._encoded_count = 0  # frames of these that have left the encoder
+        self._last_timestamp = -1  # when the last frame begins, in ticks
+        self._end_s = 0.0  # when the last frame ends
+        # Size of the largest encoded frame; before the first, an estimate for a frame of noise.
+        self._largest_frame_bytes = height * width
+
         self._file = Stream(partial(write_all, file), file.seek)
         self._sound: Sound | None = None
         if sound is not None:
             self._sound = open_sound(sound, start_s)
-        self._last_timestamp = -1  # of the last frame, in ticks
-        self._end_s = 0.0  # of the last frame
-        self._frame_period_s = 1 / rate
-        self.count = 0  # frames that were written
-        self._encoded_count = 0  # frames of these that have left the encoder
-        # Size of the largest encoded frame; before the first, an estimate for a frame of noise.
-        self._largest_frame_bytes = height * width
-        self._reformatter = VideoReformatter()
+        self._begin_file(rate, pixel_aspect)
 
+    def _begin_file(self, rate: float, pixel_aspect: tuple[int, int]) -> None:
+        """Write the beginning of the MP4, with a track for the frames and one for the sound.
+
+        Sound that does not fit into an MP4 is left out.
+
+        Args:
+            rate: Frames per second.
+            pixel_aspect: The ratio of width and height of a pixel as it is shown.
+
+        Raises:
+            OSError: The encoder does not take frames of this size, or this sound.
+        """
         exact_length = {"movie_timescale": str(TICKS)}  # otherwise it is in whole milliseconds
         self._container = av.open(self._file, "w", format="mp4", options=exact_length)
         with _ffmpeg_errors_as_oserror():

@@ -59,10 +59,19 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
         condensed: bool = False,
         silent: bool = False,
     ) -> None:
-        super().__init__(
-            lambda first: AnnotatedVideo(folder, first, style, condensed=condensed, silent=silent),
-            AnnotatedVideo.close,
-        )
+        """Prepare to write videos; each begins with the first of its frames.
+
+        Args:
+            folder: Where the videos are written.
+            style: How detections are drawn.
+            condensed: Whether frames are left out on purpose.
+            silent: Whether the sound of the sources is left out.
+        """
+
+        def begin(first: Record) -> AnnotatedVideo:
+            return AnnotatedVideo(folder, first, style, condensed=condensed, silent=silent)
+
+        super().__init__(begin, end=AnnotatedVideo.close)
 
     def write(self, record: Record) -> None:
         if record.origin.video is not None and record.origin.frame is not None:
@@ -150,8 +159,9 @@ class AnnotatedVideo:
             start_s: The time in the source at which the sound begins, in seconds.
         """
         self._path = self._folder.video_of(record, SUFFIX)
-        path = self._folder.real(self._path)
-        unfinished_file = AtomicFile(path, suffix=path.suffix)
+        # Records name the path in the folder that the user typed, which may be a link.
+        resolved_path = self._folder.real(self._path)
+        unfinished_file = AtomicFile(resolved_path, suffix=resolved_path.suffix)
         try:
             encoder = self._open_encoder(unfinished_file, shape, start_s)
             self._file = VideoFile(unfinished_file, encoder, shape)

@@ -13,7 +13,7 @@ from detcli.core.errors import DecodeError, DetcliError
 from detcli.core.lines import ChunkReader
 from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, failed_item
 from detcli.source.names import PARQUET
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def read_archive(
     try:
         for name, content in _read_images(public, file, options):
             if isinstance(content, DecodeError):
-                yield failed(f"{public}/{name}", content)
+                yield failed_item(f"{public}/{name}", content)
             else:
                 origin = Origin(f"{public}/{name}", file_stamp=stamp)
                 yield Item(origin, partial(load_bytes, content, options))
@@ -53,7 +53,7 @@ def read_archive(
         raise
     except Exception as error:  # whatever a stranger's file does to a parser
         log.debug("%s: %s", public, error, exc_info=error)
-        yield failed(public, DecodeError(f"a damaged archive: {_reason(error)}", HINT))
+        yield failed_item(public, DecodeError(f"a damaged archive: {_reason(error)}", HINT))
 
 
 def _until_stop(chunks: Iterator[bytes], progress: SourceProgress) -> Iterator[bytes]:

@@ -15,8 +15,14 @@ from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Movie, Part, read_movie, top_
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
-HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
-TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
+HEAD_BYTES = 1 << 16
+"""The beginning of a file, in which it describes itself and its tracks, but for MOV and MP4."""
+
+TAIL_BYTES = 4096
+"""The end of a file that is read to tell whether it was written.
+
+Some programs reserve the room of a file before they fill it: then these bytes are all zeros.
+"""
 
 MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
@@ -248,20 +254,30 @@ def is_whole(part: Part) -> bool:
     It is False if the header does not say a length (only Matroska, ASF and FLV do), if bytes are
     missing, or if the end is all zeros: room was made for it, but it was never written.
     """
-    length_field = _LENGTH.search(part(0, HEAD))
+    file_end = _end_by_header(part(0, HEAD_BYTES))
+    if file_end is None or file_end >= MAX_OFFSET:
+        return False
+    tail_start = max(0, file_end - TAIL_BYTES)
+    tail_length = file_end - tail_start
+    tail = part(tail_start, tail_length)
+    is_complete = len(tail) == tail_length
+    is_written = any(tail)
+    return is_complete and is_written
+
+
+def _end_by_header(head: bytes) -> int | None:
+    """Return where a Matroska, ASF or FLV file ends, by its first bytes; None if they do not say.
+
+    Each of the three formats has one group of `_LENGTH`, which holds the bytes of the number.
+    """
+    length_field = _LENGTH.search(head)
     if length_field is None:
-        return False
+        return None
     if length_field["segment"]:  # Matroska counts the bytes behind this number
-        end = length_field.end() + int.from_bytes(length_field["segment"])
-    elif length_field["asf"]:
-        end = int.from_bytes(length_field["asf"], "little")
-    else:
-        end = _flv_bytes(length_field["flv"]) or 0
-    if end >= MAX_OFFSET:
-        return False
-    tail_start = max(0, end - TAIL)
-    tail = part(tail_start, end - tail_start)
-    return any(tail) and len(tail) == end - tail_start
+        return length_field.end() + int.from_bytes(length_field["segment"])
+    if length_field["asf"]:
+        return int.from_bytes(length_field["asf"], "little")
+    return _flv_bytes(length_field["flv"])
 
 
 def is_mirrored(part: Part) -> bool:
@@ -270,7 +286,7 @@ def is_mirrored(part: Part) -> bool:
     Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
     for each track; the first video track counts, and two mirrored matrices cancel each other.
     """
-    head = part(0, HEAD)
+    head = part(0, HEAD_BYTES)
     if head.startswith(EBML.to_bytes(4)):
         return _YAW.search(head) is not None
 
@@ -561,24 +577,43 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks and cover images in the header of an ASF or WMV file.
 
-    The header has 30 bytes, with its length at 16, and then objects, one behind the other. Each
-    begins with 16 bytes that say its kind, and 8 bytes of its size; a stream has its type at 24,
-    and the width and height of its frames at 78. `head` are the first bytes of the file.
+    A stream has its type at offset 24 of its object, and the width and height of its frames at 78.
+    It is hidden from FFmpeg by another type, and a cover by another kind of its object. `head` are
+    the first bytes of the file.
     """
-    end = int.from_bytes(head[16:24], "little")
-    position = 30
-    while position + 24 <= min(end, len(head)):
-        kind = head[position : position + 16]
-        size = int.from_bytes(head[position + 16 : position + 24], "little")
+    for start, data in _asf_objects(head):
+        kind = data[:16]
+        is_cover = kind == ASF_EXTENDED and ASF_COVER in data
+        is_video = kind == ASF_STREAM and data[24:40] == ASF_VIDEO
+        if is_cover:
+            hides_cover = Patch(start, ASF_PADDING)
+            yield VideoTrack((0, 0), (hides_cover,), is_cover=True)
+        elif is_video and len(data) >= 86:
+            width, height = struct.unpack_from("<II", data, 78)
+            hides_stream = Patch(start + 24, ASF_COMMAND)
+            yield VideoTrack((height, width), (hides_stream,))
+
+
+class _AsfObject(NamedTuple):
+    """A part of the header of an ASF file, which describes a stream, for example."""
+
+    start: int  # its offset in the file
+    data: bytes  # 16 bytes that say its kind, 8 of its size, and the content
+
+
+def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
+    """Yield the objects in the header of an ASF file; the last may be cut off, as `head` is.
+
+    The header has 30 bytes, with its length at 16, and then objects, one behind the other.
+    """
+    header_end = int.from_bytes(head[16:24], "little")
+    start = 30
+    while start + 24 <= min(header_end, len(head)):
+        size = int.from_bytes(head[start + 16 : start + 24], "little")
         if size < 24:
             return
-        body = head[position : position + size]
-        if kind == ASF_EXTENDED and ASF_COVER in body:
-            yield VideoTrack((0, 0), (Patch(position, ASF_PADDING),), is_cover=True)
-        elif kind == ASF_STREAM and body[24:40] == ASF_VIDEO and len(body) >= 86:
-            width, height = struct.unpack_from("<II", body, 78)
-            yield VideoTrack((height, width), (Patch(position + 24, ASF_COMMAND),))
-        position += size
+        yield _AsfObject(start, head[start : start + size])
+        start += size
 
 
 def patched(part: Part, patches: tuple[Patch, ...]) -> Part:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.core.text import public_name
-from detcli.source.loading import Item, failed
+from detcli.source.loading import Item, failed_item
 from detcli.source.names import ListedInput
 from detcli.source.reading import VersionedPath, stamp_of
 from detcli.source.sources import SourceEntry
@@ -109,7 +109,7 @@ def as_it_is(name: Name) -> Name:
 def to_entry(name: Name) -> SourceEntry:
     """A name as `Sources.open` takes it."""
     if isinstance(name, Unusable):
-        return failed(name.source, SourceError(name.message, name.hint))
+        return failed_item(name.source, SourceError(name.message, name.hint))
     return name
 
 

@@ -23,7 +23,7 @@ from detcli.core.timing import POLL_S
 from detcli.data.record import Origin, Video
 from detcli.source.capture import Reopen, frame_count, frame_size, open_address, retrieve
 from detcli.source.limits import check_size
-from detcli.source.loading import Item, SourceProgress, decoded, failed
+from detcli.source.loading import Item, SourceProgress, decoded, failed_item
 from detcli.source.names import camera_number, check_address, is_camera
 
 # Waiting time before a lost source is opened again; it doubles each time.
@@ -174,7 +174,7 @@ class _Watcher(BackgroundThread):
             error = SourceError(f"cannot be read: {type(caught).__name__}", "run it again with -vv")
         with self._news:
             if error is not None:
-                self.waiting.append(failed(self._source.name, error, time=datetime.now(UTC)))
+                self.waiting.append(failed_item(self._source.name, error, time=datetime.now(UTC)))
             self.ended = True
             self._news.notify()
 
@@ -254,23 +254,20 @@ class _Watcher(BackgroundThread):
     def _keep(self, capture: cv2.VideoCapture) -> None:
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
-        They may select a span of time, and every Nth frame or one for each span of seconds. A frame
-        that still waits is dropped for the new one, and counted.
+        They may select a span of time, and every Nth frame or one for each span of seconds, which
+        `Inputs.step` numbers.
         """
         number = self._number
         self._number += 1
-        self._last_s = time.monotonic()
-        if self._first_s is None:
-            self._first_s = self._last_s
-        time_s = self._last_s - self._first_s
-        inputs = self._inputs
-        step = inputs.step(number, time_s)
-        is_in_time = inputs.start <= time_s < inputs.end_s
-        if not is_in_time or step <= self._step:
+        time_s = self._seconds_since_first_frame()
+        is_in_time = self._inputs.start <= time_s < self._inputs.end_s
+        step = self._inputs.step(number, time_s)
+        is_of_new_step = step > self._step
+        if not is_in_time or not is_of_new_step:
             return
 
         image = retrieve(capture)
-        if image is None:
+        if image is None:  # damaged: the next frame may stand for this step
             return
         self._step = step
         origin = Origin(
@@ -280,8 +277,17 @@ class _Watcher(BackgroundThread):
             video=self._video,
             time=datetime.now(UTC),
         )
+        self._replace_waiting(decoded(origin, image))
 
-        item = decoded(origin, image)
+    def _seconds_since_first_frame(self) -> float:
+        """Note that a frame has come now, and return how long after the first one."""
+        self._last_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = self._last_s
+        return self._last_s - self._first_s
+
+    def _replace_waiting(self, item: Item) -> None:
+        """Let an item wait to be taken; one that still waits is dropped, and counted."""
         with self._news:
             self._progress.dropped[self._source.name] += len(self.waiting)
             self.waiting = [item]

@@ -88,7 +88,7 @@ class Item:
             self.finished.set()
 
 
-def failed(
+def failed_item(
     source: str,
     error: InputError,
     frame: int | None = None,
@@ -242,7 +242,8 @@ class Loaders:
         """Load one waiting item after the other; this is what each loading thread runs.
 
         It ends when None comes from the queue, or when the item that it loaded took so long that
-        the thread was given up and replaced.
+        the thread was abandoned: `_abandon_late_threads` has given the item an error and taken the
+        thread out of `_active`, and another thread is in its place.
         """
         thread = threading.current_thread()
         assert isinstance(thread, BackgroundThread)  # noqa: S101 - for the type checker
@@ -258,9 +259,9 @@ class Loaders:
                 item.run()
             with self._lock:
                 del self._running[thread]
-                was_replaced = thread not in self._active
-                if was_replaced:
-                    self._abandoned -= 1
+                was_abandoned = thread not in self._active
+                if was_abandoned:
+                    self._abandoned -= 1  # it no longer hangs
                     return
 
     def _watch(self) -> None:
@@ -323,22 +324,23 @@ def read_in_time(
 ) -> Iterator[Item]:
     """Yield the items of a video, which is read on a thread of its own, a little ahead.
 
-    If a step of the reader takes too long, its thread is abandoned, and the last item has an error.
-    The thread may go on later. So it counts in a progress of its own, from which the total is
-    copied into that of the run while the thread is not abandoned.
+    A step is a call of OpenCV, such as opening the file or grabbing a frame. If one takes too long,
+    the thread is abandoned, and the last item has an error. As the thread may go on later, it has a
+    progress of its own; `_take_items` copies the total from there into the progress of the run.
 
     Args:
         source: The name of the video in its records.
-        read: Reads the video, and adds to the `steps` of the progress that it is called with.
+        read: Reads the video, and counts the `steps` in the progress that it is called with.
         progress: The progress of the run.
         limit_s: Seconds that a step may take; 0 for any time.
 
     Raises:
-        BaseException: What `read` raised.
+        BaseException: What `read` raised, unless its thread was abandoned.
     """
+    # Abandoned threads of earlier videos count as long as they hang.
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
-        yield failed(source, _too_many_hanging(len(progress.hanging)))
+        yield failed_item(source, _too_many_hanging(len(progress.hanging)))
         return
     reader = _Reader(read, progress.stop)
     reader.start()
@@ -370,7 +372,7 @@ def _take_items(
                 log.info("%s hangs: its thread is abandoned", source)
                 reader.is_abandoned = True
                 progress.hanging.append(reader)
-                yield failed(source, too_slow(limit_s, "no frame can be read"))
+                yield failed_item(source, too_slow(limit_s, "no frame can be read"))
                 return
         else:
             progress.correct(counted=counted, count=total)

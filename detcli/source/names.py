@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
 from detcli.core.lines import MAX_LINE_BYTES, utf8_chunks
 from detcli.core.text import is_object, public_name
-from detcli.source.loading import STDIN, Item, failed
+from detcli.source.loading import STDIN, Item, failed_item
 from detcli.source.reading import file_chunks, stdin_chunks, stdin_problem
 
 SCHEMES = ("http://", "https://", "rtsp://", "rtsps://")
@@ -231,7 +231,7 @@ def search(
             files, folders = _list_folder(path)
         except OSError as error:
             reason = f"cannot list it: {error.strerror}"
-            yield failed(path, PlaceError(reason, "check its permissions"))
+            yield failed_item(path, PlaceError(reason, "check its permissions"))
             continue
         yield without_copies(sorted(files))
         if recursive:

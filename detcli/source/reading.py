@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import itertools
 import os
 import select
 import stat
@@ -108,6 +107,10 @@ def changed_since_listed() -> AlteredError:
     )
 
 
+def _too_large(max_bytes: int) -> DecodeError:
+    return DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
+
+
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
     """Join the chunks of an image file, and stop early if they cannot be an image.
 
@@ -124,21 +127,21 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
         DecodeError: The file is too large, or not an image.
         SourceError: The chunks did not come in time.
     """
-    data = BytesIO()
-    running = RunningTime()
+    if total > max_bytes:
+        raise _too_large(max_bytes)
     next_check_length = _FIRST_LOOK
     if 0 < total <= _METADATA:  # a small file may as well be read whole, and then be decoded
         next_check_length = _METADATA
-    # The empty chunk has `total` checked before anything is read.
-    for chunk in itertools.chain([b""], chunks):
+    data = BytesIO()
+    running = RunningTime()
+    for chunk in chunks:
         data.write(chunk)
         length = data.tell()
-        expected_length = max(length, total)
         if length >= next_check_length:
             next_check_length = _LOOK_AGAIN * length
-            _check_begin(data.getvalue(), expected_length)
-        if expected_length > max_bytes:
-            raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
+            _check_begin(data.getvalue(), max(length, total))
+        if length > max_bytes:
+            raise _too_large(max_bytes)
         if limit_s and running.seconds() > limit_s:
             raise too_slow(limit_s)
     return data.getvalue()

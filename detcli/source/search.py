@@ -9,7 +9,7 @@ from detcli.config.config import Inputs
 from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import is_object, public_name
 from detcli.source.fetch import Fetches
-from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, failed_item
 from detcli.source.names import (
     BRACES,
     identity,
@@ -91,7 +91,7 @@ class NameSearch:
             try:
                 yield from self.entries(name)
             except SourceError as error:
-                yield failed(public_name(name), error)
+                yield failed_item(public_name(name), error)
 
     def _find_objects(self, url: str) -> Iterator[str | Item]:
         """Yield the images and videos in a folder of an object store.

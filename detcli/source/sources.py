@@ -39,7 +39,7 @@ from detcli.source.loading import (
     STDIN,
     Item,
     SourceProgress,
-    failed,
+    failed_item,
     load_in_time,
     of_input,
     read_in_time,
@@ -184,7 +184,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             for entry in self._search.entries(name):
                 yield from of_input(self._open_present_version(entry), next(input_numbers))
         except SourceError as error:
-            yield from of_input([failed(public_name(name), error)], next(input_numbers))
+            yield from of_input([failed_item(public_name(name), error)], next(input_numbers))
 
     def entries(self) -> Iterator[SourceEntry]:
         """Yield the paths and addresses of the images and videos that the names stand for.
@@ -200,7 +200,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 if is_object(name):
                     raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
-                yield failed(public_name(name), error)
+                yield failed_item(public_name(name), error)
         yield from self._read_list_entries()
 
     def _follow(self) -> Iterator[Item]:
@@ -246,7 +246,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                     else:
                         yield from page
             except SourceError as error:
-                yield failed(public_name(name), error)
+                yield failed_item(public_name(name), error)
 
     def _open_if_complete(self, entry: str | Item, followed: FollowedFiles) -> Iterator[Item]:
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
@@ -305,7 +305,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         try:
             yield from self._open_named(public, entry)
         except InputError as error:
-            yield failed(public, error)
+            yield failed_item(public, error)
 
     def _open_listed(self, entry: ListedInput) -> Iterable[Item]:
         """Return the inputs of a line of a list, which names a file or contains an image."""
@@ -438,7 +438,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         entries = read_list(name, self.progress.stop, null_separated=null_separated)
         for number, entry in enumerate(entries, start=1):
             if isinstance(entry, SourceError):
-                yield failed(name, entry)
+                yield failed_item(name, entry)
                 continue
             is_json = JSON_LINE.match(entry) is not None and not null_separated
             if not is_json:
@@ -447,7 +447,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             try:
                 listed = ListedInput.parse(entry, f"{name}:{number}")
             except SourceError as error:
-                yield failed(name, error)
+                yield failed_item(name, error)
             else:
                 yield listed
 
@@ -475,7 +475,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             try:
                 source = LiveSource.named(name, threads)
             except SourceError as error:
-                yield from of_input([failed(public_name(name), error)], input_number)
+                yield from of_input([failed_item(public_name(name), error)], input_number)
                 continue
             source = _with_unique_name(source, name_counts)
             numbers_by_name[source.name] = input_number

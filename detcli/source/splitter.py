@@ -142,18 +142,20 @@ class Splitter:
         return True
 
     def _image_length(self) -> Generator[None, None, int]:
-        """Return the length of the image at the start of the data.
+        """Return the length of the image at the start of the data, as soon as its end is there.
 
-        It yields while it needs more bytes.
+        It yields None whenever it needs more bytes, and goes on when `feed` has added some.
 
         Raises:
             _BrokenError: The image is damaged or too large; the error says where to search on.
         """
-        self._has_pixels = False
+        self._has_pixels = False  # until `_find_end` comes to the pixels of this image
         length = yield from self._find_end()
         if length > self._max_bytes:
+            # A JPEG that comes in pieces may be refused in `_wait_for` already, before the marker
+            # at its end. It is refused there here too, so that the pieces make no difference.
             end_marker = length - _MARKER_BYTES
-            raise _BrokenError(f"more than {self._max_bytes} bytes", end_marker)
+            raise _BrokenError(f"more than {self._max_bytes} bytes", resume=end_marker)
         return length
 
     def _take_image(self, length: int) -> bytes | None:

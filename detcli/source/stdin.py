@@ -8,7 +8,7 @@ from functools import partial
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, format_of, load_bytes
-from detcli.source.loading import STDIN, Item, SourceProgress, failed
+from detcli.source.loading import STDIN, Item, SourceProgress, failed_item
 from detcli.source.reading import gather, stdin_chunks
 from detcli.source.splitter import IMAGE_STARTS, Splitter
 from detcli.source.tiff import BIG, CLASSIC
@@ -43,9 +43,9 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             f"cannot be read: {system_reason(error)}",
             "check the program that writes to standard input",
         )
-        yield failed(STDIN, unreadable)
+        yield failed_item(STDIN, unreadable)
     except InputError as error:
-        yield failed(STDIN, error)
+        yield failed_item(STDIN, error)
 
 
 def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
@@ -214,5 +214,5 @@ def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None =
     if frame is not None and rate is not None:
         time_s = frame / rate
     if isinstance(part, DecodeError):
-        return failed(STDIN, part, frame, time_s=time_s)
+        return failed_item(STDIN, part, frame, time_s=time_s)
     return Item(Origin(STDIN, frame=frame, time_s=time_s), partial(load_bytes, part, options))

@@ -27,7 +27,7 @@ from detcli.source.containers import (
     patched,
 )
 from detcli.source.limits import check_size
-from detcli.source.loading import Item, SourceProgress, decoded, failed
+from detcli.source.loading import Item, SourceProgress, decoded, failed_item
 from detcli.source.mp4 import fragment_samples
 from detcli.source.video_frames import VideoFrames, VideoSource
 
@@ -65,7 +65,7 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
         problem = error
     if problem is not None:
         item_count += 1
-        yield failed(video.name, problem)
+        yield failed_item(video.name, problem)
     progress.correct(counted=expected, count=item_count)
 
 
@@ -75,18 +75,26 @@ def _open_before_start(
 ) -> Iterator[VideoFrames]:
     """Open a video at a frame before the requested start, and close it at the end of the block.
 
+    Args:
+        video: The video, of which only the best track is read.
+        inputs: The start, and the limit of a frame's size.
+        progress: Counts the steps, by which a reader that hangs is noticed.
+
     Raises:
         InputError: It cannot be opened, or its frames are too large.
     """
-    one_track = _with_largest_track(video)
-    frames = VideoFrames(one_track, progress)
+    video_of_best_track = _with_largest_track(video)
+    frames = VideoFrames(video_of_best_track, progress)
     try:
         check_size(frame_size(frames.capture), inputs.max_pixels)
         _warn_of_odd_rotation(video.name, frames.capture)
         progress.steps += 1
-        if inputs.start >= SEEK_FROM_S and not frames.seek(inputs.start):
-            frames.capture.release()
-            frames = VideoFrames(one_track, progress)
+        if inputs.start >= SEEK_FROM_S:
+            is_before_start = frames.seek(inputs.start)
+            if not is_before_start:
+                # Where it is now is unknown, so all frames are read, from the first one on.
+                frames.capture.release()
+                frames = VideoFrames(video_of_best_track, progress)
         yield frames
     finally:
         frames.capture.release()

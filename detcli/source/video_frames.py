@@ -301,13 +301,16 @@ class VideoFrames:
             Whether this succeeded. If not, the file has to be opened again: FFmpeg came out behind
             the time, or the number of the frame cannot be counted.
         """
-        self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - SEEK_MARGIN_S))
+        asked_time_ms = 1000 * (start_s - SEEK_MARGIN_S)
+        self.capture.set(cv2.CAP_PROP_POS_MSEC, asked_time_ms)
         if not self.capture.grab():
             return False
         self.time_s = position_s(self.capture)
-        if not 0 < self.time_s < start_s - EPSILON_S:
+        is_before_start = 0 < self.time_s < start_s - EPSILON_S
+        if not is_before_start:
             return False
-        if self.has_hidden_frames:  # packets, which are counted, do not tell which these are
+        # The number is counted from the packets, which do not tell which frames are hidden.
+        if self.has_hidden_frames:
             return False
         number = self._count_before(self.time_s)
         if number is None:

@@ -156,25 +156,28 @@ class Bucket:
                 take it, and it hides the other keys of its page.
         """
         last_key = None
-        failures = 0
+        failures_in_a_row = 0
         while True:
             try:
-                with self._object_errors():
-                    pages = self._obstore.list(
-                        self.store, folder or None, offset=last_key, chunk_size=PAGE
-                    )
-                    for page in pages:
-                        yield _listed(page)
-                        last_key = page[-1]["path"]
-                        failures = 0
+                for page in self._pages_after(last_key, folder):
+                    yield page
+                    last_key, _, _ = page[-1]
+                    failures_in_a_row = 0
             except ObjectTornError:
-                # The connection broke off within a page, where obstore does not try again: go on
-                # behind the last key.
-                failures += 1
-                if failures == ATTEMPTS:
+                # The connection broke off within a page, where obstore does not try again. The next
+                # round goes on behind the last key.
+                failures_in_a_row += 1
+                if failures_in_a_row == ATTEMPTS:
                     raise
             else:
                 return
+
+    def _pages_after(self, last_key: str | None, folder: str) -> Iterator[Listed]:
+        """Yield the objects of a folder in pages, from the one that follows a key; None for all."""
+        with self._object_errors():
+            pages = self._obstore.list(self.store, folder or None, offset=last_key, chunk_size=PAGE)
+            for page in pages:
+                yield _listed(page)
 
     def require(self) -> None:
         """Raise an error if the bucket cannot be reached, by listing a folder that has nothing."""
@@ -312,15 +315,13 @@ class ObjectFile(AtomicFile):
         Raises:
             OutputError: The bucket cannot be reached, or the file cannot be written.
         """
-        try:
-            self._bucket = Bucket(address.scheme, address.bucket)
-            self._bucket.require()
-        except ObjectError as error:
-            raise OutputError(f"cannot write {address}: {error}", error.hint) from None
         self._address = address
+        self._bucket = _open_for_writing(address)
+        # By its ETag, it is noticed if somebody else writes the object until this file is complete.
         self._tag_before = self._bucket.tag(address.key)
-        name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
-        super().__init__(Path(tempfile.gettempdir(), name), display_name=str(address))
+        temporary_name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
+        temporary_path = Path(tempfile.gettempdir(), temporary_name)
+        super().__init__(temporary_path, display_name=str(address))
         if sys.platform != "win32":
             os.fchmod(self.file.fileno(), 0o600)  # only the user may read it
 
@@ -352,6 +353,20 @@ class ObjectFile(AtomicFile):
             return False
         tag = self._bucket.tag(self._address.key)
         return bool(tag) and tag != self._tag_before
+
+
+def _open_for_writing(address: Address) -> Bucket:
+    """Open the bucket of an address, and make sure that it can be reached.
+
+    Raises:
+        OutputError: It cannot.
+    """
+    try:
+        bucket = Bucket(address.scheme, address.bucket)
+        bucket.require()
+    except ObjectError as error:
+        raise OutputError(f"cannot write {address}: {error}", error.hint) from None
+    return bucket
 
 
 def _retry_config() -> Fields:

@@ -24,7 +24,7 @@ from detcli.backend.session import (
     refusal,
     simplified,
 )
-from detcli.commands.convert.passes import to_half
+from detcli.commands.convert.number_types import to_half
 from detcli.config.device import DeviceOptions
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 

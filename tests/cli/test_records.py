@@ -6,7 +6,7 @@ import json
 import pytest
 from sample_records import image
 
-from detcli.cli.records import read_scored
+from detcli.cli.records import read_for_scores
 from detcli.core.errors import SourceError, UsageError
 
 MEGADETECTOR = {
@@ -49,27 +49,27 @@ EXPECTED = {"a.jpg": [0.9], "b.jpg": [], "c.jpg": None}
 def test_results_of_megadetector_are_read(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps(MEGADETECTOR))
-    assert scores_of(read_scored(str(path))) == EXPECTED
+    assert scores_of(read_for_scores(str(path))) == EXPECTED
 
 
 def test_results_of_megadetector_are_read_from_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", Stdin(json.dumps(MEGADETECTOR).encode()))
-    assert scores_of(read_scored("-")) == EXPECTED
+    assert scores_of(read_for_scores("-")) == EXPECTED
 
 
 def test_records_are_read_from_a_file_and_from_standard_input(tmp_path, monkeypatch):
     line = image("a").to_json_text() + "\n"
     path = tmp_path / "boxes.jsonl"
     path.write_text(line)
-    assert [*scores_of(read_scored(str(path)))] == ["a"]
+    assert [*scores_of(read_for_scores(str(path)))] == ["a"]
     monkeypatch.setattr("sys.stdin", Stdin(line.encode()))
-    assert [*scores_of(read_scored("-"))] == ["a"]
+    assert [*scores_of(read_for_scores("-"))] == ["a"]
 
 
 def test_what_is_neither_is_refused(tmp_path):
     path = tmp_path / "odd.json"
     path.write_text('{"a": 1}\n')
     with pytest.raises(UsageError, match=r"line 1 of .* is not a record"):
-        [*read_scored(str(path))]
+        [*read_for_scores(str(path))]
     with pytest.raises(SourceError, match="cannot read"):
-        [*read_scored(str(tmp_path / "nothing.jsonl"))]
+        [*read_for_scores(str(tmp_path / "nothing.jsonl"))]

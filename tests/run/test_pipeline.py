@@ -15,7 +15,7 @@ from detcli.data.geometry import Image
 from detcli.data.record import Origin, Video
 from detcli.run import pipeline as module
 from detcli.run.pipeline import Pipeline
-from detcli.source.loading import Item, failed
+from detcli.source.loading import Item, failed_item
 
 
 class Double:
@@ -163,7 +163,7 @@ def test_each_detector_runs_on_its_own_thread():
 def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
     torn = SourceError("torn", "mend it")
     bug = Item(Origin("bug"), lambda: 1 / 0)  # type: ignore[return-value]
-    source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
+    source = [*items([3]), failed_item("torn", torn), *items([4]), bug, *items([5])]
     records = list(Pipeline(Double(), 2).run(source))
     assert counts(records) == [3, None, 4, None, 5]
     assert records[1].error is torn

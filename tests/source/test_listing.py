@@ -12,7 +12,7 @@ from detcli.source.listing import (
     source_of,
     to_entry,
 )
-from detcli.source.loading import Item, failed
+from detcli.source.loading import Item, failed_item
 
 
 @settings(max_examples=40)  # each writes files
@@ -30,7 +30,7 @@ def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
 
 
 def test_a_failure_keeps_its_place():
-    entries = ["a.jpg", failed("pics", SourceError("cannot list it", "check")), "b.jpg"]
+    entries = ["a.jpg", failed_item("pics", SourceError("cannot list it", "check")), "b.jpg"]
     with Names(entries) as names:  # type: ignore[arg-type]
         assert [*names] == ["a.jpg", Unusable("pics", "cannot list it", "check"), "b.jpg"]
         _, failure, _ = map(to_entry, names)

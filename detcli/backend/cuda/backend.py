@@ -420,18 +420,24 @@ class CudaBackend:
                 self._contract,
                 options,
             )
+        anchor_count = second_length
+        if self._contract.anchors_first:
+            anchor_count = first_length
+        head = self._head_shape(image_count, anchor_count)
+        return self._selection_kernels(head, options)
 
-        anchor_count = first_length if self._contract.anchors_first else second_length
-        head = HeadShape(
+    def _head_shape(self, image_count: int, anchor_count: int) -> HeadShape:
+        """Describe the network's output for a batch, as kernels are compiled for it."""
+        contract = self._contract
+        return HeadShape(
             batch=image_count,
-            rows=4 + self._contract.class_count,
+            rows=4 + contract.class_count,
             anchors=anchor_count,
-            anchors_first=self._contract.anchors_first,
-            cxcywh=self._contract.box_format is BoxFormat.CXCYWH,
-            logits=self._contract.score_form is ScoreForm.LOGITS,
+            anchors_first=contract.anchors_first,
+            cxcywh=contract.box_format is BoxFormat.CXCYWH,
+            logits=contract.score_form is ScoreForm.LOGITS,
             dtype=self._network.output_dtype.name,
         )
-        return self._selection_kernels(head, options)
 
     def _selection_kernels(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
         """Return the kernels for heads of a shape, and close the least recently used others."""

@@ -258,21 +258,21 @@ class SelectionKernels:
     def _launch_select(self, graph: "Graph", heads: int, result: int) -> None:
         """Append the kernel that selects the best scores of the best anchors, without suppression.
 
-        These are steps 2 and 3 of the specification in `backend.postprocess`. One block of threads
-        works on each image. The order of the arguments is that of the parameters in select.cu.
+        These are steps 2 and 3 of the specification in `backend.postprocess`. The order of the
+        arguments is that of the parameters in select.cu.
 
         Args:
             graph: The graph to append to.
             heads: The device address of the heads.
             result: The address that the counts and rows are written to.
         """
-        options = self._options
+        has_one_label = self._options.multi_label is MultiLabel.NEVER  # one class for each anchor
         arguments = self._head_arguments(heads) + self._threshold_arguments()
         arguments += [
             np.uint32(self._head.cxcywh),
             np.uint32(self.max_det),
-            np.uint32(options.multi_label is MultiLabel.NEVER),
-            np.float32(options.conf),
+            np.uint32(has_one_label),
+            np.float32(self._options.conf),
         ]
         arguments += self._anchor_arguments()
         arguments += [
@@ -291,13 +291,35 @@ class SelectionKernels:
     def _launch_suppression(self, graph: "Graph", heads: int, result: int, iou: float) -> None:
         """Append the kernels that rank the anchors by score and suppress overlapping boxes.
 
-        The order of their arguments is that of the parameters in nms.cu.
+        The order of the arguments is that of the parameters in nms.cu.
 
         Args:
             graph: The graph to append to.
             heads: The device address of the heads.
             result: The address that the counts and rows are written to.
             iou: The intersection over union above which the lower of two boxes is dropped.
+        """
+        self._launch_ranking(graph)
+        arguments = self._head_arguments(heads)
+        arguments += [
+            np.uint32(self._head.cxcywh),
+            np.uint32(self.max_det),
+            np.float32(iou),
+            np.uint32(self._options.class_agnostic),
+            self._address("ranked"),
+            self._address("ranked_count"),
+            self._address("best_key"),
+            self._address("best_class"),
+            self._address("row_class"),
+        ]
+        arguments += self._result_arguments(result)
+        grid = (self._head.batch, 1, 1)  # a block of threads for each image
+        graph.launch(f"nms_{self._head.dtype}", grid, THREADS_PER_IMAGE, *arguments)
+
+    def _launch_ranking(self, graph: "Graph") -> None:
+        """Append the kernel that sorts the survivors of each image by score, best first.
+
+        The order of the arguments is that of the parameters of rank_anchors in nms.cu.
         """
         grid = (self._head.batch, 1, 1)  # a block of threads for each image
         graph.launch(
@@ -312,20 +334,6 @@ class SelectionKernels:
             self._address("spill"),
             np.uint32(self._spill_capacity),
         )
-        arguments = self._head_arguments(heads)
-        arguments += [
-            np.uint32(self._head.cxcywh),
-            np.uint32(self.max_det),
-            np.float32(iou),
-            np.uint32(self._options.class_agnostic),
-            self._address("ranked"),
-            self._address("ranked_count"),
-            self._address("best_key"),
-            self._address("best_class"),
-            self._address("row_class"),
-        ]
-        arguments += self._result_arguments(result)
-        graph.launch(f"nms_{self._head.dtype}", grid, THREADS_PER_IMAGE, *arguments)
 
     @property
     def _kernel_variant(self) -> str:

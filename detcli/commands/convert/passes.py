@@ -1,35 +1,30 @@
 """Graph passes: each takes a model and returns a new one.
 
-`cut` and `set_metadata`, which are passes too, are in `detcli.model.editing`. A pass done twice
-gives what it gives once; `steps.py` leaves out --half and --int8 where they are done.
+`cut` and `set_metadata`, which are passes too, are in `detcli.model.editing`, and those that change
+the type of the numbers in `number_types.py`. A pass done twice gives what it gives once; `steps.py`
+leaves out --half and --int8 where they are done.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from detcli.backend.session import onnxruntime
 from detcli.core.errors import ModelError
 from detcli.model.editing import (
     add_constant,
     copied,
-    drop_unused,
     infer_shapes,
-    number_nodes,
     opset,
     renew_shapes,
     replace_nodes,
-    sort_nodes,
     tensor_names,
     unused_name,
 )
 from detcli.model.graph import (
     PASSED_THROUGH,
     GraphIndex,
-    attribute,
     bare_transposes,
     known_size,
     shape,
@@ -40,8 +35,6 @@ from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
-Float32 = npt.NDArray[np.float32]
-
 HINT = "export the model again with that {}, or with dynamic axes"
 
 # Operators that compute with weights, at which the network proper ends, seen from the head.
@@ -51,9 +44,6 @@ NETWORK = frozenset(
 SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
-MIN_OPSET = 13  # a scale for each channel
-# Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve.
-SILU_FLOOR = -8.0
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:
@@ -78,21 +68,33 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
         return changed
     if old_size is not None:
         _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old_size)
+    _declare_batch(graph, size)
+    try:
+        changed = renew_shapes(changed)
+    except ValueError as error:
+        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
+
+    # Another node than a Reshape may still fix the batch: then the outputs have the old size.
+    for output in changed.graph.output:
+        output_size = known_size(shape(output)[0])
+        if output_size != size:
+            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
+    return changed
+
+
+def _declare_batch(graph: GraphProto, size: int | None) -> None:
+    """Write the size of a batch into the shapes that a graph declares for images and outputs.
+
+    Args:
+        graph: The graph, which is changed.
+        size: The number of images; None for any.
+    """
     for value in list(GraphIndex(graph).image_inputs()) + list(graph.output):
         batch_dim = value.type.tensor_type.shape.dim[0]
         if size is None:
             batch_dim.dim_param = "batch"
         else:
             batch_dim.dim_value = size
-    try:
-        changed = renew_shapes(changed)
-    except ValueError as error:
-        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
-    for output in changed.graph.output:
-        output_size = known_size(shape(output)[0])
-        if output_size != size:
-            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
-    return changed
 
 
 def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
@@ -135,20 +137,32 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
         target = index.constant(node.input[1])
-        if not target or target[0] != batch:
+        if not target or not _begins_with_batch(index, node.input[0], target, batch):
             continue
-        input_shape = index.shapes.get(node.input[0], [None])
-        begins_with_batch = known_size(input_shape[0]) in {None, batch}
         # With the attribute allowzero, a 0 in the target means a size of 0. It can be removed
         # unless the target has such a size already.
         allowzero = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
-        needs_allowzero = bool(allowzero) and 0 in target
-        if not begins_with_batch or needs_allowzero:
+        if allowzero and 0 in target:
             continue
         for entry in allowzero:
             node.attribute.remove(entry)
         name = unused_name(names, f"{node.output[0]}/shape")
         node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
+
+
+def _begins_with_batch(index: GraphIndex, tensor: str, target: Sequence[float], batch: int) -> bool:
+    """Tell whether a Reshape takes a tensor with an axis for the batch first, and keeps that axis.
+
+    A tensor whose first size is not known counts as one.
+
+    Args:
+        index: The graph, with inferred shapes.
+        tensor: What is reshaped.
+        target: The target shape.
+        batch: The size of the batch.
+    """
+    first_size, *_ = index.shapes.get(tensor, [None])
+    return target[0] == batch and known_size(first_size) in {None, batch}
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
@@ -373,231 +387,3 @@ def _split_and_join(
         split = helper.make_node("Split", [source, sizes_name], halves, axis=-1)
     concat = helper.make_node("Concat", halves, [output], axis=-1)
     return [split, concat]
-
-
-def to_half(
-    model: ModelProto, exact: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
-) -> ModelProto:
-    """Make a float32 graph compute in float16.
-
-    ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
-    float32 tensor between two exact nodes does not pass through float16, where it would become
-    infinite after all, and no tensor is cast twice.
-
-    Args:
-        model: The model, which stays as it is.
-        exact: The nodes that stay in float32, by their first outputs.
-        keep_inputs_and_outputs: Whether the inputs and outputs of the graph stay float32.
-    """
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    half: ModelProto = infer_shapes(model)
-    old_name_of = number_nodes(half.graph)  # the converter tells nodes apart by their names
-    exact_names = [node.name for node in half.graph.node if node.output[0] in exact]
-    half = convert_float_to_float16(
-        half,
-        keep_io_types=keep_inputs_and_outputs,
-        disable_shape_infer=True,
-        node_block_list=exact_names,
-    )
-    for node in half.graph.node:
-        node.name = old_name_of.get(node.name, node.name)
-    _tidy_casts(half.graph, tensor_names(model.graph))
-    sort_nodes(half.graph)
-    del half.graph.value_info[:]  # the types of tensors have changed
-    return infer_shapes(half)
-
-
-def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
-    """Remove casts from float32 to float16 and back, and all but one of equal casts.
-
-    ONNX Runtime's converter puts two casts between nodes that stay in float32: it renames the
-    output of the first node, gives the original name to a cast of it to float16, and casts that
-    back for each reader, under a new name. The readers shall read the first node's output.
-
-    Args:
-        graph: The graph that the converter returned, which is changed.
-        model_tensors: Names of all tensors before the conversion.
-    """
-    _drop_repeated_casts(graph)
-    # The float32 input of each new cast to float16, by the output of the cast.
-    float32_source_of: dict[str, str] = {}
-    for node in graph.node:
-        if _casts_to(node, TensorProto.FLOAT16) and node.input[0] not in model_tensors:
-            float32_source_of[node.output[0]] = node.input[0]
-
-    replacement_of = _replacements_of_casts(graph, model_tensors, float32_source_of)
-    for node in graph.node:
-        node.input[:] = [replacement_of.get(name, name) for name in node.input]
-
-    # An output of the graph keeps its name, which its replacement takes over.
-    graph_outputs = {value.name for value in graph.output}
-    name_of_replacement = {
-        replacement: name for name, replacement in replacement_of.items() if name in graph_outputs
-    }
-    _rename_tensors(graph, name_of_replacement)
-    drop_unused(graph)
-
-    # Where no float16 reader is left, the float32 tensor gets its original name back.
-    remaining_tensors = tensor_names(graph)
-    original_name_of = {
-        source: name for name, source in float32_source_of.items() if name not in remaining_tensors
-    }
-    _rename_tensors(graph, original_name_of)
-
-
-def _replacements_of_casts(
-    graph: GraphProto, model_tensors: set[str], float32_source_of: Mapping[str, str]
-) -> dict[str, str]:
-    """Find the float32 tensors to read in place of the outputs of casts to float32.
-
-    A cast back from float16 is replaced by the tensor that was cast to float16 before. Of several
-    new casts of one float16 tensor, all are replaced by the first.
-
-    Args:
-        graph: The graph that ONNX Runtime's converter returned.
-        model_tensors: Names of all tensors before the conversion.
-        float32_source_of: The float32 input of each new cast to float16, by the cast's output.
-
-    Returns:
-        The tensor to read, by the output of the cast; for the first of several casts, itself.
-    """
-    replacement_of: dict[str, str] = {}
-    first_cast_of: dict[str, str] = {}  # the output of the first cast, by the tensor it casts
-    for node in graph.node:
-        if not _casts_to(node, TensorProto.FLOAT):
-            continue
-        source = node.input[0]
-        output = node.output[0]
-        if source in float32_source_of:
-            replacement_of[output] = float32_source_of[source]
-        elif output not in model_tensors:
-            replacement_of[output] = first_cast_of.setdefault(source, output)
-    return replacement_of
-
-
-def _drop_repeated_casts(graph: GraphProto) -> None:
-    """Drop each Cast to a tensor that an earlier node computes; the converter may repeat one."""
-    nodes: list[NodeProto] = []
-    computed = set[str]()
-    for node in graph.node:
-        if node.op_type != "Cast" or node.output[0] not in computed:
-            computed.update(node.output)
-            nodes.append(node)
-    replace_nodes(graph, nodes)
-
-
-def _rename_tensors(graph: GraphProto, new_name_of: Mapping[str, str]) -> None:
-    """Rename tensors to the names of other tensors of the graph, which they replace.
-
-    A node that computes a tensor which is replaced still needs a name for its output: an unused
-    one, until the node is dropped.
-
-    Args:
-        graph: The graph, which is changed.
-        new_name_of: The new names, by the old ones.
-    """
-    replaced = set(new_name_of.values())
-    for node in graph.node:
-        node.input[:] = [new_name_of.get(name, name) for name in node.input]
-        outputs = []
-        for name in node.output:
-            if name in new_name_of:
-                outputs.append(new_name_of[name])
-            elif name in replaced:
-                outputs.append(f"{name}/unused")
-            else:
-                outputs.append(name)
-        node.output[:] = outputs
-
-
-def _casts_to(node: NodeProto, dtype: int) -> bool:
-    """Whether a node converts a tensor to a number type, by ONNX's number of it."""
-    return node.op_type == "Cast" and attribute(node, "to", 0) == dtype
-
-
-def to_int8(
-    model: ModelProto, ranges: Mapping[str, tuple[float, float]], exact: Collection[str] = ()
-) -> ModelProto:
-    """Make the convolutions of a float32 graph compute in 8 bits.
-
-    ONNX Runtime quantises: QuantizeLinear and DequantizeLinear around each convolution, weights
-    with a scale for each channel, activations with one for the whole tensor (uint8, as suits
-    CPUs).
-
-    Args:
-        model: The model, which stays as it is.
-        ranges: The lowest and highest value of each tensor that the convolutions read or compute,
-            by its name.
-        exact: The convolutions that stay in float32, by their outputs.
-
-    Raises:
-        ModelError: The graph is too old for it, or has no convolution to quantise.
-    """
-    if opset(model) < MIN_OPSET:
-        raise ModelError(
-            f"--int8: the graph is of opset {opset(model)}, and scales for each channel need "
-            f"{MIN_OPSET} or later",
-            f"export the model again with opset {MIN_OPSET}",
-        )
-    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
-    from onnxruntime.quantization.quant_utils import QuantType
-
-    numbered = copied(model)
-    old_name_of = number_nodes(numbered.graph)  # the quantiser tells nodes apart by their names
-    names_to_quantise = []
-    for node in numbered.graph.node:
-        if node.op_type == "Conv" and node.output[0] not in exact:
-            names_to_quantise.append(node.name)
-    if not names_to_quantise:
-        raise ModelError("--int8: the graph has no convolution in front of its head")
-    tensor_ranges = TensorsData(
-        CalibrationMethod.MinMax, _narrowed_for_silu(ranges, numbered.graph)
-    )
-    quantizer = QDQQuantizer(
-        numbered,
-        per_channel=True,
-        reduce_range=False,
-        weight_qType=QuantType.QInt8,
-        activation_qType=QuantType.QUInt8,
-        tensors_range=tensor_ranges,
-        nodes_to_quantize=names_to_quantise,
-        nodes_to_exclude=[],
-        op_types_to_quantize=["Conv"],
-        extra_options={},
-    )
-    quantizer.quantize_model()
-    quantised: ModelProto = quantizer.model.model
-    for node in quantised.graph.node:
-        node.name = old_name_of.get(node.name, node.name)
-    sort_nodes(quantised.graph)
-    return quantised
-
-
-def _narrowed_for_silu(
-    ranges: Mapping[str, tuple[float, float]], graph: GraphProto
-) -> dict[str, tuple[Float32, Float32]]:
-    """Raise the lowest values of tensors that only go through SiLU, to waste no steps on them.
-
-    SiLU is x times its sigmoid, so its input is read by a Sigmoid and a Mul. Below SILU_FLOOR it is
-    0 in 8 bits, whatever its input is.
-
-    Args:
-        ranges: The lowest and highest value of each tensor.
-        graph: The graph of the tensors.
-
-    Returns:
-        The ranges as the quantiser takes them.
-    """
-    operators_reading = defaultdict(set)
-    for node in graph.node:
-        for name in node.input:
-            operators_reading[name].add(node.op_type)
-    narrowed = {}
-    for name, (lowest, highest) in ranges.items():
-        floor = lowest
-        if operators_reading[name] == {"Sigmoid", "Mul"}:
-            floor = max(lowest, SILU_FLOOR)
-        narrowed[name] = (np.array(floor, np.float32), np.array(highest, np.float32))
-    return narrowed

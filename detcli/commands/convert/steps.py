@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import fit_letterbox, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
-from detcli.commands.convert import passes
+from detcli.commands.convert import number_types, passes
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
@@ -271,7 +271,7 @@ class Steps:
 
         def to_half() -> ModelProto:
             keep_io = self._options.keep_io
-            return passes.to_half(self.model, in_float32, keep_inputs_and_outputs=keep_io)
+            return number_types.to_half(self.model, in_float32, keep_inputs_and_outputs=keep_io)
 
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
         node_count = sum(node.output[0] in in_float32 for node in graph.node)
@@ -320,7 +320,7 @@ class Steps:
         ranges, image_count = self._observe(sorted(tensors), OUTLYING)
 
         def to_int8() -> ModelProto:
-            return passes.to_int8(self.model, ranges, in_float)
+            return number_types.to_int8(self.model, ranges, in_float)
 
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
         share = f"{len(quantised)} of {len(convolutions)} convolutions"

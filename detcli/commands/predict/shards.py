@@ -30,16 +30,16 @@ from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
 from detcli.run.shards.manifest import (
-    FIRST,
-    NAME,
-    PART,
+    FIRST_MANIFEST,
+    MANIFEST_NAME,
+    PART_NAME,
     HeaderJson,
     Manifest,
     Shard,
     publish,
     shortened,
 )
-from detcli.run.shards.parts import Merge, describe_failures, survey
+from detcli.run.shards.parts import Merge, count_failures, describe_failures
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import (
     MAX_NOTE_AGE_S,
@@ -170,7 +170,7 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     selection = config.shards.shards or ShardSelection()
     selected = range(selection.first - 1, len(manifest), selection.step)
     # Only shards that are done are keys; a shard without failures has an empty counter.
-    failures_by_shard = survey(store, manifest, selected)
+    failures_by_shard = count_failures(store, manifest, selected)
     retried: dict[int, Shard] = {}
     if config.shards.retry_failed:
         retried = _shards_to_retry(store, manifest, failures_by_shard)
@@ -268,15 +268,15 @@ def begin(
     """
     with Names(entries or (), stamped=extend) as names:
         begun = False
-        if not store.exists(FIRST):
+        if not store.exists(FIRST_MANIFEST):
             _require_no_parts(store)
             if entries is None:
                 raise UsageError(
-                    f"no inputs given, and {store} has no {FIRST} to go on with",
+                    f"no inputs given, and {store} has no {FIRST_MANIFEST} to go on with",
                     "name images or videos, or use --files-from",
                 )
             size = shard_size or _default_shard_size(len(names))
-            begun = publish(store, FIRST, {**header, "shard_size": size}, names)
+            begun = publish(store, FIRST_MANIFEST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
         size = shard_size or manifest.header["shard_size"]
         compared_fields: Fields = {**header, "shard_size": size}
@@ -291,14 +291,20 @@ def begin(
 
 
 def _require_no_parts(store: Store) -> None:
-    """Refuse a folder that has files of a run but no manifest."""
+    """Refuse a folder that has files of a run in shards, but not the manifest that it began with.
+
+    Such files are parts, which have the records, and the further manifests of an extended run.
+
+    Raises:
+        UsageError: The folder has such a file.
+    """
     files_of_run = []
     for name in store.names():
-        if NAME.fullmatch(name) or PART.fullmatch(name):
+        if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
             files_of_run.append(name)
     if files_of_run:
         raise UsageError(
-            f"{store} has {min(files_of_run)}, but no {FIRST}",
+            f"{store} has {min(files_of_run)}, but no {FIRST_MANIFEST}",
             "restore it, or write to another folder; one of an earlier version can be "
             "merged, but not gone on with",
         )
@@ -451,51 +457,56 @@ class _WorkingNote:
         if shards == self._written_shards:
             interval_s = RENEW_S
         if time.monotonic() - self._written_s >= interval_s:
-            self._store.note(self._file_name, json.dumps(shards).encode())
+            self._store.write_note(self._file_name, json.dumps(shards).encode())
             self._written_shards = shards
             self._written_s = time.monotonic()
 
     def remove(self) -> None:
         """Remove the file, if it was written."""
         if self._written_s:
-            self._store.note(self._file_name)
+            self._store.remove_note(self._file_name)
 
 
 @contextlib.contextmanager
 def _working_note(store: Store, schedule: Schedule) -> Iterator[_WorkingNote]:
-    """Provide the note of this process while it works shards, and remove it at the end.
+    """Keep a note of the shards in hand in the run's folder while this process works.
 
-    A note is a small file in the run's folder with the numbers of the shards. Notes that killed
-    processes left behind are removed as well.
+    A note is a small file. Notes of other processes that were killed are removed: at the beginning
+    those that are too old, and after all work also those whose shards are done.
     """
     for file_name, written_s in store.times(NOTE).items():
-        if time.time() - written_s > MAX_NOTE_AGE_S:  # a process that lives writes it again
-            store.note(file_name)  # without content, it removes the file
+        if _is_left_behind(written_s):
+            store.remove_note(file_name)
     note = _WorkingNote(store, schedule)
     try:
         yield note
     finally:
         note.remove()
-    _remove_stale_notes(store, schedule.manifest)
+    _remove_finished_notes(store, schedule.manifest)
 
 
-def _remove_stale_notes(store: Store, manifest: Manifest) -> None:
-    """Remove the notes of other processes that were probably killed.
+def _is_left_behind(written_s: float) -> bool:
+    """Tell from the time when a note was written whether its process is gone.
 
-    Each process that works shards of this run keeps a note: a small file in the run's folder with
-    the numbers of its shards. A note is stale if it was not written anew for MAX_NOTE_AGE_S, or if
-    all its shards are done: a process that is still alive would be working other shards by now, or
-    is about to remove the note itself.
+    A process that is alive writes its note anew more often.
+    """
+    return time.time() - written_s > MAX_NOTE_AGE_S
+
+
+def _remove_finished_notes(store: Store, manifest: Manifest) -> None:
+    """Remove the notes of other processes that are left behind, or whose shards are all done.
+
+    A process whose shards are done was probably killed: if it were alive, it would be working other
+    shards by now, or be about to remove the note itself.
     """
     # The run is complete, so notes that cannot be read do no harm and may stay.
     with contextlib.suppress(StoreError):
         done_shards = set(manifest.parts())
         for file_name, written_s in store.times(NOTE).items():
             shards = noted_shards(store, file_name)
-            is_old = time.time() - written_s > MAX_NOTE_AGE_S
             is_done = bool(shards) and shards.issubset(done_shards)
-            if is_old or is_done:
-                store.note(file_name)  # without content, it removes the file
+            if is_done or _is_left_behind(written_s):
+                store.remove_note(file_name)
 
 
 class _RunReport:

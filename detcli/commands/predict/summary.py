@@ -2,13 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.cli.console import print_line, print_message_counts, print_new_messages
 from detcli.config.config import Config
 from detcli.config.option import options_of, values_of
+from detcli.config.outputs import Outputs
 from detcli.config.values import Format, Target
 from detcli.core.text import pluralize
 from detcli.core.timing import StageTimes
@@ -38,6 +39,45 @@ class _LiveFrames:
         return ", ".join(parts)
 
 
+class _SavedFiles:
+    """Counts the files that a run writes to its output folders, such as crops and videos."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+        self._count_by_folder: Counter[Path] = Counter()
+        self._video_files: set[Path] = set()  # files of whole videos that were counted
+
+    def add(self, paths: Iterable[Path]) -> None:
+        """Count the files that a record names; the records of all frames name those of a video."""
+        for path in paths:
+            is_of_video = path.suffix == ".mp4" or path.parent == self._outputs.save_mot
+            if is_of_video and path in self._video_files:
+                continue
+            if is_of_video:
+                self._video_files.add(path)
+            self._count(path)
+
+    def _count(self, path: Path) -> None:
+        """Count a file for the innermost output folder that contains it."""
+        folders = [folder for folder in self._outputs.folders if path.is_relative_to(folder)]
+        folders.sort(key=lambda folder: len(folder.parts))
+        if folders:
+            self._count_by_folder[folders[-1]] += 1
+
+    def count_in(self, folder: Path) -> int:
+        """Return how many files were written to an output folder."""
+        return self._count_by_folder[folder]
+
+
+def _existing_files(targets: Iterable["Target | None"]) -> set[Path]:
+    """Return those output files that exist already."""
+    files: set[Path] = set()
+    for target in targets:
+        if isinstance(target, Path) and target.is_file():
+            files.add(target)
+    return files
+
+
 class RunSummary:
     """Counts the records and files of a run, and words what is printed of them."""
 
@@ -51,21 +91,21 @@ class RunSummary:
 
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
-        self.skipped = 0  # inputs whose records are in the resume file already
-        self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
-        self.at_max_det = 0  # images that --blur may show parts of, as --max-det left out boxes
+        self.skipped = 0  # inputs that an earlier run has worked, by the file of --resume
         self._row_count = 0  # rows of the output, in a format with a row for each detection
         self._frame_count = 0  # frames of videos and streams
         self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
-        self._files_by_folder: Counter[Path] = Counter()
-        self._files_of_videos: set[Path] = set()  # those counted so far
+
+        # What a user of --blur has to know: boxes that are blurred although marks dropped them, and
+        # images of which --max-det may have left out boxes, so that these are not blurred.
+        self.hidden_boxes_dropped = 0
+        self.at_max_det = 0
+
+        self._saved_files = _SavedFiles(config.outputs)
+        self._replaced_files = _existing_files([destination.target, config.outputs.save_coco])
 
         self._start_s = time.perf_counter()
-        self._reading_s = 0.0  # how long the records of an earlier run were read
-        self._replaced_files: set[Path] = set()
-        for path in (destination.target, config.outputs.save_coco):
-            if isinstance(path, Path) and path.is_file():
-                self._replaced_files.add(path)
+        self._reading_s = 0.0  # how long it took to read the records of an earlier run
 
     def begin_images(self) -> None:
         """Note that the outputs are open, so that the time from now on is that of the images."""
@@ -84,13 +124,7 @@ class RunSummary:
         if record.origin.frame is not None:
             self._frame_count += 1
         self._count_live_frame(record.origin)
-        for path in record.saved:
-            is_of_video = path.suffix == ".mp4" or path.parent == self._outputs.save_mot
-            if not is_of_video:
-                self._count_file(path)
-            elif path not in self._files_of_videos:  # the record of each frame names it again
-                self._files_of_videos.add(path)
-                self._count_file(path)
+        self._saved_files.add(record.saved)
 
     def _count_live_frame(self, origin: Origin) -> None:
         """Count a frame of a live source, and note its time; only these have a time of day."""
@@ -102,13 +136,6 @@ class RunSummary:
             self._frames_by_stream[origin.source] = frames
         frames.count += 1
         frames.last_s = origin.time_s
-
-    def _count_file(self, path: Path) -> None:
-        """Count a file that was written, for the innermost output folder that contains it."""
-        folders = [folder for folder in self._outputs.folders if path.is_relative_to(folder)]
-        folders.sort(key=lambda folder: len(folder.parts))
-        if folders:
-            self._files_by_folder[folders[-1]] += 1
 
     def status(self) -> str:
         """Return the number of detections and failures and the rate, for a progress bar."""
@@ -163,7 +190,7 @@ class RunSummary:
         if outputs.save_coco is not None and not is_special(outputs.save_coco):
             yield self._line_about_file("COCO results", outputs.save_coco)
         for folder in dict.fromkeys(outputs.folders):
-            yield f"wrote {pluralize(self._files_by_folder[folder], 'file')} to {folder}"
+            yield f"wrote {pluralize(self._saved_files.count_in(folder), 'file')} to {folder}"
         if outputs.report is not None:
             yield f"wrote {records} to the page {outputs.report / 'index.html'}"
 

@@ -33,7 +33,7 @@ def read_inputs(
 
     Raises:
         UsageError: It is standard input, an image is in the records twice, or they lack a value
-            that units go by. Other errors are those of `read_scored`.
+            that units go by. Other errors are those of `read_for_scores`.
     """
     if records == STDIN:
         raise UsageError(

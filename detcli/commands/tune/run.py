@@ -278,7 +278,7 @@ class Tuning:
         """
         self._write_records(row)
         if row is not self._reference:
-            report = self._verify(row)
+            report = self._compare_with_reference(row)
             row.keeps_boxes = report["agree"]
             self._report_agreement(row, report["detections"])
         if self._data is not None and row.way.is_plain:
@@ -326,7 +326,7 @@ class Tuning:
         )
         self._fewest_boxes = min(self._fewest_boxes, box_count)
 
-    def _verify(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
+    def _compare_with_reference(self, row: TuneRow, page: Path | None = None) -> Any:  # noqa: ANN401 - JSON
         """Compare the records of a configuration with those of the reference, by `detcli verify`.
 
         Args:
@@ -511,15 +511,17 @@ class Tuning:
             A message that says where the page is, or why there is none.
         """
         fastest = None
-        most_images_per_second = -math.inf
+        highest_rate = -math.inf
         for row in self._rows:
             # The reference has no `boxes`, since it is not compared with itself.
-            if row.boxes and row.many and row.many.estimate > most_images_per_second:
-                fastest = row
-                most_images_per_second = row.many.estimate
+            if row.boxes and row.many:
+                images_per_second = row.many.estimate
+                if images_per_second > highest_rate:
+                    fastest = row
+                    highest_rate = images_per_second
         if fastest is None:
             return "wrote no page, as only the reference ran"
-        self._verify(fastest, page=folder)
+        self._compare_with_reference(fastest, page=folder)
         return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
 
 

@@ -76,6 +76,13 @@ class _Surroundings(NamedTuple):
     inputs: list[str]  # the nearest tensors that both graphs have
 
 
+class _State(NamedTuple):
+    """What a search knows of some tensors; those in neither list agree."""
+
+    differing: list[str]
+    uncompared: list[str]
+
+
 class _Search:
     """A search for the first node at which two graphs differ, on one image.
 
@@ -130,18 +137,22 @@ class _Search:
         differing = self._output
         while time.monotonic() < self._deadline:
             likely = [name for name in self._before(differing) if name not in self._unlikely]
-            inputs = self._surroundings(differing).inputs
-            if self._differing(likely):
-                differing = self._differing(likely)[0]
-            elif self._uncompared(likely):
-                self._measure(_evenly_spread(self._uncompared(likely), TENSORS_PER_ROUND))
+            likely_state = self._state(likely)
+            if likely_state.differing:
+                differing = likely_state.differing[0]
+                continue
+            if likely_state.uncompared:
+                self._measure(_evenly_spread(likely_state.uncompared, TENSORS_PER_ROUND))
+                continue
+
             # Nothing before the tensor is likely to differ: look at the inputs of its node.
-            elif self._uncompared(inputs):
-                self._measure(self._uncompared(inputs))
-            elif self._differing(inputs):
-                differing = self._differing(inputs)[0]
-            else:
+            input_state = self._state(self._surroundings(differing).inputs)
+            if input_state.uncompared:
+                self._measure(input_state.uncompared)
+                continue
+            if not input_state.differing:
                 return self._conclude(differing)
+            differing = input_state.differing[0]
         finding = f"{differing} differs; {GIVEN_UP}"
         return self._report_finding(finding, self._reports.get(differing))
 
@@ -323,13 +334,15 @@ class _Search:
                 computed.update(node.output)
         return [common_name for common_name in self._common if common_name in computed]
 
-    def _differing(self, names: Iterable[str]) -> list[str]:
-        """Those of some tensors that were compared and do not agree."""
-        return [name for name in names if name in self._reports and not self._reports[name].agrees]
-
-    def _uncompared(self, names: Iterable[str]) -> list[str]:
-        """Those of some tensors that were not compared yet."""
-        return [name for name in names if name not in self._reports]
+    def _state(self, names: Iterable[str]) -> _State:
+        """Sort out which of some tensors differ, and which were not compared yet."""
+        state = _State(differing=[], uncompared=[])
+        for name in names:
+            if name not in self._reports:
+                state.uncompared.append(name)
+            elif not self._reports[name].agrees:
+                state.differing.append(name)
+        return state
 
     def _surroundings(self, name: str) -> _Surroundings:
         """Find the nearest common tensors before a tensor, and the nodes between in either graph.

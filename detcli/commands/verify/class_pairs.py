@@ -62,29 +62,29 @@ def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
         [0, 1]
     """
     first_id_of = _pair_by_name(first, second)
-    unpaired_first_ids = set(range(len(first))) - set(first_id_of.values())
     moved = []
     for second_id, first_id in first_id_of.items():
         if first_id != second_id:
             moved.append(second[second_id])
 
-    names = list(first)
+    # Classes that are left are paired by id, if the first model's class of this id is left too.
+    unpaired_first_ids = set(range(len(first))) - set(first_id_of.values())
     renamed = []
-    added = []
-    ids = []
-    for second_id, name in enumerate(second):
-        if second_id in first_id_of:
-            ids.append(first_id_of[second_id])
-        elif second_id in unpaired_first_ids:
-            ids.append(second_id)
+    for second_id in range(len(second)):
+        if second_id not in first_id_of and second_id in unpaired_first_ids:
             renamed.append(second_id)
-        else:
-            ids.append(len(names))  # the next id that the first model does not have
-            names.append(name)
+            first_id_of[second_id] = second_id
+
+    # The rest are added behind the classes of the first model.
+    added: list[str] = []
+    for second_id, name in enumerate(second):
+        if second_id not in first_id_of:
+            first_id_of[second_id] = len(first) + len(added)
             added.append(name)
+    ids = [first_id_of[second_id] for second_id in range(len(second))]
     return ClassPairs(
         ids=np.array(ids, np.int64),
-        names=tuple(names),
+        names=(*first, *added),
         moved=tuple(moved),
         renamed=tuple(renamed),
         added=tuple(added),
@@ -135,26 +135,36 @@ def _describe_differences(
     of the two models, by class id.
     """
     if pairs.moved:
-        name = pairs.moved[0]
-        second_id = second.index(name)
-        first_id = int(pairs.ids[second_id])
-        yield (
-            f"classes are compared by name, and {len(pairs.moved)} have different ids: "
-            f"'{escape_unprintable(name)}' is {first_id} and {second_id}"
-        )
+        yield _describe_moved(pairs, second)
     if pairs.renamed:
-        class_id = pairs.renamed[0]
-        first_name = escape_unprintable(first[class_id])
-        second_name = escape_unprintable(second[class_id])
-        yield (
-            f"classes are compared by id, and {len(pairs.renamed)} have different names: "
-            f"{class_id} is '{first_name}' and '{second_name}'"
-        )
+        yield _describe_renamed(pairs, first, second)
     if pairs.added:
         yield f"{_listed(pairs.added)} only in the second model"
     unpaired_names = _unpaired_names(pairs, first)
     if unpaired_names:
         yield f"{_listed(unpaired_names)} only in the first model"
+
+
+def _describe_moved(pairs: ClassPairs, second: Sequence[str]) -> str:
+    """Say how many classes have another id in the second model, with the first as an example."""
+    name = pairs.moved[0]
+    second_id = second.index(name)
+    first_id = int(pairs.ids[second_id])
+    return (
+        f"classes are compared by name, and {len(pairs.moved)} have different ids: "
+        f"'{escape_unprintable(name)}' is {first_id} and {second_id}"
+    )
+
+
+def _describe_renamed(pairs: ClassPairs, first: Sequence[str], second: Sequence[str]) -> str:
+    """Say how many classes have another name in the second model, with the first as an example."""
+    class_id = pairs.renamed[0]
+    first_name = escape_unprintable(first[class_id])
+    second_name = escape_unprintable(second[class_id])
+    return (
+        f"classes are compared by id, and {len(pairs.renamed)} have different names: "
+        f"{class_id} is '{first_name}' and '{second_name}'"
+    )
 
 
 def _unpaired_names(pairs: ClassPairs, first: Sequence[str]) -> list[str]:

@@ -45,7 +45,7 @@ from detcli.run.machine import FileHashes
 BOTH, MOVED, MISSING, EXTRA = range(4)
 
 
-def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
+def _box_kinds(left: str, right: str) -> tuple[BoxKind, ...]:
     """How the page shows boxes of both sides, moved boxes, missing ones and extra ones.
 
     The order is that of the numbers BOTH, MOVED, MISSING and EXTRA. The colours, in BGR, are grey
@@ -290,21 +290,29 @@ def _open_page(
     rules: Rules,
     sides: Sequence[SideReport],
 ) -> Page:
-    """Begin the page of a comparison in the folder `path`; for the others see `open_results`."""
+    """Begin the HTML page that shows the images of a comparison, and where their boxes differ.
+
+    Args:
+        path: The folder of the page.
+        request: What the user asked for.
+        inputs: The files that the page must not overwrite.
+        rules: What is compared, and how strictly.
+        sides: What the report says of the first side and of the second.
+    """
     left, right = sides
-    names = side_names(left, right)
-    left_name, right_name = names
+    left_name, right_name = side_names(left, right)
     about = RunInfo(
-        "verify",
-        _facts(rules, sides),
-        _kinds(left_name, right_name),
-        names,
+        command="verify",
+        facts=_facts_of_comparison(rules, sides),
+        kinds=_box_kinds(left_name, right_name),
+        sides=(left_name, right_name),
+        # Both sides detect with --conf lowered by the tolerance of scores.
         min_score=rules.lowered_conf,
     )
     return Page(path, about, inputs, linked=request.config.outputs.report_link)
 
 
-def _facts(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:
+def _facts_of_comparison(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:
     """Labels and values for the page: both sides, and how strictly they are compared."""
     left, right = sides
     facts: list[tuple[str, str]] = []

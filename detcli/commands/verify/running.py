@@ -335,28 +335,41 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> _SecondSid
     """
     against = request.against
     is_one_model = request.other is None
-    is_graph_by_default = against is None and is_one_model
+    if against == GRAPH or (against is None and is_one_model):
+        _require_graph_selection(request, second)
+        return _SecondSide(Device.parse("cpu"), SelectedBy.GRAPH)
+    if against:
+        return _SecondSide(Device.parse(against), SelectedBy.DETCLI)
+    return _SecondSide(request.config.runtime.device[0], SelectedBy.DETCLI)
+
+
+def _require_graph_selection(request: VerifyRequest, second: ModelFile) -> None:
+    """Require that the graph of the second side selects boxes itself, and that this is comparable.
+
+    Args:
+        request: What the user asked for.
+        second: The model of the second side.
+
+    Raises:
+        UsageError: It does not select any; or tensors are to be compared, which are the same for
+            both selections of one model.
+    """
     selects_itself = second.contract is not None and second.selection is not None
-    if against == GRAPH and not selects_itself:
+    if not selects_itself and request.against == GRAPH:
         raise UsageError(
             f"{second.path.name} has no selection of its own to compare with: its layout is "
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    if is_graph_by_default and not selects_itself:
+    if not selects_itself:
         raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
-
-    if against == GRAPH or is_graph_by_default:
-        if is_one_model and request.compares_tensors:
-            raise UsageError(
-                "--tensors and --bisect compare two networks; a graph's own selection follows the "
-                "same network as detcli's",
-                "leave them out, or name OTHER, or another device with --against",
-            )
-        return _SecondSide(Device.parse("cpu"), SelectedBy.GRAPH)
-    if against:
-        return _SecondSide(Device.parse(against), SelectedBy.DETCLI)
-    return _SecondSide(request.config.runtime.device[0], SelectedBy.DETCLI)
+    is_one_model = request.other is None
+    if is_one_model and request.compares_tensors:
+        raise UsageError(
+            "--tensors and --bisect compare two networks; a graph's own selection follows the "
+            "same network as detcli's",
+            "leave them out, or name OTHER, or another device with --against",
+        )
 
 
 def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
@@ -467,10 +480,12 @@ def compare_running(
         # another as they do in `predict`.
         chunk_size = max((side.chunk for side in sides), default=1)
         for chunk in _chunks(loaded_images, chunk_size):
-            detections = _detect(sides, [loaded.image for loaded in chunk], plan.classes)
-            for loaded, detections_of_sides in zip(chunk, detections, strict=True):
-                if detections_of_sides:
-                    _add_detections(results, loaded, detections_of_sides)  # which counts it, too
+            detections = []
+            if sides:  # none if only tensors are compared
+                detections = _detect(sides, [loaded.image for loaded in chunk], plan.classes)
+            for position, loaded in enumerate(chunk):
+                if sides:
+                    _add_detections(results, loaded, detections[position])  # which counts it, too
                 else:
                     report.compared += 1
                 if outputs is not None:
@@ -502,20 +517,18 @@ def _chunks(loaded_images: Iterator[_LoadedImage], size: int) -> Iterator[list[_
 
 def _detect(
     sides: Sequence[Side], images: Sequence[Image], classes: ClassPairs | None
-) -> list[tuple[Detections, ...]]:
+) -> list[tuple[Detections, Detections]]:
     """Run both sides on some images.
 
     Args:
-        sides: The two sides; none if detections are not compared.
+        sides: The two sides.
         images: The images to detect in.
         classes: Which class of the second side is which of the first; None if ids are the same.
 
     Returns:
-        For each image the detections of the first side and those of the second, which have the
-        class ids of the first; an empty tuple if there are no sides.
+        For each image the detections of the first side and those of the second, both with the class
+        ids of the first.
     """
-    if not sides:
-        return [() for _ in images]
     left_side, right_side = sides
     left_detections = left_side.detect(images)
     right_detections = right_side.detect(images)

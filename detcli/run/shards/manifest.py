@@ -33,9 +33,9 @@ from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
 from detcli.storage.files import temporary, temporary_file_errors
 
-FIRST = "_manifest.jsonl"
-NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
-PART = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.jsonl")
+FIRST_MANIFEST = "_manifest.jsonl"
+MANIFEST_NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
+PART_NAME = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.jsonl")
 
 
 class InputsJson(TypedDict):
@@ -115,7 +115,7 @@ class Manifest:
         has_first = bool(numbered_files) and numbered_files[0].number == 0
         if not has_first:
             raise UsageError(
-                f"{store} has no {FIRST}, so it is not the output of a run in shards",
+                f"{store} has no {FIRST_MANIFEST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
             )
         self._sections: list[Section] = []
@@ -238,7 +238,7 @@ class Manifest:
         """Find the shards whose part is published, each with its last attempt of --retry-failed."""
         attempts_by_shard: defaultdict[int, set[int]] = defaultdict(set)  # 0 is the part itself
         for name in self._store.names():
-            match = PART.fullmatch(name)
+            match = PART_NAME.fullmatch(name)
             if match is None:
                 continue
             number = int(match[1])
@@ -361,7 +361,7 @@ def _numbered_files(store: Store) -> list[_NumberedFile]:
     """List the files of a store's manifest in the order of their numbers."""
     numbered_files = []
     for name in store.names():
-        match = NAME.fullmatch(name)
+        match = MANIFEST_NAME.fullmatch(name)
         if match is not None:
             number = int(match[1] or 0)
             numbered_files.append(_NumberedFile(number, name))
@@ -404,7 +404,7 @@ def shortened(names: Iterable[Name], count: int) -> str:
 def file_name(number: int) -> str:
     """Name of a manifest's first file, or of an extension, which are numbered from 1."""
     if number == 0:
-        return FIRST
+        return FIRST_MANIFEST
     return f"_manifest-{number:05}.jsonl"
 
 

@@ -177,18 +177,29 @@ def _require_made_of(shard: Shard, part: PartJson) -> None:
         raise TornError("it was made by another model, other settings or another version")
 
 
-def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int, Counter[str]]:
-    """Count the errors of each of some shards, by kind; shards that are not done are left out.
+def count_failures(
+    store: Store, manifest: Manifest, shards: Iterable[int]
+) -> dict[int, Counter[str]]:
+    """Count the records of each shard that have an error, by the kind of error.
 
-    The end of a part says what errors its records have. A damaged part counts none: `Merge`
-    reports it.
+    Only the last line of a file of records is read, which holds these counts. A damaged file counts
+    none: `Merge` reports it.
+
+    Args:
+        store: The folder of the run, where each shard that is done has a file of its records.
+        manifest: The list of the shards.
+        shards: The numbers of the shards to look at.
+
+    Returns:
+        The counts by the number of the shard; shards that are not done yet are left out.
     """
-    attempts = manifest.parts()  # by the shards that are done
-    done_shards = [shard for shard in shards if shard in attempts]
-    parts = [manifest.part(shard, attempts[shard]) for shard in done_shards]
-    with ThreadPoolExecutor() as pool:
-        failures = pool.map(_failures_in_end, itertools.repeat(store), parts)
-        return dict(zip(done_shards, failures, strict=True))
+    # Each --retry-failed of a shard adds a file; the last one has the counts as they are now.
+    last_attempts = manifest.parts()
+    done_shards = [shard for shard in shards if shard in last_attempts]
+    files = [manifest.part(shard, last_attempts[shard]) for shard in done_shards]
+    with ThreadPoolExecutor() as pool:  # as each file of a bucket takes a request
+        counts = pool.map(_failures_in_end, itertools.repeat(store), files)
+        return dict(zip(done_shards, counts, strict=True))
 
 
 def _failures_in_end(store: Store, part: str) -> Counter[str]:

@@ -60,17 +60,21 @@ class Schedule:
         self._retried = retried or {}
         shuffled = list(shards)
         random.shuffle(shuffled)
-        self._waiting = deque(shuffled)  # the numbers of shards
-        # Tasks over which a worker has died; each is worked while nothing else is.
-        self._suspects: deque[Task] = deque()
+        self.total = len(shuffled)  # shards that this run has to work
+
+        self._waiting = deque(shuffled)  # the numbers of shards that no worker has begun
         self._held: dict[WorkerId, list[Task]] = defaultdict(list)  # what each worker has in hand
+        self.elsewhere = 0  # shards that another run, or a worker that then died, has published
+
+        # Tasks over which a worker has died wait here; each is worked while nothing else is.
+        self._suspects: deque[Task] = deque()
         self._strikes: Counter[Task] = Counter()  # how many workers have died over each task
-        # Names that are done, of shards that are worked name by name: by shard and position in it.
+        self.deaths = 0  # of workers
+
+        # Shards over which workers died again are worked name by name, to find the cause. These are
+        # the names that are done, by shard and position in it.
         self._done_names: dict[int, dict[int, Done]] = defaultdict(dict)
         self._fruitless = 0  # how many names in a row counted as the cause of deaths
-        self.total = len(shuffled)  # shards that this run has to work
-        self.elsewhere = 0  # those that another run, or a worker that then died, has published
-        self.deaths = 0  # of workers
 
     @property
     def over(self) -> bool:

@@ -131,13 +131,15 @@ class LocalFolder:
             raise
         return file.commit_new()
 
-    def note(self, name: str, content: bytes = b"") -> None:
-        """Try to write a file that is not a part of the run, or to remove it if it is empty."""
+    def write_note(self, name: str, content: bytes) -> None:
+        """Try to write a file that is not a part of the run; the run goes on if that fails."""
         with contextlib.suppress(OSError, OutputError):
-            if content:
-                write_file(self._path / name, content)
-            else:
-                (self._path / name).unlink()
+            write_file(self._path / name, content)
+
+    def remove_note(self, name: str) -> None:
+        """Try to remove a file that `write_note` has written; the run goes on if that fails."""
+        with contextlib.suppress(OSError):
+            (self._path / name).unlink()
 
     def _unreadable(self, name: str, error: OSError) -> StoreError:
         reason = f"cannot read {self._path / name}: {system_reason(error)}"
@@ -206,12 +208,13 @@ class ObjectFolder:
             raise OutputError(f"cannot write {self}{name}: {error}", error.hint) from None
         return True
 
-    def note(self, name: str, content: bytes = b"") -> None:
+    def write_note(self, name: str, content: bytes) -> None:
         with contextlib.suppress(ObjectError):
-            if content:
-                self._bucket.write(self._address.key + name, content)
-            else:
-                self._bucket.delete(self._address.key + name)
+            self._bucket.write(self._address.key + name, content)
+
+    def remove_note(self, name: str) -> None:
+        with contextlib.suppress(ObjectError):
+            self._bucket.delete(self._address.key + name)
 
     @cached_property
     def _bucket(self) -> Bucket:

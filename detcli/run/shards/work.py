@@ -22,7 +22,7 @@ from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
 from detcli.run.outputs import open_anonymizer
-from detcli.run.shards.manifest import FIRST, Shard
+from detcli.run.shards.manifest import FIRST_MANIFEST, Shard
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.source.listing import to_entry
@@ -311,9 +311,9 @@ class _Worker:
 
     def _publish(self, writer: PartWriter, part: str) -> None:
         """Publish a part, unless the folder is not there: it would be made anew."""
-        if not self._store.exists(FIRST):  # it is not mounted
+        if not self._store.exists(FIRST_MANIFEST):  # it is not mounted
             raise PlaceError(
-                f"{self._store} has no {FIRST} here",
+                f"{self._store} has no {FIRST_MANIFEST} here",
                 "check its drive; several machines need one that all see, or a bucket",
             )
         writer.publish(self._store, part)

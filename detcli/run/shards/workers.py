@@ -97,22 +97,30 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
     def __init__(self, count: int, begin: Begin) -> None:
-        """Prepare; the first worker starts with the context, the others in `run`."""
+        """Prepare; the first worker starts with the context, the others in `run`.
+
+        Args:
+            count: How many workers to start at most.
+            begin: Starts a worker.
+        """
         self._count = count
         self._begin = begin
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
         self._warnings: set[str] = set()  # the texts of those that were shown
         self._proven = False  # whether any worker has finished a task
 
-        # A worker is known by its index, from 0, which the one that replaces it inherits.
+        # All that follows is by the index of a worker, which the one that replaces it inherits.
         self._workers: dict[int, ShardWorker] = {}
-        self._waiting: set[int] = set()  # those that wait for a task
-        self._nodes: dict[int, str] = {}  # the machine of each that has begun and not ended
-        self._outages: Counter[int] = Counter()  # how many in a row each has met
-        # How often in a row each was lost without a shard, on each node.
+        self._waiting: set[int] = set()  # workers that have asked for a task
+        self._nodes: dict[int, str] = {}  # the machines of the workers that have begun
+
+        # How often in a row a worker could not reach the store, or what else it needs.
+        self._outages: Counter[int] = Counter()
+        # How often in a row a worker died without a shard in hand, on each node.
         self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._silent: dict[int, RunningTime] = {}  # since the last event of each
-        self._reported_silent: set[int] = set()  # those that a warning has named
+
+        self._silent: dict[int, RunningTime] = {}  # the time since a worker's last event
+        self._reported_silent: set[int] = set()  # silent workers that a warning has named
 
     def __enter__(self) -> Self:
         try:
@@ -286,10 +294,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         log.warning("%s; trying again", error)
 
     def _next(self, timeout_s: float | None = None) -> _Message | None:
-        """Wait for the next event of any worker.
-
-        What an event says of the worker itself is recorded: its node, that it waits for a task.
-        Warnings are shown, each text once.
+        """Wait for the next event of any worker, and update what is known of that worker.
 
         Args:
             timeout_s: How long to wait; None to wait without end.
@@ -304,9 +309,24 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        number, event = message
-        self._silent[number] = RunningTime()
-        self._reported_silent.discard(number)
+        # A worker that sends anything is alive: the time for the warning begins anew.
+        self._silent[message.number] = RunningTime()
+        self._reported_silent.discard(message.number)
+        self._update_worker(message.number, message.event)
+        return message
+
+    def _update_worker(self, number: int, event: WorkerEvent) -> None:
+        """Record where a worker runs and whether it waits for a task, as its event says.
+
+        Warnings are shown, each text once. Progress and results of tasks are left to the caller.
+
+        Args:
+            number: The index of the worker.
+            event: What it has sent.
+
+        Raises:
+            DetcliError: The event is an error that all workers would have.
+        """
         match event:
             case Ready(node):
                 self._nodes[number] = node
@@ -316,10 +336,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._waiting.add(number)
             case DetcliWarning() if str(event) not in self._warnings:
                 self._warnings.add(str(event))
-                warnings.warn(event, stacklevel=2)
+                warnings.warn(event, stacklevel=3)
             case DetcliError():
                 raise event
-        return message
 
     def _start(self, number: int) -> None:
         """Start the worker of an index, on a node where it was not lost STARTS times in a row."""

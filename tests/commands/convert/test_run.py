@@ -16,7 +16,7 @@ from detcli.commands.convert.run import load_images
 from detcli.core.errors import DecodeError, DetcliWarning, OutputError, UsageError
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
-from detcli.source.loading import Item, failed
+from detcli.source.loading import Item, failed_item
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_each_warning_about_a_model_comes_once(model_path, tmp_path):
 def test_images_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     advanced = []
     damaged = replace(IMAGE, warnings=("damaged",))
-    items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
+    items = [failed_item("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
     with pytest.warns(DetcliWarning) as caught:
         images = list(load_images(items, lambda: advanced.append(1)))
     assert [str(warning.message) for warning in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]

@@ -8,7 +8,7 @@ import json
 import pytest
 from json_lines import lines
 
-from detcli.run.shards.manifest import FIRST, Manifest, publish
+from detcli.run.shards.manifest import FIRST_MANIFEST, Manifest, publish
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import LocalFolder
 
@@ -44,7 +44,7 @@ def earlier_folder(predict, make_images, shards_here, tmp_path):  # noqa: ARG001
         new = Manifest(LocalFolder(tmp_path / "new"))
         header = dict(new.header, settings=as_noted_earlier(new.header["settings"]))
         store = LocalFolder(tmp_path / "boxes")
-        assert publish(store, FIRST, header, new.all_names())  # type: ignore[arg-type]
+        assert publish(store, FIRST_MANIFEST, header, new.all_names())  # type: ignore[arg-type]
         first = Manifest(store).shard(0)
         (record,) = lines((tmp_path / "new" / new.part(0)).read_text())
         del record["part"]

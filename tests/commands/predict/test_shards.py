@@ -323,16 +323,16 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
 def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch):
     """But not of a run that was killed a minute ago."""
     noted = []
-    note = LocalFolder.note
+    write_note = LocalFolder.write_note
 
-    def spy(store, name, content=None):
-        noted.extend(json.loads(content) if content else [])
-        note(store, name, *filter(None, [content]))
+    def spy(store, name, content):
+        noted.extend(json.loads(content))
+        write_note(store, name, content)
 
     def working():
         return json.loads(invoke("status", "boxes/", "--format", "json").stdout)["working"]
 
-    monkeypatch.setattr(LocalFolder, "note", spy)
+    monkeypatch.setattr(LocalFolder, "write_note", spy)
     monkeypatch.chdir(shards_of_four.boxes.parent)
     shards_of_four()
     assert {*noted} <= {0, 1, 2}

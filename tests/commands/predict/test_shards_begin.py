@@ -6,7 +6,7 @@ from shard_headers import header
 
 from detcli.commands.predict.shards import MAX_SHARD_SIZE, begin
 from detcli.core.errors import UsageError
-from detcli.run.shards.manifest import FIRST
+from detcli.run.shards.manifest import FIRST_MANIFEST
 from detcli.run.shards.store import LocalFolder
 
 
@@ -82,7 +82,7 @@ def test_new_names_extend_a_run(boxes_folder):
     assert shards[4].names == ("x", "y")
     assert begin(boxes_folder, header(), NAMES + ["x", "y"]).added == 0
     assert begin(boxes_folder, header(), NAMES + ["x", "y"], extend=True).added == 0
-    assert sorted(boxes_folder.names()) == ["_manifest-00001.jsonl", FIRST]
+    assert sorted(boxes_folder.names()) == ["_manifest-00001.jsonl", FIRST_MANIFEST]
 
 
 def test_nothing_begins_without_names(boxes_folder):

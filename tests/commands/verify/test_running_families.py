@@ -85,7 +85,7 @@ def test_a_planted_change_is_found(write_query_model, tails):
 
 
 def test_a_half_copy_agrees_within_its_tolerance(write_query_model, tmp_path):
-    from detcli.commands.convert.passes import to_half
+    from detcli.commands.convert.number_types import to_half
 
     path = write_query_model("model.onnx", "rows")
     half = to_half(onnx.load(path), exact={"moved", "cxcywh", "nothing"})

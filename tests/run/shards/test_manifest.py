@@ -5,7 +5,7 @@ import pytest
 from shard_headers import header, written
 
 from detcli.core.errors import UsageError
-from detcli.run.shards.manifest import FIRST, Manifest, publish, shortened
+from detcli.run.shards.manifest import FIRST_MANIFEST, Manifest, publish, shortened
 from detcli.source.listing import Unusable, hash_of
 
 NAMES = [f"{number}.jpg" for number in range(10)]
@@ -15,7 +15,7 @@ NAMES = [f"{number}.jpg" for number in range(10)]
 def first(store, tmp_path):
     """The file of a manifest with three shards."""
     written(store, NAMES, 4)
-    return tmp_path / "boxes" / FIRST
+    return tmp_path / "boxes" / FIRST_MANIFEST
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_name_that_an_extension_has_again_counts_where_it_is_last(store):
 
 def test_a_manifest_is_written_once(store):
     written(store, NAMES, 4)
-    assert not publish(store, FIRST, header(1), ["other"])
+    assert not publish(store, FIRST_MANIFEST, header(1), ["other"])
     assert list(Manifest(store).all_names()) == NAMES
 
 
@@ -82,7 +82,7 @@ def test_parts_are_those_of_the_format(store, tmp_path):
 
 def test_a_folder_of_parquet_parts_is_refused(store):
     """Earlier versions wrote such parts."""
-    assert publish(store, FIRST, header(4) | {"format": "parquet"}, NAMES)
+    assert publish(store, FIRST_MANIFEST, header(4) | {"format": "parquet"}, NAMES)
     with pytest.raises(UsageError, match=r"the parts in .*boxes are Parquet") as caught:
         Manifest(store)
     assert "merge them with detcli" in caught.value.hint
@@ -159,7 +159,7 @@ def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
         with pytest.raises(UsageError, match=r"has no _manifest\.jsonl"):
             Manifest(store)
         written(store, NAMES, 4)
-        (tmp_path / "boxes" / FIRST).rename(tmp_path / "boxes" / "_manifest-00001.jsonl")
+        (tmp_path / "boxes" / FIRST_MANIFEST).rename(tmp_path / "boxes" / "_manifest-00001.jsonl")
 
 
 def test_the_manifest_is_json_lines(first):

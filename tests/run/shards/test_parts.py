@@ -12,7 +12,7 @@ from shard_headers import written
 from detcli.core.errors import CheckError, StoreError
 from detcli.data.record import RecordJson, name_of, set_source
 from detcli.run.shards.manifest import Shard
-from detcli.run.shards.parts import Merge, PartWriter, TornError, read, survey
+from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read
 from detcli.run.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
@@ -255,7 +255,7 @@ def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
     assert fault.reason == "missing: 2.jpg, 3.jpg"
     assert fault.names == 2
     assert fault.missing
-    assert survey(store, manifest, [0, 1]).keys() == {0}
+    assert count_failures(store, manifest, [0, 1]).keys() == {0}
 
 
 def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_path):
@@ -288,15 +288,18 @@ def test_nothing_is_retried_of_a_damaged_part(begun, tmp_path):
     assert caught.value.hint.startswith("remove it")
 
 
-def test_a_survey_counts_the_errors_of_shards_by_their_kind(begun):
+def test_failures_of_shards_are_counted_by_their_kind(begun):
     store, manifest = begun
-    assert survey(store, manifest, [0, 1]) == {0: Counter(), 1: Counter({"DecodeError: torn": 1})}
+    assert count_failures(store, manifest, [0, 1]) == {
+        0: Counter(),
+        1: Counter({"DecodeError: torn": 1}),
+    }
 
 
-def test_a_survey_takes_a_part_of_an_earlier_version_as_one_without_errors(begun, tmp_path):
+def test_a_part_of_an_earlier_version_counts_as_one_without_failures(begun, tmp_path):
     store, manifest = begun
     without_in_part(tmp_path / "boxes" / manifest.part(1), "failed")
-    assert survey(store, manifest, [1]) == {1: Counter()}
+    assert count_failures(store, manifest, [1]) == {1: Counter()}
 
 
 def test_the_end_of_a_part_without_records_is_read(tmp_path):

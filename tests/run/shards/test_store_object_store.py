@@ -39,14 +39,16 @@ def test_of_many_writers_one_wins(s3, object_store):
 
 
 def test_notes_are_written_anew_and_removed(s3, object_store):
-    for content in (b"[1]", b"[2]", b""):
-        object_store.note("_working-1.json", content)
-        assert [s3.get(key) for key in s3.keys("a b/")] == [content] * bool(content)
+    for content in (b"[1]", b"[2]"):
+        object_store.write_note("_working-1.json", content)
+        assert [s3.get(key) for key in s3.keys("a b/")] == [content]
+    object_store.remove_note("_working-1.json")
+    assert not [*s3.keys("a b/")]
     assert object_store.publish("part", io.BytesIO(b"1"))
-    object_store.note("_working-1.json", b"[1]")
+    object_store.write_note("_working-1.json", b"[1]")
     assert list(object_store.times("_work")) == ["_working-1.json"]
     s3.faults.status = ("403 Forbidden", "AccessDenied")
-    object_store.note("_working-1.json")
+    object_store.remove_note("_working-1.json")
 
 
 def test_what_a_torn_answer_brought_is_not_used(s3, object_store):
