@@ -432,6 +432,40 @@ def face_1mb_expected(out, size):
     return corners(boxes), out["conf"][:, 1:]
 
 
+FACEBOXES_ANCHORS = {32: 21, 64: 1, 128: 1}  # of a cell, by stride
+
+
+def faceboxes(graph, classes):
+    """All scales: boxes [1, N, 4], and shares of no face and a face [1, N, 2].
+
+    As its `forward` has it: each scale is flattened, joined and then divided again.
+    """
+    del classes
+    outputs = {}
+    for name, width in (("loc", 4), ("conf", 2)):
+        flat = []
+        for stride, anchor_count in FACEBOXES_ANCHORS.items():
+            maps = layer(graph, anchor_count * width, stride)
+            last = graph("Transpose", maps, perm=[0, 2, 3, 1])
+            flat.append(graph("Reshape", last, [1, -1]))
+        outputs[name] = graph("Reshape", graph("Concat", *flat, axis=1), [1, -1, width])
+    return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
+
+
+def faceboxes_expected(out, size):
+    """As its `PriorBox` has it: anchors of 32 are 4 x 4 in a cell, those of 64 are 2 x 2."""
+    positions = {32: (0, 0.25, 0.5, 0.75), 64: (0, 0.5)}
+    priors = []
+    for stride, sides in {32: (32, 64, 128), 64: (256,), 128: (512,)}.items():
+        rows, columns = (-(-side // stride) for side in size)
+        for row, column, side in itertools.product(range(rows), range(columns), sides):
+            inside = positions.get(side, (0.5,))
+            for y, x in itertools.product(inside, inside):
+                priors.append([(column + x) * stride, (row + y) * stride, side, side])
+    boxes = with_variances(out["loc"], np.array(priors, np.float32))
+    return corners(boxes), out["conf"][:, 1:]
+
+
 def floored_layer(graph, channels, stride):
     """A map of whole cells only: what is left of the sides has none."""
     weights = graph.weights(channels, 3, stride, stride)
@@ -674,6 +708,13 @@ EXPORTS = {
     ),
     "Face-Detector-1MB": Export(
         "Face-Detector-1MB", face_1mb, face_1mb_expected, (SIZE, (320, 320)), FACES
+    ),
+    "FaceBoxes": Export(
+        "FaceBoxes",
+        faceboxes,
+        faceboxes_expected,
+        (SIZE, (192, 128), (1024, 1024), (160, 224), (100, 150)),
+        FACES,
     ),
     "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),
     "BlazeFace": Export(

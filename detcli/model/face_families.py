@@ -11,6 +11,7 @@ from detcli.model.family_values import (
     BLACK_PADDING,
     LETTERBOX,
     STRETCH,
+    dense_centres,
     part_widths,
     square_anchors,
 )
@@ -37,6 +38,27 @@ RETINAFACE = Family(
     grid=RETINAFACE_GRID,
     names=FACE_NAMES,
     nms=0.4,
+)
+
+# At strides of 32 pixels the small anchors are repeated, 4 x 4 and 2 x 2 in a cell.
+FACEBOXES_SIDES = (32,) * 16 + (64,) * 4 + (128,)
+FACEBOXES = Family(
+    "FaceBoxes",
+    "zisianw/FaceBoxes.PyTorch, layers/functions/prior_box.py, test.py",
+    Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
+    multi_label=MultiLabel.ALWAYS,
+    no_object=0,
+    grid=GridSpec(
+        part_widths(box=4, classes=2),
+        Offset.EXPONENTIAL,
+        ((32, 64, 128),),
+        anchors=square_anchors(FACEBOXES_SIDES, (256,), (512,)),
+        anchor_centres=(dense_centres(4, 2, 1), dense_centres(1), dense_centres(1)),
+        variances=(0.1, 0.2),
+        tensors=TensorsPerScale.APART,
+    ),
+    names=FACE_NAMES,
+    nms=0.3,
 )
 
 ULTRAFACE_ANCHORS = square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
@@ -233,6 +255,7 @@ FACE_FAMILIES = (
         names=FACE_NAMES,
         nms=0.3,
     ),
+    FACEBOXES,
     BLAZEFACE,
     replace(
         BLAZEFACE,

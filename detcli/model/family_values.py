@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.heads import Anchors, HeadPart, PartWidths
+from detcli.model.heads import Anchors, Centres, HeadPart, PartWidths
 
 # How images are prepared, see `Preprocessing`: what several families share.
 LETTERBOX = Preprocessing()
@@ -32,3 +32,23 @@ def square_anchors(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
     for side_lengths in scales:
         anchors.append(tuple((length, length) for length in side_lengths))
     return tuple(anchors)
+
+
+def dense_centres(*counts: int) -> Centres:
+    """Return the centres of anchors of a cell that lie in rows, several of each size.
+
+    For example, 2 stands for four anchors: at 0 and half of the cell, along x and along y. A
+    single anchor lies in the middle of the cell.
+
+    Args:
+        *counts: For each size of anchors, how many lie in a row, and how many rows there are.
+    """
+    centres: list[tuple[float, float]] = []
+    for count in counts:
+        if count == 1:
+            centres.append((0.5, 0.5))
+            continue
+        for row in range(count):
+            for column in range(count):
+                centres.append((column / count, row / count))
+    return tuple(centres)

@@ -379,15 +379,18 @@ def _anchors_of_first_cell(
         Centre, size and stride of each anchor, each as x and y in pixels.
     """
     stride = grid.strides[scale]
-    strides_from_corner, pixels_from_corner = grid.spec.centre
-    centre = [strides_from_corner * length + pixels_from_corner for length in cell_size]
+    cell_width, cell_height = cell_size
+    _, pixels_from_corner = grid.spec.centre
     anchors = []
-    for anchor_size in grid.anchors(scale):
+    for centre, anchor_size in zip(grid.centres(scale), grid.anchors(scale), strict=True):
+        x, y = centre
+        centre_x = x * cell_width + pixels_from_corner
+        centre_y = y * cell_height + pixels_from_corner
         width, height = anchor_size
         if max_size is not None:
             width = min(width, max_size[0])
             height = min(height, max_size[1])
-        anchors.append((*centre, width, height, stride, stride))
+        anchors.append((centre_x, centre_y, width, height, stride, stride))
     return anchors
 
 

@@ -112,6 +112,8 @@ class TensorsPerScale(StrEnum):
 
 Anchors = tuple[tuple[float, float], ...]  # width and height of each anchor of a cell, in pixels
 
+Centres = tuple[tuple[float, float], ...]  # x and y of each anchor of a cell, in strides
+
 PartWidths = tuple[tuple[HeadPart, int], ...]
 """Parts that follow one another, and how many channels each has; 0 where the file says it."""
 
@@ -128,6 +130,9 @@ class GridSpec:
     anchors: tuple[Anchors, ...] = ()
     # where the anchors of a cell are: this many strides from its top left, and pixels
     centre: tuple[float, float] = (0.0, 0.0)
+    # x and y of the centre of each anchor of each scale, in strides from the top left of its cell,
+    # where the anchors of a cell lie apart; then there are no pixels beside
+    anchor_centres: tuple[Centres, ...] = ()
     # cells divide the sides of the input evenly, where a stride does not, and anchors end there
     cells_divide_input_evenly: bool = False
     # a map has no cell for what is left of a side that a stride does not divide
@@ -196,6 +201,13 @@ class GridHead:
             return self.spec.anchors[scale]
         stride = self.strides[scale]
         return ((stride, stride),)
+
+    def centres(self, scale: int) -> Centres:
+        """Return the centre of each anchor of a cell, in strides from the top left of the cell."""
+        if self.spec.anchor_centres:
+            return self.spec.anchor_centres[scale]
+        strides_from_corner, _ = self.spec.centre
+        return ((strides_from_corner, strides_from_corner),) * len(self.anchors(scale))
 
 
 @frozen

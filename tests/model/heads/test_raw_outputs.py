@@ -268,6 +268,22 @@ def with_points(name, role, width):
     return build
 
 
+def faceboxes_of(*widths, strides=(32, 64, 128), anchors=(21, 1, 1)):
+    """FaceBoxes' outputs [1, N, width], of which the second holds shares."""
+
+    def build(graph):
+        outputs = []
+        for width in widths:
+            scales = zip(strides, anchors, strict=True)
+            maps = [layer(graph, count * width, stride) for stride, count in scales]
+            rows = [in_rows(graph, tensor, width) for tensor in maps]
+            outputs.append(graph("Concat", *rows, axis=1))
+        outputs[1] = graph("Softmax", outputs[1], axis=2)
+        return outputs
+
+    return build
+
+
 OTHERS = {
     "backbone": layers((64, "")),
     "backbone of joined blocks": layers((64, "Relu"), (64, "Relu"), joins=True),
@@ -294,6 +310,10 @@ OTHERS = {
     "FCOS": layers((80, ""), (4, ""), (1, "")),
     "boxes and classes of one scale": layers((4, ""), (5, "Sigmoid"), strides=(32,)),
     "SSD of three anchors": of_anchors(4, 2, anchors=(3, 3, 3)),
+    "FaceBoxes with landmarks": faceboxes_of(4, 2, 10),
+    "FaceBoxes of three classes": faceboxes_of(4, 3),
+    "FaceBoxes of one anchor less": faceboxes_of(4, 2, anchors=(20, 1, 1)),
+    "FaceBoxes of smaller strides": faceboxes_of(4, 2, strides=(16, 32, 64)),
     "YuNet of 2021, six landmarks": of_anchors(16, 2, 1, anchors=(3, 2, 2, 3)),
     "YuNet of 2021 without an IoU": of_anchors(14, 2, anchors=(3, 2, 2, 3)),
     "two classifiers": lambda graph: [
