@@ -549,6 +549,47 @@ def yolov5_face_expected(out, size, *, anchors_of_strides):
     return corners(boxes), scores
 
 
+def yolov5_face_decoded(graph, classes):
+    """Rows [1, N, 15 + classes]: box, objectness, five landmarks and class, as with `export_cat`.
+
+    The numbers are added to zeros, from which they are cut.
+    """
+    columns = 15 + classes
+    scales = []
+    for stride, sides in YOLOV5_FACE_ANCHORS.items():
+        height, width = (-(-side // stride) for side in graph.size)
+        maps = graph("Reshape", layer(graph, 3 * columns, stride), [1, 3, columns, height, width])
+        last = graph("Transpose", maps, perm=[0, 1, 3, 4, 2])
+        shares = graph("Sigmoid", graph.cut(last, 0, 5, 4))
+        class_share = graph("Sigmoid", graph.cut(last, 15, columns, 4))
+        behind = graph("Concat", graph.cut(last, 5, 15, 4), class_share, axis=4)
+        zeros = graph("ConstantOfShape", graph("Shape", last))
+        numbers = graph("Add", zeros, graph("Concat", shares, behind, axis=4))
+
+        cell_rows, cell_columns = np.indices((height, width))
+        cell = np.stack([cell_columns, cell_rows], -1)[None, None].astype(np.float32)
+        anchor_sides = np.array(sides, np.float32).reshape(1, 3, 1, 1, 2)
+        doubled = graph("Mul", graph.cut(numbers, 0, 2, 4), np.float32(2))
+        moved = graph("Add", graph("Sub", doubled, np.float32(0.5)), cell)
+        centre = graph("Mul", moved, np.float32(stride))
+        grown = graph("Mul", graph.cut(numbers, 2, 4, 4), np.float32(2))
+        length = graph("Mul", graph("Pow", grown, np.float32(2)), anchor_sides)
+        parts = [centre, length, graph.cut(numbers, 4, 5, 4)]
+        for start in range(5, 15, 2):
+            offset = graph("Mul", graph.cut(numbers, start, start + 2, 4), anchor_sides)
+            parts.append(graph("Add", offset, cell * np.float32(stride)))
+        parts.append(graph.cut(numbers, 15, columns, 4))
+        scales.append(graph("Reshape", graph("Concat", *parts, axis=-1), [1, -1, columns]))
+    return {"rows": graph("Concat", *scales, axis=1)}
+
+
+def yolov5_face_decoded_expected(out, size):
+    """As `non_max_suppression_face` has it: the class of a face times its objectness."""
+    del size
+    rows = out["rows"]
+    return corners(rows[:, :4]), rows[:, 15:] * rows[:, 4:5]
+
+
 def centerface(graph, classes):
     """Maps of stride 4: heat, scale, offset and landmarks; y before x."""
     del classes
@@ -704,6 +745,14 @@ EXPORTS = {
         partial(yolov5_face, anchors_of_strides=YOLOV5_FACE_P6_ANCHORS),
         partial(yolov5_face_expected, anchors_of_strides=YOLOV5_FACE_P6_ANCHORS),
         classes=FACES,
+        frees=False,
+    ),
+    "YOLOv5-face, decoded": Export(
+        "YOLOv5-face, decoded",
+        yolov5_face_decoded,
+        yolov5_face_decoded_expected,
+        (SIZE, (192, 128), (320, 320)),
+        FACES,
         frees=False,
     ),
     "Face-Detector-1MB": Export(

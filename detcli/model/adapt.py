@@ -174,8 +174,9 @@ def _multiply_by_objectness(add: NodeBuilder, scores: str, head: Head, channel_a
     Args:
         add: Adds nodes to the graph.
         scores: The tensor of scores; its first channel is the objectness, which is the probability
-            that there is any object, and then comes one for each class.
-        head: Says whether the scores are logits, which become probabilities first.
+            that there is any object, and then comes one for each class, perhaps after landmarks.
+        head: Says whether the scores are logits, which become probabilities first, and how many
+            channels the landmarks have.
         channel_axis: The axis of the channels.
 
     Returns:
@@ -185,7 +186,8 @@ def _multiply_by_objectness(add: NodeBuilder, scores: str, head: Head, channel_a
     if head.scores_are is Activation.LINEAR:
         probabilities = add("Sigmoid", scores)
     objectness = add.cut(probabilities, start=0, stop=1, axis=channel_axis)
-    class_scores = add.cut(probabilities, start=1, stop=None, axis=channel_axis)
+    first_class = 1 + head.landmark_channels
+    class_scores = add.cut(probabilities, start=first_class, stop=None, axis=channel_axis)
     return add("Mul", class_scores, objectness)
 
 

@@ -15,7 +15,7 @@ from detcli.model.family_values import (
     part_widths,
     square_anchors,
 )
-from detcli.model.heads import GridSpec, Offset, TensorsPerScale
+from detcli.model.heads import BoxDecode, GridSpec, Offset, TensorsPerScale
 
 FACE_NAMES = ("face",)
 
@@ -232,6 +232,13 @@ FACE_FAMILIES = (
                 ((174, 238), (258, 355), (445, 568)),
             ),
         ),
+    ),
+    replace(
+        YOLOV5_FACE,
+        name="YOLOv5-face, decoded",
+        source="deepcam-cn/yolov5-face, models/yolo.py with export_cat, models/export.py",
+        grid=None,
+        matches=lambda head: bool(head.landmark_channels) and head.decodes(BoxDecode.GRID),
     ),
     replace(
         RETINAFACE,

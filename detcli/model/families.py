@@ -102,7 +102,9 @@ YOLOX = Family(
     "YOLOX",
     "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
     YOLOX_PREPROCESSING,
-    matches=lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
+    matches=lambda head: (
+        head.objectness and not head.landmark_channels and head.decodes(BoxDecode.EXPONENTIAL)
+    ),
     clips=False,
     grid=GridSpec(
         part_widths(box=4, objectness=1, classes=0),
@@ -129,7 +131,7 @@ HEAD_FAMILIES = (
         "YOLOv5",
         "ultralytics/yolov5, utils/augmentations.letterbox; and v3, v6, v7, R",
         LETTERBOX,
-        matches=lambda head: head.objectness,
+        matches=lambda head: head.objectness and not head.landmark_channels,
     ),
     _one_box_per_object(
         "DETR",

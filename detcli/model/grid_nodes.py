@@ -381,7 +381,7 @@ def _anchors_of_first_cell(
     stride = grid.strides[scale]
     cell_width, cell_height = cell_size
     _, pixels_from_corner = grid.spec.centre
-    anchors = []
+    anchors: list[tuple[float, ...]] = []
     for centre, anchor_size in zip(grid.centres(scale), grid.anchors(scale), strict=True):
         x, y = centre
         centre_x = x * cell_width + pixels_from_corner

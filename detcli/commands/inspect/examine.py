@@ -456,7 +456,8 @@ def _left_out(head: Head) -> str:
     """Say which outputs of a graph detcli leaves out, such as masks; empty if there are none."""
     if head.has_more:
         return f"; {BOXES_OF_MORE}"
-    if head.grid is not None and HeadPart.POINTS in head.grid.parts:
+    has_landmark_maps = head.grid is not None and HeadPart.POINTS in head.grid.parts
+    if has_landmark_maps or head.landmark_channels:
         return "; its landmarks are left out"
     return ""
 

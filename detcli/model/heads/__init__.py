@@ -228,6 +228,8 @@ class Head:
     # one more score comes before those of the classes, and is a factor for all: in heads that are
     # not selected from yet; YOLOv5 and YOLOX are told by it
     objectness: bool = False
+    # how many numbers of landmarks come between the objectness and the scores; they are left out
+    landmark_channels: int = 0
     best_class_only: bool = False  # the graph takes the best class of each box
     labels: ChannelRange | None = None  # the class ids of detections that the graph selects
     # how many detections the graph would select, where it is cut before that

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import onnx
 from onnx import NodeProto
 
 from detcli.model.graph import Dims, GraphIndex, attribute, integers
@@ -209,6 +210,10 @@ def groups_along(
             return _groups_of_concat(index, node, channel_axis, channels)
         if node.op_type == "ScatterND" and depth:
             return _groups_behind_overwriting(index, node, channel_axis, depth - 1)
+        source = _term_beside_zeros(index, node)
+        if source:
+            tensor = source
+            continue
         source = node.input[0] if node.input else ""
         source_axis = _axis_in_first_input(
             node, index.shapes[source], channel_axis, rank=rank, channels=channels
@@ -218,6 +223,33 @@ def groups_along(
         channel_axis = source_axis
         tensor = source
     return []
+
+
+def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
+    """Find the tensor that a node adds to zeros of the same shape, as PyTorch's `full_like` leaves.
+
+    Returns:
+        Its name; empty if the node is no Add of zeros, or may give another shape.
+    """
+    if node.op_type != "Add":
+        return ""
+    for zeros, term in (node.input, reversed(node.input)):
+        has_same_shape = index.shapes[zeros] == index.shapes[term] != []
+        if has_same_shape and _holds_zeros(index, zeros):
+            return term
+    return ""
+
+
+def _holds_zeros(index: GraphIndex, tensor: str) -> bool:
+    """True if all elements of a tensor are 0, whatever its shape."""
+    array = index.array(tensor)
+    if array is not None:
+        return not array.any()
+    filled = index.producer(tensor, "ConstantOfShape")
+    if filled is None:
+        return False
+    values = [onnx.numpy_helper.to_array(entry.t) for entry in filled.attribute]
+    return not any(value.any() for value in values)
 
 
 def _groups_behind_overwriting(

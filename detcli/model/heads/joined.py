@@ -30,6 +30,8 @@ from detcli.model.heads.layers import (
     source_nodes,
 )
 
+LANDMARK_NUMBERS = 10  # x and y of eyes, nose and corners of the mouth
+
 
 def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """Find the head of a YOLO that selects its best detections itself, as YOLOv10 does.
@@ -340,6 +342,8 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
     anchors_first = axis == 2
     classes = _classes_behind_boxes(index, decoded, groups_behind)
     if classes is None:
+        classes = _classes_behind_landmarks(index, groups_behind)
+    if classes is None:
         return _head_before_extras(
             index, head, groups_behind, anchors_first=anchors_first, boxes_only=boxes_only
         )
@@ -348,6 +352,7 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
         decoded=decoded,
         layer=_first_layer_operator(index, boxes),
         objectness=classes.have_objectness,
+        landmark_channels=classes.landmark_channels,
     )
     if classes.have_objectness:
         return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
@@ -362,6 +367,7 @@ class Classes(NamedTuple):
 
     class_count: int
     have_objectness: bool
+    landmark_channels: int = 0  # between the objectness and the scores
 
 
 def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
@@ -435,6 +441,33 @@ def _classes_behind_boxes(
     if has_distances and is_computed(index, objectness):
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
     return Classes(class_count, have_objectness=True)
+
+
+def _classes_behind_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes | None:
+    """Count the classes of a head with landmarks between its objectness and its scores.
+
+    YOLOv5-face has them there: the x and y of five points.
+
+    Args:
+        index: The graph.
+        groups: The number of channels and the tensor of each part that follows the boxes.
+
+    Returns:
+        None if the parts are others, or another number of landmarks.
+    """
+    if len(groups) < 3:
+        return None
+    objectness_size, objectness = groups[0]
+    class_count, scores = groups[-1]
+    landmarks = groups[1:-1]
+    landmark_channels = sum(size for size, _ in landmarks)
+    if objectness_size != 1 or landmark_channels != LANDMARK_NUMBERS:
+        return None
+    if not _is_probability(index, objectness) or not _is_probability(index, scores):
+        return None
+    if any(_is_probability(index, name) for _, name in landmarks):
+        return None
+    return Classes(class_count, have_objectness=True, landmark_channels=landmark_channels)
 
 
 def _classes_in_scores(
