@@ -29,7 +29,12 @@ from detcli.model.heads import (
     Unrecognised,
 )
 from detcli.model.heads.corners import Corners, box_columns, corners_after_decoding
-from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
+from detcli.model.heads.layers import (
+    biases_of_layer,
+    moved_inputs,
+    softmax_channel_count,
+    source_nodes,
+)
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.selected_in_graph import selected_detections, six_columns
 from detcli.model.inputs import ImageInput, find_inputs
@@ -50,6 +55,7 @@ MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say bill
 NO_OBJECT_NAMES = frozenset({"", "__background__", "background", "n/a", "no object", "no-object"})
 """What files call the class that stands for no object, in lower case."""
 
+HIGHEST_BIAS_OF_RARE_CLASS = -2.0  # a probability of 0.12
 TASKS = {
     "classify": "it classifies whole images",
     "segment": "it segments objects",
@@ -351,6 +357,7 @@ def _recognise(
     names = parse_names(metadata.get("names", ""))
     if no_object is not None and FAMILY_KEY not in metadata:
         _check_no_object_has_no_name(head, family, names)
+        _check_logits_are_those_of_a_softmax(index, head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
     corners = _corners(index, head, family)
     return Recognised(
@@ -404,6 +411,39 @@ def _check_no_object_has_no_name(head: Head, family: Family, names: list[str] | 
             f"names a class for each of its {len(names)} scores",
             f"if it is {family.name} all the same, {SAY_WHICH}",
         )
+
+
+def _check_logits_are_those_of_a_softmax(
+    index: GraphIndex, head: Head, family: Family, names: list[str] | None
+) -> None:
+    """Refuse a head that looks like DETR's if the biases of its logits are not those of a softmax.
+
+    A sigmoid for each class begins its training with biases of about -4.6, as every class is rare,
+    and keeps them low. The biases of a softmax have no such offset: one of its classes is always
+    likely, which in DETR is that of no object. DETR's scores have biases in any case.
+
+    Args:
+        index: The graph.
+        head: The head of the graph.
+        family: The family of detectors that it seems to belong to.
+        names: The class names in the file's metadata, if any.
+
+    Raises:
+        Unrecognised: All biases are low, or there are none, and the names do not show DETR.
+    """
+    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
+    if not is_last_left_out or (names and len(names) == (head.class_count or 0) - 1):
+        return
+    biases = biases_of_layer(index, head.scores[0].tensor)
+    if biases is None or (biases >= HIGHEST_BIAS_OF_RARE_CLASS).any():
+        return
+    shown = "the biases of its scores are those of a sigmoid for each class"
+    if biases.size == 0:
+        shown = "its scores have no biases"
+    raise Unrecognised(
+        f"it looks like {family.name}, whose scores are shares of all classes, but {shown}",
+        f"if it is {family.name} all the same, {SAY_WHICH}",
+    )
 
 
 def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:

@@ -256,6 +256,62 @@ def test_detr_need_not_name_what_stands_for_no_object(names):
     assert contract.names == ("cat", "dog", "cow")
 
 
+def detr_of_biases(add_biases):
+    """A graph of DETR's nodes without names, whose logits have some biases or none."""
+    graph = Graph()
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.perceptron(features, 4))
+    logits = add_biases(graph, features)
+    return graph.model([logits, boxes])
+
+
+def logits_with(biases, operator="MatMul"):
+    """Adds a layer of scores with these biases."""
+    values = np.array(biases, np.float32)
+
+    def add(graph, features):
+        weights = graph.weights(8, len(values))
+        if operator == "Gemm":
+            rows = graph("Reshape", features, [-1, 8])
+            return graph("Reshape", graph("Gemm", rows, weights, values), [1, 24, len(values)])
+        return graph("Add", graph("MatMul", features, weights), values)
+
+    return add
+
+
+def logits_without_biases(graph, features):
+    return graph("MatMul", features, graph.weights(8, 4))
+
+
+LOW_BIASES = (-4.7, -4.2, -5.1, -3.9)
+
+
+@pytest.mark.parametrize(
+    ("add_biases", "reason"),
+    [
+        (logits_with(LOW_BIASES), "biases of its scores are those of a sigmoid"),
+        (logits_with(LOW_BIASES, "Gemm"), "biases of its scores are those of a sigmoid"),
+        (logits_without_biases, "its scores have no biases"),
+    ],
+)
+def test_a_look_alike_of_detr_whose_scores_are_sigmoids_is_refused(add_biases, reason):
+    """It would lose its last class, and its scores would become shares."""
+    model = detr_of_biases(add_biases)
+    with pytest.raises(ModelError, match=reason) as refused:
+        read_graph(model, "model.onnx")
+    assert "detcli.family=NAME" in refused.value.hint
+    model.metadata_props.add(key="detcli.family", value="DETR")
+    assert read_graph(model, "model.onnx").contract.class_count == 3
+
+
+@pytest.mark.parametrize("operator", ["MatMul", "Gemm"])
+def test_detr_has_a_likely_class_that_stands_for_no_object(operator):
+    model = detr_of_biases(logits_with((-4.7, -4.2, -5.1, 0.9), operator))
+    contract = read_graph(model, "model.onnx").contract
+    assert contract.family == "DETR"
+    assert contract.class_count == 3
+
+
 def test_landmarks_beside_boxes_and_scores_are_named():
     graph = Graph()
     boxes = graph.swapped(distances(graph, centres=False))

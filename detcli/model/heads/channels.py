@@ -236,7 +236,7 @@ def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
     for zeros, term in (node.input, reversed(node.input)):
         has_same_shape = index.shapes[zeros] == index.shapes[term] != []
         if has_same_shape and _holds_zeros(index, zeros):
-            return term
+            return str(term)
     return ""
 
 

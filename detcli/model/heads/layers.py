@@ -8,6 +8,7 @@ layer is a node with learnt weights: a convolution or a matrix product.
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 from onnx import NodeProto
 
 from detcli.model.graph import (
@@ -260,6 +261,29 @@ def _ends_search(index: GraphIndex, node: NodeProto, output: str) -> bool:
     if node.op_type == "DynamicQuantizeLinear" and output == node.output[0]:
         return False  # The values go on; scale and zero point, the other outputs, do not.
     return node.op_type in SEARCH_ENDS
+
+
+def biases_of_layer(index: GraphIndex, tensor: str) -> npt.NDArray[np.floating] | None:
+    """Return the biases that the last layer behind a tensor adds, one for each of its channels.
+
+    Returns:
+        None if they are not found, or are not known as numbers, as in some quantised files; an
+        empty array if the last layer is a matrix product that nothing is added to.
+    """
+    nodes = source_nodes(index, tensor)
+    if len(nodes) != 1:
+        return None
+    node = nodes[0]
+    if node.op_type == "MatMul":
+        return np.zeros(0, np.float32)
+    if node.op_type not in {"Add", "Gemm"}:
+        return None
+    for name in node.input:
+        biases = index.array(index.computed_as(name))
+        is_weight = biases is not None and biases.ndim > 1 and biases.size > max(biases.shape)
+        if biases is not None and not is_weight and np.issubdtype(biases.dtype, np.floating):
+            return biases
+    return None
 
 
 def is_part_of_decoding(index: GraphIndex, node: NodeProto) -> bool:
