@@ -14,6 +14,9 @@ from onnx import GraphProto, ModelProto, NodeProto
 # Operators that keep the elements of a tensor and their order, up to rounding.
 PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Dropout"})
 
+# Operators that keep the elements of a tensor and their order, and may change its shape.
+RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
 MAX_INTEGERS = 1 << 16  # entries of a constant that is read as sizes, axes or indices
 
 MAX_STEPS = 400  # tensors that a search back through a graph looks at
@@ -232,18 +235,36 @@ class GraphIndex:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The outputs of the graph, without those that only repeat the elements of an earlier one.
+        """The outputs of the graph, without those that only repeat an earlier one.
 
-        Some exporters give the boxes twice, the second time through an Identity or a Cast.
+        Some exporters give the boxes twice, the second time through an Identity, a Cast, or a
+        Reshape to the same shape.
         """
         sources = set()
+        repeatable = set()
         outputs = []
         for output in self.graph.output:
             source = self.computed_as(output.name)
-            if source not in sources:
-                sources.add(source)
-                outputs.append(output.name)
+            dims = tuple(self.shapes[output.name])
+            reshaped = (self.elements_of(output.name), dims)
+            is_repeated = source in sources or reshaped in repeatable
+            if is_repeated:
+                continue
+            sources.add(source)
+            has_known_shape = bool(dims) and None not in dims
+            if has_known_shape:
+                repeatable.add(reshaped)
+            outputs.append(output.name)
         return outputs
+
+    def elements_of(self, tensor: str) -> str:
+        """Go back from a tensor to the first that has its elements in this order, in any shape."""
+        source = self.computed_as(tensor)
+        node = self.producers.get(source)
+        while node is not None and node.op_type in RESHAPES:
+            source = self.computed_as(node.input[0])
+            node = self.producers.get(source)
+        return source
 
     def image_inputs(self) -> list[onnx.ValueInfoProto]:
         """Inputs that a caller feeds; old files also list their weights as inputs."""

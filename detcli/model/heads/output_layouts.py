@@ -98,7 +98,8 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
     """List the graph's outputs in the order of the nodes that compute them.
 
     Exporters may list outputs in any order, while the nodes keep the order of the network's
-    layers. Outputs that only sum up another one are left out.
+    layers. A copy of an output stands for it, wherever the node is that copies it. Outputs that
+    only sum up another one are left out.
     """
     node_positions = {}
     for position, node in enumerate(index.graph.node):
@@ -106,7 +107,7 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
             node_positions[tensor] = position
     all_outputs = index.outputs
     outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
-    return sorted(outputs, key=lambda name: node_positions.get(name, 0))
+    return sorted(outputs, key=lambda name: node_positions.get(index.elements_of(name), 0))
 
 
 def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:

@@ -19,16 +19,18 @@ from head_checks import (
     run,
     shuffled,
     with_constant_nodes,
+    with_copies_of_outputs,
     with_fed_constants,
 )
 from model.test_recognise_heads import by_onnxslim, rearranged
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from thinning import thin
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import MultiLabel
 from detcli.model.families import FAMILIES
+from detcli.model.graph import shape
 from detcli.source.decode import BUILT_IN
 
 pytestmark = pytest.mark.slow
@@ -136,7 +138,14 @@ ALIKE = {"CenterFace"}
 
 CHANGED = [
     (name, change)
-    for change in (reordered, by_onnxslim, shuffled, with_constant_nodes, with_fed_constants)
+    for change in (
+        reordered,
+        by_onnxslim,
+        shuffled,
+        with_constant_nodes,
+        with_copies_of_outputs,
+        with_fed_constants,
+    )
     for name in EXPORTS
     if change is not shuffled or name not in ALIKE
 ]
@@ -151,6 +160,48 @@ def test_a_changed_file_is_read_as_it_was(name, change):
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
     copy = type(model).FromString(made(name, classes, export.at or size)[0].SerializeToString())
     check(name, change(copy), size, wanted_of(name, size, outputs))
+
+
+def with_a_copy_in_front(model, position, operator):
+    """The output at a position a second time, before all others, through an Identity or Reshape."""
+    output = model.graph.output[position]
+    copy = onnx.ValueInfoProto.FromString(output.SerializeToString())
+    copy.name = "copy"
+    inputs = [output.name]
+    if operator == "Reshape":
+        dims = np.array(shape(output), np.int64)
+        model.graph.initializer.append(numpy_helper.from_array(dims, "dims"))
+        inputs.append("dims")
+    model.graph.node.append(helper.make_node(operator, inputs, ["copy"]))
+    others = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model.graph.output]
+    del model.graph.output[:]
+    model.graph.output.extend([copy, *others])
+    return model
+
+
+COPIED = [
+    (name, position, operator)
+    for name, export in EXPORTS.items()
+    for position in range(len(made(name, export.classes[0], export.at or export.sizes[0])[1]))
+    for operator in ("Identity", "Reshape")
+    if operator == "Identity" or not export.at  # a Reshape would fix the size
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "operator"),
+    [*thin("copies of single outputs", COPIED, 40), ("CenterFace", 1, "Identity")],
+)
+def test_a_second_copy_of_any_output_changes_nothing(name, position, operator):
+    """Where nothing but the order of nodes tells outputs apart, the copy's node comes last."""
+    export = EXPORTS[name]
+    size = export.sizes[0]
+    model, roles = made(name, export.classes[0], size)
+    outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
+    file, _ = made(name, export.classes[0], export.at or size)
+    file = type(file).FromString(file.SerializeToString())
+    copied = with_a_copy_in_front(file, position, operator)
+    check(name, copied, size, wanted_of(name, size, outputs))
 
 
 FREE_IN_SIZE = [
