@@ -38,6 +38,7 @@ HOLDING = {
     "model/heads/test_raw_outputs.py": ("cell_graphs",),
     "model/test_families.py": ("model/test_families",),
     "model/test_adapt.py": ("model/test_adapt",),
+    "model/test_zoo_faces.py": ("model/test_zoo_faces",),
 }
 """Tests that hold families against their own code, and the modules that name these."""
 

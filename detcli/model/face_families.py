@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from detcli.model.contract import Interpolation, MultiLabel, Preprocessing, Resize, Suppression
 from detcli.model.family import Family
+from detcli.model.family_heads import selects_as_ultraface
 from detcli.model.family_values import (
     BLACK_PADDING,
     LETTERBOX,
@@ -62,6 +63,34 @@ FACEBOXES = Family(
 )
 
 ULTRAFACE_ANCHORS = square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
+
+ULTRAFACE = Family(
+    "UltraFace",
+    "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
+    replace(
+        STRETCH,
+        interpolation=Interpolation.LINEAR,
+        scale=1.0,
+        mean=(127.0, 127.0, 127.0),
+        std=(128.0, 128.0, 128.0),
+    ),
+    multi_label=MultiLabel.ALWAYS,
+    no_object=0,
+    fractions=True,
+    grid=GridSpec(
+        part_widths(classes=2, box=4),
+        Offset.EXPONENTIAL,
+        ((8, 16, 32, 64),),
+        anchors=ULTRAFACE_ANCHORS,
+        centre=(0.5, 0),
+        variances=(0.1, 0.2),
+        cells_divide_input_evenly=True,
+        tensors=TensorsPerScale.APART,
+        input_sizes=((240, 320), (480, 640)),
+    ),
+    names=FACE_NAMES,
+    nms=0.3,
+)
 
 YOLOV5_FACE_GRID = GridSpec(
     part_widths(box=4, objectness=1, points=10, classes=1),
@@ -144,32 +173,17 @@ FACE_FAMILIES = (
         names=FACE_NAMES,
         nms=0.3,
     ),
-    Family(
-        "UltraFace",
-        "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
-        replace(
-            STRETCH,
-            interpolation=Interpolation.LINEAR,
-            scale=1.0,
-            mean=(127.0, 127.0, 127.0),
-            std=(128.0, 128.0, 128.0),
-        ),
-        multi_label=MultiLabel.ALWAYS,
-        no_object=0,
-        fractions=True,
-        grid=GridSpec(
-            part_widths(classes=2, box=4),
-            Offset.EXPONENTIAL,
-            ((8, 16, 32, 64),),
-            anchors=ULTRAFACE_ANCHORS,
-            centre=(0.5, 0),
-            variances=(0.1, 0.2),
-            cells_divide_input_evenly=True,
-            tensors=TensorsPerScale.APART,
-            input_sizes=((240, 320), (480, 640)),
-        ),
-        names=FACE_NAMES,
-        nms=0.3,
+    ULTRAFACE,
+    replace(
+        ULTRAFACE,
+        name="UltraFace, selected inside",
+        source="PINTO0309/PINTO_model_zoo, RFB-320 with selection: image, class, score, corners",
+        matches=selects_as_ultraface,
+        grid=None,
+        no_object=None,
+        multi_label=MultiLabel.WITHOUT_NMS,
+        must_show_corners=True,
+        needs_nms=False,
     ),
     Family(
         "SCRFD",

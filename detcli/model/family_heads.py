@@ -5,6 +5,7 @@ from detcli.model.contract import Layout
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads import Activation, BoxDecode, Head
 
+ULTRAFACE_ANCHOR_COUNTS = frozenset({4420, 17640})  # of inputs of 320x240 and 640x480 pixels
 YOLO_NAS_BINS = 17  # into which YOLO-NAS distributes a distance; YOLOv8 has 16
 
 
@@ -35,6 +36,16 @@ def selects_as_yolox(head: Head) -> bool:
     """
     is_of_cells = head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
     return is_of_cells and head.are_products and head.decodes(BoxDecode.EXPONENTIAL)
+
+
+def selects_as_ultraface(head: Head) -> bool:
+    """True if the graph itself selects faces, from as many boxes as UltraFace has anchors.
+
+    Its rows are image, class, score, corners, and its only class is that of faces.
+    """
+    is_of_cells = columns_of_detections(head) == (3, 2, 1) and head.layer in CONVOLUTIONS
+    has_anchors = head.candidates in ULTRAFACE_ANCHOR_COUNTS and head.class_count == 1
+    return is_of_cells and has_anchors and head.decodes(BoxDecode.EXPONENTIAL)
 
 
 def has_class_ids_apart(head: Head) -> bool:

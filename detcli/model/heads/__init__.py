@@ -243,6 +243,8 @@ class Head:
     has_more: bool = False  # the tensors hold masks or keypoints too, which are not read
     # of detections that the graph selects: their scores are products of objectness and class scores
     are_products: bool = False
+    # of detections that non-maximum suppression selects: from how many boxes; None if not known
+    candidates: int | None = None
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
     grid: GridHead | None = None  # what its channels are, of a family that has a spec of them

@@ -111,6 +111,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
         labels=class_ids[0].columns,
         has_more=len(parts) < len(all_parts),
         are_products=_are_products(index, scores[0].tensor),
+        candidates=_candidate_count(index),
     )
 
 
@@ -126,6 +127,18 @@ def _selected_boxes(index: GraphIndex, parts: list[OutputPart]) -> OutputPart | 
     if len(boxes) != 1:
         return None
     return boxes[0]
+
+
+def _candidate_count(index: GraphIndex) -> int | None:
+    """Count the boxes [B, N, 4] from which the only NonMaxSuppression of a graph selects.
+
+    Returns:
+        None if their number is not known, or the graph has no such node or several.
+    """
+    suppressions = index.nodes("NonMaxSuppression")
+    if len(suppressions) != 1:
+        return None
+    return index.size(suppressions[0].input[0], 1)
 
 
 def _may_be_class_ids(index: GraphIndex, tensor: str) -> bool:
