@@ -4,6 +4,7 @@ Each FILE.json beside FILE.onnx in ../shared/real holds what the authors' own de
 """
 
 import json
+from pathlib import Path
 
 import forked
 import numpy as np
@@ -14,6 +15,8 @@ from conftest import SHARED
 from families import described, overlap
 from head_checks import read
 from thinning import thin
+
+from detcli.model.file import ModelFile
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +55,32 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
     assert expected_count, "there is nothing to find"
     assert matched_count >= 0.9 * expected_count, f"{matched_count} of {expected_count}"
     assert extra_count <= max(1, 0.1 * expected_count), f"{extra_count} more than {expected_count}"
+
+
+def test_the_table_of_trained_files_is_that_of_the_files(shared):
+    """Each file, its family, and all of the detections that the test above looks for."""
+    shared("real")
+    page = (Path(__file__).parents[1] / "docs/models.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- trained -->")[2].partition("<!-- end of trained -->")[0]
+    rows = {}
+    for line in table.strip().splitlines()[2:]:
+        family, name, _, options, found = line.strip("| ").split(" | ")
+        rows[name] = (family, options, found)
+    expected_rows = {}
+    for name, entry in FILES.items():
+        is_segmentation = entry["task"] == "segment"
+        options = list(entry.get("options", []))
+        if is_segmentation:
+            options.append("--boxes-only")
+        clear_score = entry["threshold"] + MARGIN
+        count = 0
+        for answers in entry["reference"]["pictures"].values():
+            count += sum(answer["score"] >= clear_score for answer in answers["detections"])
+        model = ModelFile.read(SHARED / "real" / entry["file"], boxes_only=is_segmentation)
+        written_options = f"`{' '.join(options)}`" if options else "-"
+        found = f"{count} of {count}"
+        expected_rows[name] = (model.detector().family, written_options, found)
+    assert rows == expected_rows
 
 
 def without(detections, expected_detections):

@@ -233,7 +233,8 @@ def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
     """
     if node.op_type != "Add":
         return ""
-    for zeros, term in (node.input, reversed(node.input)):
+    first, second = node.input
+    for zeros, term in ((first, second), (second, first)):
         has_same_shape = index.shapes[zeros] == index.shapes[term] != []
         if has_same_shape and _holds_zeros(index, zeros):
             return str(term)
