@@ -4,6 +4,7 @@ Each FILE.json beside FILE.onnx in ../shared/real holds what the authors' own de
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import forked
@@ -55,6 +56,24 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
     assert expected_count, "there is nothing to find"
     assert matched_count >= 0.9 * expected_count, f"{matched_count} of {expected_count}"
     assert extra_count <= max(1, 0.1 * expected_count), f"{extra_count} more than {expected_count}"
+
+
+@pytest.mark.parametrize("name", thin("trained detectors, optimised", FILES or [None], 4))
+def test_a_file_behind_basic_optimisations_has_the_same_contract(name, shared, tmp_path):
+    """The names of tensors may change, and nothing that decides about boxes."""
+    shared("real")
+    entry = FILES[name]
+    path = SHARED / "real" / entry["file"]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / path.name)
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    is_segmentation = entry["task"] == "segment"
+    contract = ModelFile.read(path, boxes_only=is_segmentation).detector()
+    optimised_file = ModelFile.read(tmp_path / path.name, boxes_only=is_segmentation)
+    optimised = optimised_file.detector()
+    assert replace(optimised, head=contract.head, heads=contract.heads) == contract
 
 
 def test_the_table_of_trained_files_is_that_of_the_files(shared):
