@@ -18,7 +18,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 
 Doubles = npt.NDArray[np.float64]
-Repeats = npt.NDArray[np.int32]
+DrawCounts = npt.NDArray[np.int32]
 Indices = npt.NDArray[np.int64]
 
 IOUS = np.linspace(0.5, 0.95, 10)  # of mAP50-95, as COCO's tools compute them
@@ -46,7 +46,7 @@ class CategoryRanking(NamedTuple):
     detection_images: Indices  # (N,) the image of each detection, by descending score
     matches: Sequence[RankedMatches]  # at each of IOUS
 
-    def average_precisions(self, repeats: Repeats) -> Doubles:
+    def average_precisions(self, repeats: DrawCounts) -> Doubles:
         """Compute the average precision of the category on resampled images.
 
         Args:
@@ -74,7 +74,7 @@ class CategoryRanking(NamedTuple):
         return averages
 
 
-def _running_sums(counts: Repeats) -> Repeats:
+def _running_sums(counts: DrawCounts) -> DrawCounts:
     """Add up each row from the left: `(R, N)` becomes `(R, N + 1)`, which begins with 0."""
     row_count, column_count = counts.shape
     sums = np.zeros((row_count, column_count + 1), np.int32)
@@ -102,7 +102,7 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
     return total / len(RECALLS)
 
 
-def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: Repeats) -> Doubles:
+def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: DrawCounts) -> Doubles:
     """Compute the mAP of a model on resampled images.
 
     As on any images, it is the mean over the categories that have objects in them.
@@ -150,7 +150,7 @@ class DifferenceIntervals(NamedTuple):
     map50: MapInterval | None
 
 
-def resample(image_count: int) -> Iterator[Repeats]:
+def resample(image_count: int) -> Iterator[DrawCounts]:
     """Draw images with replacement, as many as there are, a thousand times.
 
     The numbers are always the same for the same number of images.
