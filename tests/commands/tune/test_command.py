@@ -210,6 +210,6 @@ def test_map_of_images_elsewhere(tune, commands, fragile, tuning_images):
 def test_the_commands_of_the_documentation_parse():
     command = typer.main.get_command(app).get_command(None, "tune")  # type: ignore[attr-defined]
     lines = re.findall(r"^detcli tune\b(.*)$", page("tune") + page("benchmark"), re.MULTILINE)
-    assert len(lines) == 6
+    assert len(lines) == 5
     for line in lines:
         command.make_context("tune", shlex.split(re.sub("[>|].*", "", line)))
