@@ -98,10 +98,11 @@ class Checker:
         write_promise(self._folder / PROMISE, {**fields, "who": answers.reviewers})
         if promise is None:
             self._require_not_begun(noted, complete_rounds)
-            lines = self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
+            lines = self._wording.withdrawn(results)
+            lines += self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
             return Checked(None, lines, [], self._wording.no_promise(result))
         threshold = promise.row.threshold
-        lines = [self._wording.promise(promise)]
+        lines = [self._wording.promise(promise), *self._wording.withdrawn(results)]
         lines += self._remarks(answers, noted, threshold, complete_rounds)
         if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
             lines.append(f"round {complete_rounds + 1} may promise a higher threshold")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from detcli.commands.promise.deck import TENTH, Deck
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.plan import keeps_loss
-from detcli.commands.promise.units import Units
+from detcli.commands.promise.units import Units, UnitScores
 from detcli.core import Fields, frozen
 
 NotedAnswers = Mapping[str, Answer]
@@ -28,11 +29,25 @@ class Row:
     most_lost: int  # at most so many of the units below show an animal
     animals_seen: int  # at least so many of the others do
     share: float  # at most this share of all animals is lost
+    all_misses: int  # as `misses`, by the answers of all rounds, also of later ones
+    all_animals_seen: int  # as `animals_seen`, by the answers of all rounds
 
     @property
     def is_exact(self) -> bool:
         """Whether everything below was looked at, so that nothing is estimated."""
         return self.dealt == self.units_below
+
+    def keeps(self, loss: float) -> bool:
+        """Tell whether both the bound and all that was seen so far keep the loss.
+
+        A later round may show that a bound was too small. Such a row is not promised any more,
+        which makes no promise less certain.
+
+        Args:
+            loss: The share of animals that may be lost.
+        """
+        is_bounded = keeps_loss(self.most_lost, self.animals_seen, loss)
+        return is_bounded and keeps_loss(self.all_misses, self.all_animals_seen, loss)
 
     def to_json(self) -> Fields:
         """Return the row as promise.json has it, by the letters of docs/promise.md."""
@@ -44,6 +59,8 @@ class Row:
             "A_up": self.most_lost,
             "B": self.animals_seen,
             "L_up": self.share,
+            "k_all": self.all_misses,
+            "B_all": self.all_animals_seen,
         }
 
 
@@ -71,7 +88,22 @@ class RoundResult:
         """Return the row of the highest threshold that can be promised; None if there is none.
 
         All thresholds below it keep the loss, too. So if it is too high, then so is the bound of
-        the lowest threshold at which too much is lost, which no answers have chosen.
+        the lowest threshold at which too much is lost, which no answers have chosen. A threshold
+        that no unit is below is no promise.
+
+        Args:
+            loss: The share of animals that may be lost.
+        """
+        highest = None
+        for row in self.rows:
+            if not row.keeps(loss):
+                break
+            if row.units_below:
+                highest = row
+        return highest
+
+    def highest_bounded_row(self, loss: float) -> Row | None:
+        """Return the row that the bounds alone promise, whatever later answers say of it.
 
         Args:
             loss: The share of animals that may be lost.
@@ -80,8 +112,17 @@ class RoundResult:
         for row in self.rows:
             if not keeps_loss(row.most_lost, row.animals_seen, loss):
                 break
-            highest = row
+            if row.units_below:
+                highest = row
         return highest
+
+    @property
+    def lowest_row(self) -> Row:
+        """The row of the lowest threshold that some unit is below."""
+        for row in self.rows:
+            if row.units_below:
+                return row
+        return self.rows[-1]
 
 
 @frozen
@@ -105,7 +146,8 @@ def evaluate(
     Args:
         deck: What was asked for.
         units: All units.
-        answers: The answers to all that was dealt up to this round.
+        answers: The answers to all that was dealt up to this round, and to what was looked at of
+            later ones, which can only refute a bound.
         round_number: The number of the round, from 1.
         seen_share: At least this share of the animals is seen by reviewers, by which the bound is
             corrected; None for a bound that takes every answer as true.
@@ -122,9 +164,11 @@ def evaluate(
     may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
     scores = units.scores[dealt]
+    animal_scores, doubtful_scores = scores_of_answers(units, draw, answers)
     rows = []
     for threshold in deck.grid:
         is_below = scores < threshold
+        animals_lost = int((animal_scores < threshold).sum())
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
@@ -133,6 +177,11 @@ def evaluate(
             animals_seen=above.at_least + int((~is_below & is_seen).sum()),
             error=error,
             seen_share=seen_share,
+        )
+        row = replace(
+            row,
+            all_misses=animals_lost + int((doubtful_scores < threshold).sum()),
+            all_animals_seen=above.at_least + len(animal_scores) - animals_lost,
         )
         rows.append(row)
     return RoundResult(round_number, error, tuple(rows), above, seen_share)
@@ -177,7 +226,26 @@ def bound_row(
         most_lost=lost,
         animals_seen=animals_seen,
         share=share,
+        all_misses=misses,
+        all_animals_seen=animals_seen,
     )
+
+
+def scores_of_answers(
+    units: Units, draw: Draw, answers: NotedAnswers
+) -> tuple[UnitScores, UnitScores]:
+    """Return the scores of all dealt units below in which an animal was seen, and of the doubtful.
+
+    Args:
+        units: All units.
+        draw: Those that are looked at.
+        answers: The answers so far, of all rounds.
+    """
+    names = units.names(draw.below)
+    is_animal = np.array([answers.get(name) is Answer.ANIMAL for name in names], np.bool_)
+    is_doubtful = np.array([answers.get(name) is Answer.DOUBTFUL for name in names], np.bool_)
+    scores = units.scores[draw.below]
+    return scores[is_animal], scores[is_doubtful]
 
 
 def _seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:

@@ -46,7 +46,7 @@ def promise_fields(
             are corrected; None where they are not.
     """
     draw = Draw(units, below=deck.below, plan=deck.plan, above=deck.above)
-    names = units.names(draw.below_by(result.round))
+    names = units.names(draw.below)
     promised: Mapping[str, Any] = {"t": None, "lost": None, "put_aside": 0}
     if promise is not None:
         promised = {
@@ -75,8 +75,8 @@ def promise_fields(
         "error": result.error,
         "seen_share": seen_share,
         "above": asdict(result.above),
-        "animals_below": [name for name in names if answers[name] is Answer.ANIMAL],
-        "doubtful_below": [name for name in names if answers[name] is Answer.DOUBTFUL],
+        "animals_below": [name for name in names if answers.get(name) is Answer.ANIMAL],
+        "doubtful_below": [name for name in names if answers.get(name) is Answer.DOUBTFUL],
         "rows": [row.to_json() for row in result.rows],
         "repeats": {"answered": reviewing.repeat_count, "changed": reviewing.changed_count},
         "known": {"looked_at": reviewing.known_count, "seen": reviewing.known_seen_count},

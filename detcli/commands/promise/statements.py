@@ -146,6 +146,24 @@ class Wording:
             f"--conf {row.threshold}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
         )
 
+    def withdrawn(self, results: Sequence[RoundResult]) -> list[str]:
+        """Say which thresholds a round had promised that answers of later rounds refute.
+
+        Args:
+            results: The results of all complete rounds.
+        """
+        loss = self.deck.lost[-1]
+        lines = []
+        for result in results:
+            row = result.highest_bounded_row(loss)
+            if row is not None and not row.keeps(loss):
+                lines.append(
+                    f"round {result.round} promised --conf {row.threshold}, which is withdrawn: "
+                    f"later answers lose {row.all_misses:,} below it, of "
+                    f"{row.all_misses + row.all_animals_seen:,} {self.wanted_units}"
+                )
+        return lines
+
     def no_promise(self, result: RoundResult) -> CheckError:
         """Make the error that says why nothing is promised, and what to do next.
 
@@ -153,7 +171,7 @@ class Wording:
             result: The result of the last complete round.
         """
         above = result.above
-        row = result.rows[0]
+        row = result.lowest_row
         animals = above.animals + row.animals_seen - above.at_least + row.misses
         loss = self.deck.lost[-1]
         if not animals:
@@ -192,7 +210,7 @@ class Wording:
         Args:
             result: The result of that round.
         """
-        row = result.rows[0]
+        row = result.lowest_row
         hints = []
         if row.share < MAX_SUGGESTED_LOSS:
             losses = f"{percent(self.deck.lost[0])},{math.ceil(100 * row.share)}%"

@@ -1,6 +1,7 @@
 """Recomputes a promise from the records and from what promise.json says of the answers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from detcli.commands.promise.bounds import fewest_positives, smallest_share
@@ -8,7 +9,6 @@ from detcli.commands.promise.deck import TENTH, error_of
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import Row, bound_row
 from detcli.commands.promise.inputs import WantedClasses
-from detcli.commands.promise.plan import keeps_loss
 from detcli.commands.promise.promise_file import read_promise
 from detcli.commands.promise.reading import read_inputs, require_unchanged
 from detcli.commands.promise.thresholds import grid_of
@@ -98,23 +98,30 @@ def _rows_of(fields: Fields, units: Units) -> list[Row]:
     """Compute the bound at each threshold of a promise anew."""
     above = fields["above"]
     draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
-    dealt = draw.below_by(fields["round"])
-    scores = dict(zip(units.names(dealt), units.scores[dealt], strict=True))
-    animal_scores = [scores[name] for name in fields["animals_below"]]
-    doubtful_scores = [scores[name] for name in fields["doubtful_below"]]
+    all_scores = dict(zip(units.names(draw.below), units.scores[draw.below], strict=True))
+    dealt_names = units.names(draw.below_by(fields["round"]))
+    names_of_rounds = frozenset(dealt_names)
+    dealt_scores = [all_scores[name] for name in dealt_names]
+    animals = fields["animals_below"]
+    doubtful = fields["doubtful_below"]
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        lost = [score for score in animal_scores + doubtful_scores if score < threshold]
-        animals_kept = [score for score in animal_scores if score >= threshold]
+        lost = [name for name in animals + doubtful if all_scores[name] < threshold]
+        animals_kept = [name for name in animals if all_scores[name] >= threshold]
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
-            dealt=len([score for score in scores.values() if score < threshold]),
-            misses=len(lost),
-            animals_seen=above["at_least"] + len(animals_kept),
+            dealt=len([score for score in dealt_scores if score < threshold]),
+            misses=len(names_of_rounds.intersection(lost)),
+            animals_seen=above["at_least"] + len(names_of_rounds.intersection(animals_kept)),
             error=fields["error"],
             seen_share=fields["seen_share"],
+        )
+        row = replace(
+            row,
+            all_misses=len(lost),
+            all_animals_seen=above["at_least"] + len(animals_kept),
         )
         rows.append(row)
     return rows
@@ -135,16 +142,18 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     if threshold is None:
         raise CheckError(f"{path} promises nothing", HINT)
     for row in rows:
-        if row.threshold <= threshold and not keeps_loss(
-            row.most_lost, row.animals_seen, fields["lost"]
-        ):
+        if row.threshold <= threshold and not row.keeps(fields["lost"]):
             raise CheckError(
-                f"{path} does not hold: below {row.threshold}, {row.share:.1%} may be lost", HINT
+                f"{path} does not hold: below {row.threshold}, {row.share:.1%} may be lost, and "
+                f"{row.all_misses:,} were seen",
+                HINT,
             )
     promised_rows = [row for row in rows if row.threshold == threshold]
     if len(promised_rows) != 1:
         raise CheckError(f"{path} does not hold: {threshold} is no threshold of its rows", HINT)
     (row,) = promised_rows
+    if not row.units_below:
+        raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
     return (
         f"it holds: --conf {row.threshold}, at most {row.share:.1%} are lost, "
         f"{100 * fields['sure']:.6g}% sure; {row.units_below:,} need no eyes"

@@ -295,6 +295,23 @@ def test_a_round_without_a_promise_leads_to_the_next(promise, card, review):
     assert "--lost 10%," in said.stderr
 
 
+def test_a_promise_that_later_answers_refute_is_withdrawn(promise, card, review):
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    shutil.copy(review / "promise.json", card.folder / "before.json")
+    plan = deck_of(review)["plan"]
+    later = dealt(review)[plan[0] : sum(plan[:2])]
+    animals = card.animals | dict.fromkeys(later, True)
+    labels = answer(review, animals, rounds=2)
+    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "round 1 promised --conf" in said.stdout
+    assert "withdrawn" in said.stdout
+    assert promise.promise()["t"] is None
+    stored = json.loads((card.folder / "before.json").read_text())
+    forged = stored | {"animals_below": sorted({*stored["animals_below"], *later})}
+    (card.folder / "forged.json").write_text(json.dumps(forged))
+    promise("verify", "forged.json", "boxes.jsonl", code=6, says="does not hold")
+
+
 def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, card):
     promise.deal("--lost", "30%")
     deck = deck_of(promise.review)

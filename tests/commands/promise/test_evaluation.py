@@ -1,5 +1,6 @@
 """What is promised is false as seldom as it says: many reviews at the worst case."""
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -258,3 +259,33 @@ def test_below_a_threshold_of_which_nothing_was_dealt_all_may_be_lost():
     assert row.most_lost == 30
     nothing = bound_row(0.1, units_below=0, dealt=0, misses=0, animals_seen=0, error=0.05)
     assert nothing.share == 1
+
+
+def test_later_answers_withdraw_a_promise_of_an_earlier_round(reviewed):
+    units, _ = reviewed
+    deck = deck_of(units, plan=[40, 30], loss=[0.3])
+    draw = Draw(units, below=0.05, plan=[40, 30], above=ALL)
+    first = dict.fromkeys(units.names(draw.below_by(1)), Answer.NOTHING)
+    first |= dict.fromkeys(units.names(draw.above), Answer.ANIMAL)
+    before = evaluate(deck, units, first, 1)
+    assert before.highest_row(0.3) == before.rows[-1]
+    later_names = units.names(draw.below[40:])
+    refuted = evaluate(deck, units, first | dict.fromkeys(later_names, Answer.ANIMAL), 1)
+    last_row = refuted.rows[-1]
+    assert (last_row.all_misses, last_row.all_animals_seen) == (30, 60)
+    assert (last_row.misses, last_row.animals_seen) == (0, 60)
+    assert refuted.highest_row(0.3) != last_row
+    doubtful = evaluate(deck, units, first | dict.fromkeys(later_names, Answer.DOUBTFUL), 1)
+    assert doubtful.highest_row(0.3) != doubtful.rows[-1]
+
+
+def test_a_threshold_that_nothing_is_below_is_no_promise(reviewed):
+    units, answers = reviewed
+    deck = replace(deck_of(units, plan=[40], loss=[0.0001, 0.5]), grid=[-1.0, 0.05])
+    result = evaluate(deck, units, answers, 1)
+    assert result.rows[0].units_below == 0
+    assert result.highest_row(0.0001) is None
+    assert result.lowest_row == result.rows[1]
+    promise = best_promise(deck, [result])
+    assert promise.loss == 0.5
+    assert promise.row == result.rows[1]
