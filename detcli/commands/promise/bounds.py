@@ -5,10 +5,13 @@ so that they hold for a hundred units and for a hundred million.
 """
 
 from collections.abc import Callable
-from math import exp, lgamma
+from math import exp, lgamma, log, log1p
 
 ROUNDING = 1e-6
 """How exact the probabilities are, relatively; within it, a bound takes the safe side."""
+
+NEGLIGIBLE = 1e-15
+"""A chance that is smaller than this share of a sum is left out of it, with all smaller ones."""
 
 SHARE_PRECISION = 1e-9
 """How exactly the bound on a share is searched for."""
@@ -83,6 +86,44 @@ def _last(is_possible: Callable[[int], bool], *, first: int, last: int) -> int:
         else:
             last = middle - 1
     return first
+
+
+def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
+    """Return an upper bound on how many independent trials there were, of which so many were hits.
+
+    It is the largest number of trials of which as few as these are hits with a probability above
+    `error`. So it is too small with a probability of at most `error`.
+
+    Args:
+        hits: How many trials were hits.
+        share: At least this is the probability that a trial is a hit, from 0 to 1.
+        error: The probability with which the bound may be too small.
+        most: There were never more trials than this.
+    """
+    if hits >= share * most:
+        return most
+    limit = error * (1 - ROUNDING)
+
+    def is_possible(trials: int) -> bool:
+        return _chance_of_so_few(hits, trials=trials, share=share) > limit
+
+    return _last(is_possible, first=hits, last=most)
+
+
+def _chance_of_so_few(hits: int, *, trials: int, share: float) -> float:
+    """Return the chance that so many independent trials, or fewer, are hits (binomial)."""
+    if hits >= trials:
+        return 1.0
+    if share >= 1:
+        return 0.0
+    chance = 0.0
+    for count in range(hits, -1, -1):
+        log_share = count * log(share) + (trials - count) * log1p(-share)
+        term = exp(log_choose(trials, count) + log_share)
+        chance += term
+        if 0 < term < NEGLIGIBLE * chance:
+            break  # those that follow are smaller still
+    return min(chance, 1.0)
 
 
 def smallest_share(hits: int, *, trials: int, error: float) -> float:

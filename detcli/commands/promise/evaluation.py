@@ -1,12 +1,11 @@
 """What the answers of a round allow to promise."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from detcli.commands.promise.bounds import fewest_positives, most_positives
+from detcli.commands.promise.bounds import fewest_positives, most_positives, most_trials
 from detcli.commands.promise.deck import TENTH, Deck
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.labels import Answer
@@ -209,12 +208,13 @@ def bound_row(
         seen_share: At least this share of the animals is seen by reviewers; None for all.
     """
     lost = units_below
-    if dealt:
+    if dealt and seen_share is None:
         lost = most_positives(misses, units=units_below, drawn=dealt, error=error)
-    if seen_share == 0:
-        lost = units_below
-    elif seen_share is not None:
-        lost = min(math.ceil(lost / seen_share), units_below)
+    elif dealt and seen_share is not None:
+        # Some of the lost animals would be seen if all were looked at, and the draw bounds these;
+        # how many animals there are is bounded from their number. Each bound has half the error.
+        noticeable = most_positives(misses, units=units_below, drawn=dealt, error=error / 2)
+        lost = most_trials(noticeable, share=seen_share, error=error / 2, most=units_below)
     share = 1.0
     if lost + animals_seen:
         share = lost / (lost + animals_seen)

@@ -12,6 +12,7 @@ from detcli.commands.promise.bounds import (
     chance_of_at_most,
     fewest_positives,
     most_positives,
+    most_trials,
     smallest_share,
 )
 
@@ -87,3 +88,16 @@ def test_the_bound_on_a_share_is_that_of_clopper_and_pearson(hits, trials):
 
 def test_the_bound_on_a_share_of_all_hits_is_a_root():
     assert smallest_share(20, trials=20, error=0.005) == pytest.approx(0.005 ** (1 / 20))
+
+
+@pytest.mark.parametrize(("hits", "share"), [(0, 0.8), (3, 0.8), (40, 0.95), (400, 0.7), (2, 1.0)])
+def test_the_bound_on_trials_is_that_of_scipy(hits, share):
+    stats = pytest.importorskip("scipy.stats")
+    bound = most_trials(hits, share=share, error=0.02, most=10_000)
+    assert stats.binom.cdf(hits, bound, share) > 0.02
+    assert stats.binom.cdf(hits, bound + 1, share) <= 0.02
+
+
+def test_trials_without_a_lower_share_may_be_as_many_as_there_are():
+    assert most_trials(3, share=0.0, error=0.02, most=70) == 70
+    assert most_trials(60, share=0.8, error=0.02, most=70) == 70
