@@ -42,7 +42,9 @@ def grid_of(scores: UnitScores, below: float) -> list[float]:
         below: No threshold is above this.
     """
     candidates = scores[(scores > 0) & (scores < below)]
-    thresholds = {cut_below(scores, below)}
+    thresholds = {below}
+    if bool((scores == below).any()):
+        thresholds = {cut_below(scores, below)}
     lowest_threshold = cut_above_zero(scores)
     if lowest_threshold <= below:
         thresholds.add(lowest_threshold)
@@ -62,20 +64,17 @@ def cut_above_zero(scores: UnitScores) -> float:
 
 
 def cut_below(scores: UnitScores, score: float) -> float:
-    """Return a short number that divides the units below a score from the others.
+    """Return a short number, at most a score, that divides the units below it from the others.
 
     Args:
         scores: `(U,)`, the scores of all units.
         score: The score; units that have it exactly are on the upper side.
     """
     lower_scores = scores[scores < score]
-    upper_scores = scores[scores >= score]
     lower = 0.0
     if len(lower_scores):
         lower = float(lower_scores.max())
-    if not len(upper_scores):
-        return score
-    return shortest_between(lower, float(upper_scores.min()))
+    return shortest_between(lower, score)
 
 
 def shortest_between(lower: float, upper: float) -> float:

@@ -40,7 +40,7 @@ def test_units_with_the_score_itself_are_on_the_upper_side():
     threshold = cut_below(scores, 0.2)
     assert 0.1 < threshold < 0.2
     assert np.count_nonzero(scores < threshold) == 1
-    assert cut_below(scores, 0.9) == 0.9
+    assert 0.3 < cut_below(scores, 0.9) < 0.9
 
 
 def test_a_threshold_has_few_digits():
@@ -58,3 +58,22 @@ def test_a_tenth_is_above_or_twice_as_many_as_are_expected():
 def test_where_most_have_no_box_the_threshold_is_above_them():
     scores = np.array([0.0] * 95 + [0.3] * 5)
     assert 0 < highest_threshold(scores, 0.05) < 0.3
+
+
+def test_no_threshold_is_above_what_was_allowed():
+    scores = np.array([0.0, 0.19, 0.55])
+    below = cut_below(scores, 0.26)
+    assert 0.19 < below <= 0.26
+    assert grid_of(scores, below)[-1] <= 0.26
+    assert grid_of(scores, 0.26)[-1] == 0.26
+
+
+@given(SCORES, st.integers(1, 41).map(lambda number: number / 1000))
+def test_a_printed_threshold_puts_aside_exactly_the_units_of_its_row(scores, below):
+    """Whether a score has to be above --conf or at it: none of them is equal to it."""
+    scores = np.array(scores)
+    for threshold in grid_of(scores, cut_below(scores, below)):
+        printed = float(f"{threshold}")
+        assert printed == threshold
+        assert printed <= below
+        assert not (scores == printed).any()
