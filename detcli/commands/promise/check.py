@@ -40,7 +40,8 @@ def check(
     correct: bool = option(
         False,
         "--correct",
-        "Allow for animals that reviewers overlook, by how many of the known ones they saw.",
+        "Allow for animals that reviewers overlook, by in how many of the best-scoring units they "
+        "saw one.",
     ),
 ) -> None:
     """Say what a review promises, after each round; exit code 0 if it promises something.

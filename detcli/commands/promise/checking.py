@@ -33,7 +33,7 @@ from detcli.core.errors import CheckError, InputError, SourceError, UsageError, 
 from detcli.page.review_page import Look, write_review_page
 
 ENOUGH_SEEN = 0.95
-"""Reviewers who see fewer of the known animals are warned of."""
+"""Reviewers who see animals in fewer of the best-scoring units are warned of."""
 
 
 @frozen
@@ -76,7 +76,7 @@ class Checker:
 
         Raises:
             InputError: The first round is incomplete; or nothing is promised, and a later one is.
-            UsageError: It is to be corrected, and no known animals were looked at.
+            UsageError: It is to be corrected, and no best-scoring units were looked at.
         """
         answers = read_answers(self._folder)
         noted, complete_rounds = self._complete_rounds(answers)
@@ -168,10 +168,12 @@ class Checker:
         """Return a lower bound on the share of animals that the reviewers see.
 
         Raises:
-            UsageError: No known animals were looked at.
+            UsageError: No best-scoring units were looked at.
         """
         if not reviewing.known_count:
-            raise UsageError("--correct needs known animals", "deal with --known 20")
+            raise UsageError(
+                "--correct needs best-scoring units that were looked at", "deal with --known 20"
+            )
         return smallest_share(
             reviewing.known_seen_count, trials=reviewing.known_count, error=TENTH * self._deck.error
         )
@@ -262,7 +264,9 @@ def _warnings(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
     if reviewing.known_seen_count >= ENOUGH_SEEN * reviewing.known_count:
         return []
     warning = (
-        f"only {reviewing.known_seen_count} of {reviewing.known_count} known animals were seen, "
-        "and the promise takes every answer as true: check --correct allows for what is overlooked"
+        f"animals were seen in only {reviewing.known_seen_count} of {reviewing.known_count} "
+        "best-scoring units, and the promise takes every answer as true: look at the others again. "
+        "Those that show nothing in both looks are no proof that animals are overlooked; if some "
+        "show an animal, check --correct allows for that, and counts all of them as overlooked"
     )
     return [warning]

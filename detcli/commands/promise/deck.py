@@ -52,7 +52,7 @@ class Deck:
     seed: int  # decides the draw, with the names of the units
     above: int | str  # how many units above are looked at, or "all"
     repeat: list[str]  # units that are looked at twice
-    known: list[str]  # units that show an animal for sure, or most probably
+    known: list[str]  # the best-scoring units, which most probably show an animal
     gone: list[str]  # units whose images could not be read when they were dealt
 
     @classmethod

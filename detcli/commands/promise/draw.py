@@ -44,11 +44,11 @@ class Draw:
     def names_of_round(self, round_number: int, known_names: Sequence[str]) -> list[str]:
         """Return the names of all units that are looked at in a round, each once.
 
-        The first round has those from above and the known ones, too.
+        The first round has those from above and the best-scoring ones, too.
 
         Args:
             round_number: The number of the round, from 1.
-            known_names: The names of the units that are known to show an animal.
+            known_names: The names of the best-scoring units.
         """
         first = sum(self._plan[: round_number - 1])
         names = self._units.names(self.below[first : first + self._plan[round_number - 1]])

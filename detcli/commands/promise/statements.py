@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_DOWN, Decimal
 
 from detcli.commands.promise.bounds import most_positives
 from detcli.commands.promise.deck import TENTH, Deck
@@ -15,6 +16,9 @@ MAX_SUGGESTED_LOSS = 0.5
 
 MAX_FOLDERS = 8
 """How many folders are named with their misses."""
+
+SURENESS_DIGITS = 6
+"""How many digits of a sureness are printed."""
 
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
@@ -30,6 +34,32 @@ def count_text(number: int, noun: str) -> str:
 def percent(share: float) -> str:
     """Write a share that was asked for, as in 5% or 2.5%."""
     return f"{100 * share:.6g}%"
+
+
+def loss_text(lost: int, animals: int) -> str:
+    """Write the share of animals that may be lost, rounded up, so that it is never too good.
+
+    Args:
+        lost: How many may be lost.
+        animals: How many there are; 0 if nobody knows of any.
+    """
+    if not animals:
+        return "100.0%"
+    tenths_of_percent = -(-1000 * lost // animals)
+    return f"{tenths_of_percent / 10:.1f}%"
+
+
+def sureness_text(sure: float) -> str:
+    """Write how sure a promise is in up to six digits, rounded down, so that it is never too good.
+
+    Args:
+        sure: The probability, such as 0.95.
+    """
+    percentage = 100 * Decimal(repr(sure))
+    digits_after_point = SURENESS_DIGITS - 1 - percentage.adjusted()
+    step = Decimal(1).scaleb(-digits_after_point)
+    rounded = percentage.quantize(step, rounding=ROUND_DOWN).normalize()
+    return f"{rounded:f}%"
 
 
 def duration_text(seconds: int) -> str:
@@ -48,7 +78,7 @@ class Reviewing:
 
     repeat_count: int  # answers that were given twice
     changed_count: int  # of these, answered differently the second time
-    known_count: int  # known animals that were looked at
+    known_count: int  # best-scoring units that were looked at, which may show no animal
     known_seen_count: int  # of these, in which a reviewer saw an animal
 
     @property
@@ -59,9 +89,12 @@ class Reviewing:
             about_repeats = (
                 f"{self.changed_count} of {self.repeat_count} repeats were answered differently"
             )
-        about_animals = "no known animals were shown"
+        about_animals = "no best-scoring units were shown"
         if self.known_count:
-            about_animals = f"{self.known_seen_count} of {self.known_count} known animals were seen"
+            about_animals = (
+                f"animals were seen in {self.known_seen_count} of {self.known_count} best-scoring "
+                "units"
+            )
         return (
             "for these records and this model only; as sure as the reviewers: "
             f"{about_repeats}, {about_animals}"
@@ -132,7 +165,7 @@ class Wording:
         all_animals = row.most_lost + row.animals_seen
         put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
         lost = (
-            f"{row.share:.1%} of {self.wanted_units} are lost "
+            f"{loss_text(row.most_lost, all_animals)} of {self.wanted_units} are lost "
             f"({row.most_lost:,} of {all_animals:,})"
         )
         above = promise.result.above
@@ -142,9 +175,8 @@ class Wording:
                 f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"
             )
-        return (
-            f"--conf {row.threshold}: at most {lost}, {percent(self.deck.sure)} sure; {put_aside}"
-        )
+        sure = sureness_text(self.deck.sure)
+        return f"--conf {row.threshold}: at most {lost}, {sure} sure; {put_aside}"
 
     def withdrawn(self, results: Sequence[RoundResult]) -> list[str]:
         """Say which thresholds a round had promised that answers of later rounds refute.
@@ -181,10 +213,11 @@ class Wording:
                 f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
                 "or deal from more records at once",
             )
+        lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
         message = (
             f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
             f"{self.wanted_units} of {row.most_lost + row.animals_seen:,} may be lost "
-            f"({row.share:.1%} > {percent(loss)})"
+            f"({lost_share} > {percent(loss)})"
         )
         if result.round < len(self.deck.plan):
             next_size = self.deck.plan[result.round]
@@ -201,7 +234,7 @@ class Wording:
             )
         return (
             f"no {self.wanted} was seen: at most {most_animals:,} of "
-            f"{count_text(self.total, self.noun)} have one, {percent(self.deck.sure)} sure"
+            f"{count_text(self.total, self.noun)} have one, {sureness_text(self.deck.sure)} sure"
         )
 
     def _other_deals(self, result: RoundResult) -> str:
@@ -213,9 +246,10 @@ class Wording:
         row = result.lowest_row
         hints = []
         if row.share < MAX_SUGGESTED_LOSS:
+            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
             losses = f"{percent(self.deck.lost[0])},{math.ceil(100 * row.share)}%"
             hints.append(
-                f"{row.share:.1%} would have been promised below {row.threshold}, had it been "
+                f"{lost_share} would have been promised below {row.threshold}, had it been "
                 f"asked for: deal anew with --lost {losses}"
             )
         best_row = min(result.rows, key=lambda row: row.share)

@@ -11,6 +11,7 @@ from detcli.commands.promise.evaluation import Row, bound_row
 from detcli.commands.promise.inputs import WantedClasses
 from detcli.commands.promise.promise_file import read_promise
 from detcli.commands.promise.reading import read_inputs, require_unchanged
+from detcli.commands.promise.statements import loss_text, sureness_text
 from detcli.commands.promise.thresholds import grid_of
 from detcli.commands.promise.unit_kind import UnitKind
 from detcli.commands.promise.units import Units, make_units
@@ -143,8 +144,9 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
         raise CheckError(f"{path} promises nothing", HINT)
     for row in rows:
         if row.threshold <= threshold and not row.keeps(fields["lost"]):
+            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
             raise CheckError(
-                f"{path} does not hold: below {row.threshold}, {row.share:.1%} may be lost, and "
+                f"{path} does not hold: below {row.threshold}, {lost_share} may be lost, and "
                 f"{row.all_misses:,} were seen",
                 HINT,
             )
@@ -154,7 +156,8 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     (row,) = promised_rows
     if not row.units_below:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
+    lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
     return (
-        f"it holds: --conf {row.threshold}, at most {row.share:.1%} are lost, "
-        f"{100 * fields['sure']:.6g}% sure; {row.units_below:,} need no eyes"
+        f"it holds: --conf {row.threshold}, at most {lost_share} are lost, "
+        f"{sureness_text(fields['sure'])} sure; {row.units_below:,} need no eyes"
     )

@@ -116,7 +116,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     assert "95% sure" in first_line
     assert "of 1,000 images need no eyes" in first_line
     assert last_line.startswith("for these records and this model only; as sure as the reviewers: ")
-    assert "20 of 20 known animals were seen" in last_line
+    assert "animals were seen in 20 of 20 best-scoring units" in last_line
     promise("verify", "review/promise.json", "boxes.jsonl", says="it holds: --conf")
 
     threshold = promise.promise()["t"]
@@ -263,8 +263,9 @@ def test_repeats_and_known_animals_say_how_sure_the_reviewer_is(promise, card, r
     write_labels(card.folder / "labels-anna.jsonl", labels)
     said = promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
     assert "2 of 10 repeats were answered differently" in said.stdout
-    assert "15 of 20 known animals were seen" in said.stdout
-    assert "only 15 of 20 known animals were seen" in said.stderr
+    assert "animals were seen in 15 of 20 best-scoring units" in said.stdout
+    assert "animals were seen in only 15 of 20 best-scoring units" in said.stderr
+    assert "no proof that animals are overlooked" in said.stderr
     plain = promise.promise()
     promise.invoke(
         "promise", "check", "review", "--correct", "--records", "boxes.jsonl", cwd=card.folder

@@ -102,7 +102,7 @@ def test_a_review_is_answered_with_keys_and_checked(browser, promise, animals, t
     printed = promise("check", "review", path)
     assert printed.startswith("--conf ")
     assert f"0 of {repeats} repeats were answered differently" in printed
-    assert "20 of 20 known animals were seen" in printed
+    assert "animals were seen in 20 of 20 best-scoring units" in printed
 
 
 def test_what_is_disputed_is_decided_on_a_page_of_its_own(browser, promise, animals, tmp_path):
