@@ -189,7 +189,7 @@ class Checker:
             threshold: The threshold below which an animal is lost.
             complete_rounds: How many rounds are complete.
         """
-        lines = []
+        lines = self._wording.shortened()
         doubtful = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
         if doubtful:
             lines.append(

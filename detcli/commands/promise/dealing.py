@@ -12,7 +12,6 @@ from detcli import __version__
 from detcli.commands.promise.deck import ALL, TENTH, VERSION, Deck, write_deck
 from detcli.commands.promise.draw import Draw, PlannedLook, looks_of_round
 from detcli.commands.promise.images import (
-    MAX_IMAGES,
     Copier,
     UnitCopies,
     records_of_units,
@@ -162,6 +161,7 @@ class Dealer:
             repeat=[],
             known=[],
             gone=[],
+            shortened=[],
         )
 
     def _write(
@@ -197,9 +197,13 @@ class Dealer:
         try:
             looked_at = [*draw.below, *draw.above, *known_units]
             copies = self._copy_images(deck, units, looked_at)
-            deck = replace(deck, gone=[name for name, unit in copies.items() if unit.is_gone])
+            deck = replace(
+                deck,
+                gone=[name for name, unit in copies.items() if unit.is_gone],
+                shortened=[name for name, unit in copies.items() if unit.left_out],
+            )
             _require_images(deck.gone, copies)
-            self._notes = _notes(deck, copies)
+            self._notes = _notes(deck)
             write_copies(folder, copies.values())
             answered = self._keep_labels(set(units.names(draw.above)), copies)
             write_review_page(
@@ -262,8 +266,9 @@ def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies
     """
     if len(gone_names) == len(copies):
         raise SourceError(
-            f"none of the {len(copies):,} images that were dealt is found",
-            "run it where predict ran, or name their folder with --images",
+            f"none of the {len(copies):,} images that were dealt is found as predict read it",
+            "run it where predict ran, or name their folder with --images; an image of another "
+            "size in pixels, or with another hash, than the records say is another one",
         )
 
 
@@ -287,24 +292,21 @@ def _page_looks(
     return looks
 
 
-def _notes(deck: Deck, copies: Mapping[str, UnitCopies]) -> list[str]:
+def _notes(deck: Deck) -> list[str]:
     """Return the lines about units of which not all images are shown.
 
     Args:
         deck: What was dealt.
-        copies: The copies of the images of all units that are looked at.
     """
     notes = []
     noun = Wording(deck).noun
     if deck.gone:
         names = ", ".join(deck.gone[:SHOWN_NAMES])
-        notes.append(f"{count_text(len(deck.gone), noun)} not found, which count as lost: {names}")
-    shortened_count = sum(unit.left_out > 0 for unit in copies.values())
-    if shortened_count:
         notes.append(
-            f"of {count_text(shortened_count, noun)}, only {MAX_IMAGES} images are shown: the "
-            "best ones and some in between"
+            f"{count_text(len(deck.gone), noun)} not found, or another file by now (by its size in "
+            f"pixels or hash), which count as lost: {names}"
         )
+    notes += Wording(deck).shortened()
     return notes
 
 

@@ -54,6 +54,7 @@ class Deck:
     repeat: list[str]  # units that are looked at twice
     known: list[str]  # the best-scoring units, which most probably show an animal
     gone: list[str]  # units whose images could not be read when they were dealt
+    shortened: list[str]  # units of which the page shows only a part of their images
 
     @classmethod
     def from_json(cls, value: Any, name: str) -> Self:  # noqa: ANN401 - JSON

@@ -74,6 +74,7 @@ def promise_fields(
         "round": result.round,
         "error": result.error,
         "seen_share": seen_share,
+        "shortened": deck.shortened,
         "above": asdict(result.above),
         "animals_below": [name for name in names if answers.get(name) is Answer.ANIMAL],
         "doubtful_below": [name for name in names if answers.get(name) is Answer.DOUBTFUL],

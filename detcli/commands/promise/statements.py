@@ -8,6 +8,7 @@ from decimal import ROUND_DOWN, Decimal
 from detcli.commands.promise.bounds import most_positives
 from detcli.commands.promise.deck import TENTH, Deck
 from detcli.commands.promise.evaluation import Promise, RoundResult
+from detcli.commands.promise.images import MAX_IMAGES
 from detcli.core import frozen
 from detcli.core.errors import CheckError
 
@@ -159,6 +160,17 @@ class Wording:
             rounds = "one round suffices"
         return f"chance that {rounds}: {', '.join(cases)}"
 
+    def shortened(self) -> list[str]:
+        """Say of how many units only a part of their images is shown; no line if of none."""
+        if not self.deck.shortened:
+            return []
+        line = (
+            f"of {count_text(len(self.deck.shortened), self.noun)}, only {MAX_IMAGES} images are "
+            "shown: the best ones and some in between; an animal in the others is not noticed, and "
+            "the promise is about what is shown"
+        )
+        return [line]
+
     def promise(self, promise: Promise) -> str:
         """Say what is promised."""
         row = promise.row
@@ -170,7 +182,8 @@ class Wording:
         )
         above = promise.result.above
         is_corrected = promise.result.seen_share is not None
-        if row.is_exact and above.looked_at == above.units and not is_corrected:
+        is_known = row.is_exact and above.looked_at == above.units and not is_corrected
+        if is_known and not self.deck.shortened:
             return (
                 f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"

@@ -367,13 +367,18 @@ def test_all_below_looked_at_needs_no_bound(promise, card):
     row = next(row for row in promise.promise()["rows"] if row["t"] == promise.promise()["t"])
     assert row["M"] == row["m"]
     assert row["A_up"] == row["k"]
+    shortened = {"shortened": dealt(promise.review)[:1]}
+    (promise.review / "deck.json").write_text(json.dumps(deck_of(promise.review) | shortened))
+    said = promise.check().stdout
+    assert "100% sure" not in said
+    assert "of 1 image, only 24 images are shown" in said
 
 
 def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
     gone = dealt(dealt_review)[:2]
     (card.folder / gone[0]).unlink()
     (card.folder / gone[1]).write_bytes(b"torn")
-    promise.deal(says="2 images not found, which count as lost")
+    promise.deal(says="2 images not found, or another file by now")
     deck = deck_of(promise.review)
     assert sorted(deck["gone"]) == sorted(gone)
     promise.check(answer(promise.review, card.animals))
@@ -579,6 +584,10 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
     assert len(set(shades)) == MAX_IMAGES
     said = promise.check(answer(promise.review, animals)).stdout
     assert "of animal bursts are lost" in said
+    assert says in said
+    assert promise.promise()["shortened"] == ["clip.avi"]
+    deck = deck_of(promise.review)
+    assert deck["shortened"] == ["clip.avi"]
     promise("split", "review", "-o", "lists", "--how", "list")
     eyes = (card.folder / "lists/eyes.txt").read_text().splitlines()
     assert {"b0/0.jpg", "b0/1.jpg", "b0/2.jpg", "clip.avi"} <= set(eyes)

@@ -125,6 +125,7 @@ def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
         repeat=[],
         known=[],
         gone=[],
+        shortened=[],
     )
 
 
