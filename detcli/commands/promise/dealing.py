@@ -20,7 +20,7 @@ from detcli.commands.promise.images import (
 from detcli.commands.promise.inputs import InputColumns, WantedClasses
 from detcli.commands.promise.kept_labels import kept_lines
 from detcli.commands.promise.labels import Answers, add_labels
-from detcli.commands.promise.options import DealOptions
+from detcli.commands.promise.options import DEFAULT_EXPECTED_SHARE, DealOptions
 from detcli.commands.promise.plan import Expectation, chance_of_promise, round_error, rounds_of
 from detcli.commands.promise.reading import file_hash, read_inputs, require_usable
 from detcli.commands.promise.statements import Wording, count_text, percent
@@ -46,6 +46,9 @@ SHOWN_NAMES = 5
 
 SUGGESTED_SAMPLE = 400
 """How many units above are enough to know about how many animals are there."""
+
+LARGE_EXPECTED_SHARE = 0.3
+"""Where a plan for fewer animals is not worth it, it is said what so many would take."""
 
 LOST_SHARES = (0.4, 0.8)
 """Shares of the promised loss for which it is said how likely the plan suffices."""
@@ -101,10 +104,14 @@ class Dealer:
         deck = self._deck(units, inputs, seed)
         if not deck.units_below:
             raise UsageError(
-                f"no {options.unit.noun} has a score below {deck.below}", "raise --below"
+                f"no {options.unit.noun} has a score below {deck.below}", _cure_for_nothing(options)
             )
         expectation = _expectation(options, deck)
-        plan = _plan(options, expectation, Wording(deck))
+        try:
+            plan = _plan(options, expectation, Wording(deck))
+        except CheckError as refusal:
+            hint = _hint_about_expect(options, deck, units)
+            raise CheckError(str(refusal), f"{hint}{refusal.hint}") from refusal
 
         draw = Draw(units, below=deck.below, plan=plan, above=deck.above)
         known_units = draw.best_above(options.known)
@@ -403,6 +410,43 @@ def _not_worth_it(options: DealOptions, expectation: Expectation, wording: Wordi
         )
     hints.append("or look at all; --force deals all the same")
     return CheckError(message, "; ".join(hints))
+
+
+def _cure_for_nothing(options: DealOptions) -> str:
+    """Return the hint for a highest threshold that no unit is below."""
+    if options.below is not None:
+        return "raise --below"
+    return (
+        f"--expect {percent(options.expect)} puts twice as many units above it: lower --expect, or "
+        "name a threshold with --below"
+    )
+
+
+def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
+    """Say which share of animals was expected, and what a larger one would take; "" if it is large.
+
+    Args:
+        options: What was asked for.
+        deck: What would be dealt.
+        units: All units.
+    """
+    if options.expect >= LARGE_EXPECTED_SHARE:
+        return ""
+    expected = f"it was dealt for --expect {percent(options.expect)}"
+    if options.expect == DEFAULT_EXPECTED_SHARE:
+        expected = f"--expect is {percent(options.expect)} where it is not given"
+    below = deck.below
+    if options.below is None:
+        below = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
+    other_options = replace(options, expect=LARGE_EXPECTED_SHARE)
+    other_deck = replace(deck, below=below, units_below=units.count_below(below))
+    expectation = _expectation(other_options, other_deck)
+    expectation = replace(expectation, error=round_error(expectation.error, 1, options.rounds))
+    return (
+        f"{expected}: if more units show an animal, say so, as --expect "
+        f"{percent(LARGE_EXPECTED_SHARE)} takes {_looks_text(expectation, options.misses)} of "
+        f"{expectation.units:,} below; "
+    )
 
 
 def _looks_text(expectation: Expectation, misses: int) -> str:

@@ -32,6 +32,7 @@ class WantedClasses:
         """Take the names or ids of the classes, as --classes has them."""
         self.names = [str(name) for name in names_and_ids]
         self.seen: set[str] = set()  # names and ids of all classes in the records
+        self.seen_names: set[str] = set()  # names of all classes in the records
         self._names = frozenset(self.names)
 
     def __str__(self) -> str:
@@ -47,6 +48,7 @@ class WantedClasses:
         class_name = detection["class_name"]
         class_id = str(detection["class_id"])
         self.seen.add(class_name)
+        self.seen_names.add(class_name)
         self.seen.add(class_id)
         return not self._names or class_name in self._names or class_id in self._names
 

@@ -10,6 +10,9 @@ from detcli.core import frozen
 
 MAX_ROUNDS = 8
 
+DEFAULT_EXPECTED_SHARE = 0.05
+"""The share of units that is expected to show an animal, where --expect does not say it."""
+
 
 def parse_share(text: str) -> float:
     """Read a share such as 5% or 0.05.
@@ -100,7 +103,7 @@ class DealOptions:
         parse=_parse_above,
     )
     expect: float = option(
-        0.05,
+        DEFAULT_EXPECTED_SHARE,
         "--expect SHARE",
         "The share of units that probably show an animal: for the plan, never for the promise.",
         parse=parse_share,

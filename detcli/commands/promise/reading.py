@@ -1,6 +1,6 @@
 """Reads the units of a file of records, and refuses records that a promise should not rest on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_LOWEST_SCORE = 0.01
 """Records whose scores begin above this leave most images without a score."""
+
+SHOWN_CLASSES = 10
+"""How many classes of the records are named where a wanted one is not among them."""
 
 
 def read_inputs(
@@ -71,7 +74,7 @@ def require_usable(
         return
     for name in wanted_classes.unseen:
         suggestion = closest(name, wanted_classes.seen)
-        hint = "check --classes; --force goes on"
+        hint = f"the records have {_names_text(wanted_classes.seen_names)}; --force goes on"
         if suggestion:
             hint = f"did you mean {suggestion}? --force goes on"
         raise UsageError(f"no box is of the class {name}", hint)
@@ -83,6 +86,16 @@ def require_usable(
             f"{wanted_classes}, so that their scores are not known",
             "run predict with --classes, or a larger --max-det; --force goes on",
         )
+
+
+def _names_text(names: Collection[str]) -> str:
+    """Write the names of the classes that records have, or a part of them."""
+    if not names:
+        return "no boxes at all"
+    text = ", ".join(sorted(names)[:SHOWN_CLASSES])
+    if len(names) > SHOWN_CLASSES:
+        text += f" and {len(names) - SHOWN_CLASSES} more"
+    return text
 
 
 def _require_low_scores(inputs: InputColumns, records: str) -> None:
@@ -97,10 +110,10 @@ def _require_low_scores(inputs: InputColumns, records: str) -> None:
     without_score = 0
     for score in inputs.scores:
         without_score += score == 0
-    share = without_score / len(inputs)
     raise UsageError(
-        f"the scores in {records} begin at {lowest_score:.3g}: {share:.0%} of the images have no "
-        "score, so none of them can be told from another",
+        f"the scores in {records} begin at {lowest_score:.3g}, above {MAX_LOWEST_SCORE}: what is "
+        f"lower is missing, and the {without_score:,} of {len(inputs):,} images without a score "
+        "cannot be told from one another",
         "run predict with --conf 0.001; --force goes on",
     )
 

@@ -518,6 +518,10 @@ def test_records_of_no_use_are_refused(promise, card):
     refused([records[0] | {"model": "other"}, *records[1:]], "several models made")
     refused([error("a.jpg")], "has no image with detections")
     refused([record("a.jpg", box(0.001))], "no box is of the class animal")
+    refused([record("a.jpg", box(0.001, name="deer"))], "the records have deer; --force goes on")
+    refused([record("a.jpg")], "the records have no boxes at all")
+    low_score = record("a.jpg", box(0.149, name="animal"))
+    refused([low_score], "the 0 of 1 images without a score cannot be told")
     high_scores = [fields for fields in records if is_high(fields)]
     refused(high_scores, "run predict with --conf 0.001")
     settings = {"conf": 0.25, "max_det": 300}
@@ -538,7 +542,13 @@ def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
     said = promise("deal", *DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
     assert "not worth it: a loss of 1% takes" in said
     assert "--lost 2% takes" in said
+    assert "--expect is 5% where it is not given" in said
+    assert "--expect 30% takes looks at all of" in said
     assert "bursts of 3 images (--unit burst:60s) take" in said
+    said = promise("deal", *DEAL[:3], "--lost", "10%", "-o", "review", code=6).stderr
+    assert re.search(r"--expect 30% takes about [\d,]+ looks of [345]\d\d below", said)
+    said = promise.deal("--misses", "30", code=6, says="not worth it").stderr
+    assert "--expect" not in said
     assert not promise.review.exists()
 
 
@@ -666,7 +676,11 @@ def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
         if "detections" in fields:
             fields["detections"] = [box(0.5, name="animal"), box(0.001, name="animal")]
     card.write()
-    promise.deal("--below", "0.4", code=2, says="no image has a score below")
+    said = promise.deal("--below", "0.4", code=2, says="no image has a score below").stderr
+    assert "raise --below" in said
+    words = ["deal", *DEAL[:5], "--expect", "90%", "-o", "review"]
+    said = promise(*words, code=2, says="no image has a score below").stderr
+    assert "lower --expect" in said
 
 
 def test_what_is_lost_is_counted_by_folder_also_without_a_promise(promise, card, review):
