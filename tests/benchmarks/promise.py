@@ -128,7 +128,18 @@ def judge(population, grid, dealt, round_number, plan, above):
             lost = most_animals(misses, units=units_below, drawn=drawn, error=error)
         seen = above.at_least + int((~is_below & has_animal).sum())
         share = lost / max(lost + seen, 1)
-        rows.append(Row(threshold, units_below, drawn, misses, lost, seen, share))
+        row = Row(
+            threshold=threshold,
+            units_below=units_below,
+            dealt=drawn,
+            misses=misses,
+            most_lost=lost,
+            animals_seen=seen,
+            share=share,
+            all_misses=misses,
+            all_animals_seen=seen,
+        )
+        rows.append(row)
     return RoundResult(round_number, error, tuple(rows), above, None)
 
 
