@@ -265,7 +265,8 @@ class Wording:
                 f"{lost_share} would have been promised below {row.threshold}, had it been "
                 f"asked for: deal anew with --lost {losses}"
             )
-        best_row = min(result.rows, key=lambda row: row.share)
+        rows = [row for row in result.rows if row.units_below]
+        best_row = min(rows, key=lambda row: row.share, default=result.lowest_row)
         if best_row.threshold < result.rows[-1].threshold:
             hints.append(f"or with --below {best_row.threshold}")
         hints.append("bursts as units, and a better model, leave fewer lost")
