@@ -9,6 +9,7 @@ from detcli.cli.report import require_output
 from detcli.config.config import INPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
+from detcli.core import Fields
 from detcli.core.errors import CheckError, UsageError
 from detcli.storage.files import StandardOutput
 
@@ -59,8 +60,12 @@ def check(
         raise UsageError(
             "labels are of one of the reviews", f"name its folder, such as {folders[0]}"
         )
-    for name in labels:
-        add_labels(folders[0], read_labels(Path(name)))
+    for path in labels:
+        if not Path(path).exists():
+            raise UsageError(f"there is no file {path}", "name what the review page saved")
+    files = [read_labels(Path(name)) for name in labels]
+    for lines in sorted(files, key=_first_time):
+        add_labels(folders[0], lines)
     thresholds = {}
     for folder in folders:
         with progress(lambda: None, enabled=not quiet) as advance:
@@ -71,6 +76,13 @@ def check(
             thresholds[folder.name] = threshold
     if len(folders) > 1:
         _report_classes(thresholds, len(folders))
+
+
+def _first_time(lines: list[Fields]) -> str:
+    """Return when the first label of a file was given, so that earlier files are added first."""
+    if not lines:
+        return ""
+    return str(lines[0]["at"])
 
 
 def reviews_in(folder: Path) -> list[Path]:

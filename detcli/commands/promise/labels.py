@@ -126,27 +126,27 @@ def add_labels(folder: Path, new_lines: Sequence[Fields]) -> int:
 
 
 class Answers:
-    """The answers of all reviewers to all units, after undo and later passes.
+    """The answers of all reviewers to all units, after undo.
 
-    They do not depend on the order of the lines, unless one reviewer answered twice in a second.
+    The order of lines counts, not their times, as a clock may be set back.
     """
 
     def __init__(self, lines: Iterable[Fields]) -> None:
-        """Take the lines of all files of labels."""
-        labels = sorted((to_label(line) for line in lines), key=lambda label: label.at)
+        """Take the lines of all files of labels, those of a file in its order."""
         stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
-        for label in labels:
+        for line in lines:
+            label = to_label(line)
             stack = stacks[label.source, label.who, label.pass_]
             if label.animal != UNDO:
                 stack.append(label.animal)
             elif stack:
                 stack.pop()
-        # of each unit, of each reviewer: the last answer in each pass
-        self._answers: defaultdict[str, dict[str, dict[int, Any]]] = defaultdict(dict)
+        # of each unit, of each reviewer: the answers in each pass, several if they contradict
+        self._answers: defaultdict[str, dict[str, dict[int, set[Any]]]] = defaultdict(dict)
         for (source, who, pass_number), stack in stacks.items():
             if stack:
                 passes = self._answers[source].setdefault(who, {})
-                passes[pass_number] = stack[-1]
+                passes[pass_number] = _standing_answers(stack)
 
     @property
     def reviewers(self) -> list[str]:
@@ -164,22 +164,15 @@ class Answers:
     def of(self, source: str) -> Answer | None:
         """Return what counts for a unit; None if nobody has answered.
 
-        Of one reviewer, the latest pass counts. Where reviewers disagree, a third pass decides, and
-        without one the unit is doubtful.
+        Where answers differ, of several reviewers or of one, a third pass decides. Without one the
+        unit is doubtful.
 
         Args:
             source: The name of the unit.
         """
         if source not in self._answers:
             return None
-        last_answers = set()
-        deciding_answers = set()
-        for passes in self._answers[source].values():
-            last_pass = max(passes)
-            last_answers.add(passes[last_pass])
-            if last_pass >= DECIDING_PASS:
-                deciding_answers.add(passes[last_pass])
-        answers = deciding_answers or last_answers
+        answers = self._counting_answers(source)
         if answers == {1}:
             return Answer.ANIMAL
         if answers == {0}:
@@ -187,14 +180,23 @@ class Answers:
         return Answer.DOUBTFUL
 
     def disagreements(self, sources: Iterable[str]) -> list[str]:
-        """Return the units that reviewers answer differently, and no third pass decides."""
-        disputed_sources = []
-        for source in sources:
-            answers = self._answers.get(source, {})
-            last_answers = {passes[max(passes)] for passes in answers.values()}
-            if len(last_answers) > 1 and self.of(source) is Answer.DOUBTFUL:
-                disputed_sources.append(source)
-        return disputed_sources
+        """Return the units that were answered differently, and no third pass decides.
+
+        A third pass that is unsure ends it, too: the unit stays doubtful.
+        """
+        return [source for source in sources if len(self._counting_answers(source)) > 1]
+
+    def _counting_answers(self, source: str) -> set[Any]:
+        """Return the answers to a unit in the third pass, or in those before if it has none."""
+        early_answers: set[Any] = set()
+        deciding_answers: set[Any] = set()
+        for passes in self._answers.get(source, {}).values():
+            for pass_number, answers in passes.items():
+                if pass_number >= DECIDING_PASS:
+                    deciding_answers |= answers
+                else:
+                    early_answers |= answers
+        return deciding_answers or early_answers
 
     def count_repeats(self, sources: Iterable[str]) -> tuple[int, int]:
         """Count the units that somebody answered twice, and those of them answered differently.
@@ -213,6 +215,20 @@ class Answers:
                     repeated_count += 1
                     changed_count += passes[1] != passes[2]
         return repeated_count, changed_count
+
+
+def _standing_answers(stack: Sequence[Any]) -> set[Any]:
+    """Return the answers of one reviewer to a unit that stand: all but unsure ones asked again.
+
+    More than one stands if two people used one name, or an answer was not withdrawn first.
+
+    Args:
+        stack: The answers that were not withdrawn, the earliest first.
+    """
+    answers = {answer for answer in stack if answer is not None}
+    if stack[-1] is None:
+        answers.add(None)
+    return answers
 
 
 def with_gone(

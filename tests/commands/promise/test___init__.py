@@ -211,16 +211,13 @@ def test_the_order_of_labels_undo_and_who_answers_change_nothing(promise, card, 
     labels = lines(answer(review, card.animals).read_text())
     promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
     expected = promise.promise()
-    chance = np.random.default_rng(1)
     detour = []
     for number, fields in enumerate(labels[:50]):
         other = label(fields["source"], 1 - fields["animal"], second=number)
         detour += [other | {"at": "2026-11-27T00:00:00Z"}]
         detour += [other | {"animal": "undo", "at": "2026-11-27T00:00:01Z"}]
-    shuffled = [*labels, *detour]
-    chance.shuffle(shuffled)
     (review / "labels.jsonl").unlink()
-    write_labels(review / "labels-anna.jsonl", shuffled)
+    write_labels(review / "labels-anna.jsonl", [*detour, *labels])
     promise.check("--records", "boxes.jsonl")
     assert promise.promise() == expected
 
@@ -247,6 +244,11 @@ def test_reviewers_who_disagree_are_asked_a_third_time(promise, card, review):
     write_labels(card.folder / "cleo.jsonl", [decision])
     assert "disputed" not in promise.check("cleo.jsonl", "--records", "boxes.jsonl").stdout
     assert labels
+
+
+def test_a_file_of_labels_that_is_not_there_is_a_wrong_word(promise, review):
+    promise.check("none.jsonl", code=2, says="there is no file none.jsonl")
+    assert review.exists()
 
 
 def test_repeats_and_known_animals_say_how_sure_the_reviewer_is(promise, card, review):
