@@ -11,6 +11,7 @@ from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
     NotedAnswers,
     Promise,
+    RoundResult,
     best_promise,
     evaluate,
 )
@@ -28,12 +29,26 @@ from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_
 from detcli.commands.promise.reading import read_units_of
 from detcli.commands.promise.statements import Reviewing, Wording, count_text, misses_by_folder
 from detcli.commands.promise.units import Units
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
 from detcli.page.review_page import Look, write_review_page
 
 ENOUGH_SEEN = 0.95
 """Reviewers who see animals in fewer of the best-scoring units are warned of."""
+
+
+@frozen
+class Computed:
+    """What the answers of complete rounds lead to."""
+
+    answers: Answers
+    noted: NotedAnswers
+    complete_rounds: int
+    result: RoundResult  # of the round that promises most, or of the last complete one
+    results: list[RoundResult]  # of all complete rounds
+    promise: Promise | None
+    reviewing: Reviewing
+    fields: Fields  # of promise.json
 
 
 @frozen
@@ -78,6 +93,39 @@ class Checker:
             InputError: The first round is incomplete; or nothing is promised, and a later one is.
             UsageError: It is to be corrected, and no best-scoring units were looked at.
         """
+        (self._folder / PROMISE).unlink(missing_ok=True)  # it is of earlier answers
+        computed = self.compute(is_corrected=is_corrected)
+        answers = computed.answers
+        noted = computed.noted
+        complete_rounds = computed.complete_rounds
+        promise = computed.promise
+        reviewing = computed.reviewing
+        write_promise(self._folder / PROMISE, computed.fields)
+        warnings = self._warnings_of_unknown(answers)
+        if promise is None:
+            self._require_not_begun(noted, complete_rounds)
+            lines = self._wording.withdrawn(computed.results)
+            lines += self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
+            return Checked(None, lines, warnings, self._wording.no_promise(computed.result))
+        threshold = promise.row.threshold
+        lines = [self._wording.promise(promise), *self._wording.withdrawn(computed.results)]
+        lines += self._remarks(answers, noted, threshold, complete_rounds)
+        if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
+            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
+        lines.append(reviewing.text)
+        warnings += _warnings(reviewing, is_corrected=is_corrected)
+        return Checked(promise, lines, warnings, None)
+
+    def compute(self, *, is_corrected: bool) -> Computed:
+        """Compute what the complete rounds promise, and write nothing.
+
+        Args:
+            is_corrected: Whether the bound allows for animals that the reviewers overlook.
+
+        Raises:
+            InputError: The first round is incomplete.
+            UsageError: It is to be corrected, and no known animals were looked at.
+        """
         answers = read_answers(self._folder)
         noted, complete_rounds = self._complete_rounds(answers)
         reviewing = self._reviewing(answers, noted)
@@ -95,19 +143,30 @@ class Checker:
         fields = promise_fields(
             self._deck, self._units, noted, result, promise, reviewing, seen_share
         )
-        write_promise(self._folder / PROMISE, {**fields, "who": answers.reviewers})
-        if promise is None:
-            self._require_not_begun(noted, complete_rounds)
-            lines = self._wording.withdrawn(results)
-            lines += self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
-            return Checked(None, lines, [], self._wording.no_promise(result))
-        threshold = promise.row.threshold
-        lines = [self._wording.promise(promise), *self._wording.withdrawn(results)]
-        lines += self._remarks(answers, noted, threshold, complete_rounds)
-        if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
-            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
-        lines.append(reviewing.text)
-        return Checked(promise, lines, _warnings(reviewing, is_corrected=is_corrected), None)
+        return Computed(
+            answers=answers,
+            noted=noted,
+            complete_rounds=complete_rounds,
+            result=result,
+            results=results,
+            promise=promise,
+            reviewing=reviewing,
+            fields={**fields, "who": answers.reviewers},
+        )
+
+    def _warnings_of_unknown(self, answers: Answers) -> list[str]:
+        """Warn of answers to what this review did not deal."""
+        dealt_names = set(self._deck.known)
+        for round_number in range(1, len(self._deck.plan) + 1):
+            dealt_names.update(self._draw.names_of_round(round_number, self._deck.known))
+        unknown_names = [name for name in answers.sources if name not in dealt_names]
+        if not unknown_names:
+            return []
+        warning = (
+            f"{count_text(len(unknown_names), self._wording.noun)} answered that this review did "
+            f"not deal, such as {unknown_names[0]}: they count for nothing"
+        )
+        return [warning]
 
     def _complete_rounds(self, answers: Answers) -> tuple[NotedAnswers, int]:
         """Find out which rounds are complete.

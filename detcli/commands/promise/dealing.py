@@ -127,6 +127,7 @@ class Dealer:
         if deck.above == ALL and draw.units_above > SUGGESTED_SAMPLE:
             lines.append(_line_about_sample(options, deck, expectation))
         lines += self._notes
+        lines += _lines_about_spelling(self._wanted)
         page = self._folder / "index.html"
         return Dealt(deck, [*lines, f"wrote {self._folder}: open {page}"])
 
@@ -195,8 +196,9 @@ class Dealer:
             UsageError: The folder has something in it.
             SourceError: No image is found.
         """
-        folder = self._folder
-        make_folder(folder)
+        folder = make_folder(self._folder)
+        if self._folder.is_symlink():
+            self._folder = folder
         with writing(folder):
             is_empty = not any(folder.iterdir())
         if not is_empty:
@@ -259,6 +261,19 @@ class Dealer:
         lines = kept_lines(self._options.keep_labels, above, copies)
         add_labels(self._folder, lines)
         return set(Answers(lines).sources)
+
+
+def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
+    """Warn of classes of the records that differ from a wanted one only in upper and lower case."""
+    lines = []
+    for name in wanted.names:
+        for seen_name in sorted(wanted.seen):
+            if seen_name not in wanted.names and seen_name.lower() == name.lower():
+                lines.append(
+                    f"warning: the records have the class {seen_name}, too, which is not {name} "
+                    f"and does not count: --classes {name},{seen_name} looks for both"
+                )
+    return lines
 
 
 def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies]) -> None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
-from detcli.commands.promise.check import RECORDS, REVIEW
+from detcli.commands.promise.check import RECORDS, REVIEW, reviews_in
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
-from detcli.core.errors import InputError
+from detcli.core.errors import InputError, UsageError
 from detcli.core.text import pluralize
 from detcli.sink.sorted_files import How
 from detcli.storage.files import make_folder
@@ -61,8 +61,16 @@ def split(
     from detcli.commands.promise.splitting import EYES, NO_EYES, promised_threshold, split_files
     from detcli.sink.sort_log import SortLog
 
-    threshold = promised_threshold(review)
+    reviews = reviews_in(review)
+    if len(reviews) > 1:
+        folders = ", ".join(str(folder) for folder in reviews)
+        raise UsageError(
+            f"{review} has a review for each class: {folders}",
+            "split each with --how list: an image needs eyes if any eyes.txt has it",
+        )
+    (review,) = reviews
     with progress(lambda: None, enabled=not quiet) as advance:
+        threshold = promised_threshold(review, records, advance)
         files = split_files(review, records, threshold, advance)
     folder = make_folder(output)
     log = SortLog(folder, [f"promise {threshold}"], how)

@@ -1,28 +1,46 @@
 """Which files need eyes: all but those of units below the promised threshold."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
-from detcli.commands.promise.checking import read_answers
+from detcli.commands.promise.checking import Checker, read_answers
 from detcli.commands.promise.deck import read_deck
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.promise_file import PROMISE, read_promise
 from detcli.commands.promise.reading import read_units_of
 from detcli.commands.promise.units import NO_UNIT
-from detcli.core.errors import CheckError
+from detcli.core.errors import CheckError, UsageError
 
 EYES = "eyes"
 NO_EYES = "no-eyes"
 
 
-def promised_threshold(review: Path) -> float:
-    """Return the threshold that a review has promised.
+def promised_threshold(
+    review: Path, records: str | None, advance: Callable[[str], object]
+) -> float:
+    """Return the threshold that a review promises, which is computed again from its labels.
+
+    Args:
+        review: The folder of the review.
+        records: Where the records are now; None for where they were.
+        advance: Is called with the source of each record.
 
     Raises:
-        UsageError: It was not checked.
+        UsageError: It was not checked, or promise.json is not what its labels lead to.
         CheckError: It promises nothing.
     """
-    threshold = read_promise(review / PROMISE)["t"]
+    path = review / PROMISE
+    stored_fields = read_promise(path)
+    is_corrected = stored_fields["seen_share"] is not None
+    fields = Checker(review, records, advance).compute(is_corrected=is_corrected).fields
+    expected_fields = json.loads(json.dumps(fields))
+    if {**stored_fields, "detcli": None} != {**expected_fields, "detcli": None}:
+        raise UsageError(
+            f"{path} is not what the labels, the deck and the records lead to",
+            f"check the review again: detcli promise check {review}",
+        )
+    threshold = fields["t"]
     if threshold is None:
         raise CheckError(f"{review} promises nothing", "all images need eyes")
     return float(threshold)

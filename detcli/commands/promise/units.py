@@ -106,11 +106,12 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     scores = np.zeros(len(first_inputs))
     np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[readable])
     order = _draw_order(inputs, kind, first_inputs, seed)
+    failed = [inputs.file_name(int(number)) for number in np.flatnonzero(is_failed)]
     return Units(
         scores=scores,
         order=order,
-        scores_sha256=_hash_of_scores(inputs, kind, scores[order], first_inputs[order]),
-        failed=[inputs.file_name(int(number)) for number in np.flatnonzero(is_failed)],
+        scores_sha256=_hash_of_scores(inputs, kind, scores[order], first_inputs[order], failed),
+        failed=failed,
         _inputs=inputs,
         _kind=kind,
         _unit_by_input=unit_by_input,
@@ -153,21 +154,30 @@ def _unit_name(inputs: InputColumns, kind: UnitKind, first_input: int) -> str:
 
 
 def _hash_of_scores(
-    inputs: InputColumns, kind: UnitKind, scores: UnitScores, first_inputs: Integers
+    inputs: InputColumns,
+    kind: UnitKind,
+    scores: UnitScores,
+    first_inputs: Integers,
+    failed: list[str],
 ) -> str:
     """Hash the names and scores of all units, a line each: the name, a NUL and the score.
+
+    Then the names of the inputs that failed follow, sorted, each with a NUL and "failed".
 
     Args:
         inputs: Has the names.
         kind: What a unit is.
         scores: `(U,)`, the score of each unit, in the order of the draw.
         first_inputs: `(U,)`, the first input of each unit, in the same order.
+        failed: The names of the inputs that failed.
     """
     digest = hashlib.sha256()
     for score, first_input in zip(scores, first_inputs, strict=True):
         name = _unit_name(inputs, kind, int(first_input))
         line = f"{name}\0{float(score)!r}\n"
         digest.update(line.encode(errors=NAME_ERRORS))
+    for name in sorted(failed):
+        digest.update(f"{name}\0failed\n".encode(errors=NAME_ERRORS))
     return digest.hexdigest()
 
 

@@ -159,6 +159,49 @@ def test_split_needs_a_promise(promise, review):
     assert review.exists()
 
 
+def test_split_refuses_a_promise_that_its_labels_do_not_lead_to(promise, card, review):
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    words = ("split", "review", "-o", "lists", "--how", "list", "--records", "boxes.jsonl")
+    edited = promise.promise() | {"t": 0.9}
+    (review / "promise.json").write_text(json.dumps(edited))
+    promise(*words, code=2, says="is not what the labels, the deck and the records lead to")
+    assert not (card.folder / "lists").exists()
+
+
+def test_an_incomplete_check_takes_an_earlier_promise_away(promise, card, review):
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    write_labels(card.folder / "undo.jsonl", [label(dealt(review)[0], "undo", second=3000)])
+    promise.check("undo.jsonl", "--records", "boxes.jsonl", code=3)
+    assert not (review / "promise.json").exists()
+
+
+def test_records_without_the_failed_inputs_are_other_records(promise, card, review):
+    promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
+    card.records = [fields for fields in card.records if "error" not in fields]
+    card.write("fewer.jsonl")
+    promise.check("--records", "fewer.jsonl", code=2, says="has changed since the deal")
+
+
+def test_answers_to_what_was_not_dealt_are_counted(promise, card, review):
+    labels = lines(answer(review, card.animals).read_text())
+    write_labels(card.folder / "more.jsonl", [*labels, label("strange.jpg", 1)])
+    says = "1 image answered that this review did not deal, such as strange.jpg"
+    promise.check("more.jsonl", "--records", "boxes.jsonl", says=says)
+
+
+def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
+    (card.folder / "empty").mkdir()
+    promise.review.symlink_to("empty")
+    promise.deal()
+    assert (card.folder / "empty/index.html").is_file()
+
+
+def test_a_class_of_another_spelling_is_said(promise, card):
+    card.records[0] = record(card.records[0]["source"], box(0.5, name="Animal"))
+    card.write()
+    promise.deal(says="the records have the class Animal, too")
+
+
 def test_the_folder_says_what_was_dealt(review, card):
     deck = deck_of(review)
     assert deck["units"] == 980
@@ -488,6 +531,7 @@ def test_each_class_has_a_review_of_its_own(promise, card):
     assert "deer: --conf" in said
     assert "fox: --conf" in said
     assert "decides: --conf" in said
+    promise("split", "review", "-o", "out", code=2, says="has a review for each class")
     promise.check("labels.jsonl", code=2, says="labels are of one of the reviews")
 
 
