@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.promise.deck import ALL, TENTH, VERSION, Deck, write_deck
+from detcli.commands.promise.deck import ALL, TENTH, VERSION, Deck, read_deck, write_deck
 from detcli.commands.promise.draw import Draw, PlannedLook, looks_of_round
 from detcli.commands.promise.images import (
     Copier,
@@ -256,9 +256,24 @@ class Dealer:
             above: The names of the units above that are looked at.
             copies: The copies of the images of all units that are looked at.
         """
-        if self._options.keep_labels is None:
+        options = self._options
+        earlier_review = options.keep_labels
+        if earlier_review is None:
             return set()
-        lines = kept_lines(self._options.keep_labels, above, copies)
+        earlier_deck = read_deck(earlier_review)
+        if sorted(earlier_deck.classes) != sorted(self._wanted.names):
+            raise UsageError(
+                f"{earlier_review} looked for {WantedClasses(earlier_deck.classes)}, and this "
+                f"review looks for {self._wanted}: its labels mean something else",
+                "deal without --keep-labels, or with the same --classes",
+            )
+        if earlier_deck.unit != str(options.unit):
+            raise UsageError(
+                f"the units of {earlier_review} are {earlier_deck.unit}, and those of this "
+                f"review {options.unit}: its labels mean something else",
+                "deal without --keep-labels, or with the same --unit",
+            )
+        lines = kept_lines(earlier_review, above, copies)
         add_labels(self._folder, lines)
         return set(Answers(lines).sources)
 

@@ -10,7 +10,7 @@ from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import Row, bound_row
 from detcli.commands.promise.inputs import WantedClasses
 from detcli.commands.promise.promise_file import read_promise
-from detcli.commands.promise.reading import read_inputs, require_unchanged
+from detcli.commands.promise.reading import file_hash, read_inputs, require_unchanged
 from detcli.commands.promise.statements import loss_text, sureness_text
 from detcli.commands.promise.thresholds import grid_of
 from detcli.commands.promise.unit_kind import UnitKind
@@ -35,12 +35,53 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
     """
     fields = read_promise(path)
     try:
+        _require_possible(fields, path)
         units = _units_of(fields, records, advance)
+        _require_same_records(fields, units, records, path)
         _require_asked_before(fields, units, path)
         rows = _rows_of(fields, units)
         return _judge(fields, rows, path)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
+
+
+def _require_possible(fields: Fields, path: Path) -> None:
+    """Refuse a promise whose numbers cannot be, whatever the records are.
+
+    Raises:
+        CheckError: They cannot.
+    """
+    above = fields["above"]
+    names = fields["animals_below"] + fields["doubtful_below"]
+    checks = {
+        "its round": type(fields["round"]) is int and 1 <= fields["round"] <= len(fields["plan"]),
+        "its plan": all(type(count) is int and count >= 0 for count in fields["plan"]),
+        "its probability": 0 < fields["sure"] < 1,
+        "its losses": all(0 < loss < 1 for loss in fields["asked"]),
+        "its list of names, which has one twice,": len(names) == len(set(names)),
+        "its count above": 0 <= above["animals"] <= above["looked_at"] <= above["units"],
+        "its bound above": 0 <= above["at_least"] <= above["units"],
+        "its known animals": 0 <= fields["known"]["seen"] <= fields["known"]["looked_at"],
+    }
+    for subject, is_possible in checks.items():
+        if not is_possible:
+            raise CheckError(f"{path} does not hold: {subject} cannot be", HINT)
+
+
+def _require_same_records(fields: Fields, units: Units, records: str, path: Path) -> None:
+    """Compare what a promise says of the records with the records.
+
+    Raises:
+        CheckError: It differs.
+    """
+    checks = {
+        "the number of units": fields["units"] == len(units),
+        "the number of failed inputs": fields["failed"] == len(units.failed),
+        "the hash of the records": fields["records_sha256"] in {None, file_hash(records)},
+    }
+    for subject, is_same in checks.items():
+        if not is_same:
+            raise CheckError(f"{path} does not hold: {subject} is another in {records}", HINT)
 
 
 def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) -> Units:
@@ -156,6 +197,8 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     (row,) = promised_rows
     if not row.units_below:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
+    if fields["put_aside"] != row.units_below:
+        raise CheckError(f"{path} does not hold: {row.units_below:,} are put aside", HINT)
     lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
     return (
         f"it holds: --conf {row.threshold}, at most {lost_share} are lost, "

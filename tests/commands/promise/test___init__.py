@@ -480,6 +480,11 @@ def test_a_changed_deal_is_refused(promise, review):
         ({"sure": 0.5}, "its probability of an error"),
         ({"animals_below": []}, "does not hold: at"),
         ({"t": None}, "promises nothing"),
+        ({"round": 9}, "its round cannot be"),
+        ({"sure": 1.5}, "its probability cannot be"),
+        ({"units": 5}, "the number of units is another"),
+        ({"failed": 0}, "the number of failed inputs is another"),
+        ({"records_sha256": "0"}, "the hash of the records is another"),
     ],
 )
 def test_a_forged_promise_does_not_hold(promise, card, review, change, says):
@@ -507,6 +512,17 @@ def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, rev
     kept = {fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())}
     assert kept == set(names[1:])
     assert not kept & set(dealt(card.folder / "again"))
+
+
+def test_labels_of_another_class_or_unit_are_not_kept(promise, review):
+    deck = deck_of(review)
+    words = ("--keep-labels", "review")
+    for change, says in (
+        ({"classes": ["fox"]}, "looked for fox"),
+        ({"unit": "folder"}, "units of"),
+    ):
+        (review / "deck.json").write_text(json.dumps(deck | change))
+        promise("deal", *DEAL, "-o", "again", *words, code=2, says=says)
 
 
 def test_each_class_has_a_review_of_its_own(promise, card):
@@ -694,9 +710,15 @@ def test_the_script_of_the_documentation_checks_a_promise(promise, card, review)
         {"animals_below": []},
         {"scores_sha256": "0"},
         {"seed": 8},
+        {"lost": 0.5},
+        {"sure": 0.99999},
+        {"t": float("nan")},
     ):
         (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
         assert "AssertionError" in run("forged.json").stderr
+    for change in ({"classes": []}, {"t": None}):
+        (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
+        assert run("forged.json").stderr.startswith("nothing to check here")
 
 
 @pytest.mark.parametrize(
