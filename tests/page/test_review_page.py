@@ -367,7 +367,7 @@ def test_answers_survive_a_reload_and_each_reviewer_has_their_own(browser, revie
     browser.press("z")
     assert progress(browser).startswith("0 of 3; 0 animals; ")
     browser.open(folder)
-    assert browser.text("#who") == "reviewer"
+    assert browser.text("#who") == "reviewer (your name: ?who=NAME in the address)"
 
 
 def test_more_answers_than_one_item_holds_are_restored_in_their_order(browser, review):

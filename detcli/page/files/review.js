@@ -392,7 +392,9 @@ async function start() {
 
   for (const part of document.querySelectorAll(".wanted"))
     part.textContent = review.deck.wanted;
-  byId("who").textContent = review.who;
+  let whoText = review.who;
+  if (whoText === "reviewer") whoText += " (your name: ?who=NAME in the address)";
+  byId("who").textContent = whoText;
   document.addEventListener("keydown", pressKey);
   document.addEventListener("click", click);
   byId("stage").addEventListener("pointermove", moveLens);
