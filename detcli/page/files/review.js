@@ -393,7 +393,8 @@ async function start() {
   for (const part of document.querySelectorAll(".wanted"))
     part.textContent = review.deck.wanted;
   let whoText = review.who;
-  if (whoText === "reviewer") whoText += " (your name: ?who=NAME in the address)";
+  if (whoText === "reviewer")
+    whoText += " (your name: ?who=NAME in the address)";
   byId("who").textContent = whoText;
   document.addEventListener("keydown", pressKey);
   document.addEventListener("click", click);
