@@ -39,7 +39,7 @@ BEGINNING_BYTES = 64
 def read_for_scores(name: str) -> Iterator[RecordJson]:
     """Yield records for a command that uses only the classes and scores of their detections.
 
-    Records in JSON Lines, of which there may be millions, are checked no further than that. CSV,
+    There may be millions of records in JSON Lines, so they are checked no further than that. CSV,
     Parquet, a single JSON object and the folder of a run in shards have a slower reader, which
     checks all.
 

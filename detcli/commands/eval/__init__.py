@@ -176,7 +176,7 @@ def _evaluate_model(request: EvalRequest, read: "Read", report_format: ReportFor
 
     Args:
         request: What the user asked for.
-        read: Reads the labelled images for a model with so many classes.
+        read: Reads the labelled images, given the number of classes of the model.
         report_format: How the report is written.
     """
     from detcli.commands.eval.report import render
@@ -206,7 +206,7 @@ def _compare_models(
     Args:
         request: What the user asked for.
         other: The second model.
-        read: Reads the labelled images for a model with so many classes.
+        read: Reads the labelled images, given the number of classes of the model.
         report_format: How the report is written.
     """
     from detcli.commands.eval.comparison import open_comparison

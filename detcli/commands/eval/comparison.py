@@ -29,7 +29,7 @@ from detcli.model.file import ModelFile
 from detcli.source.guard import InputGuard
 
 Read = Callable[[int, Findings], Dataset]
-"""Reads the labelled images for a model with so many classes, see `open_evaluation`."""
+"""Reads the labelled images, given the number of classes of the model, see `open_evaluation`."""
 
 
 @contextlib.contextmanager

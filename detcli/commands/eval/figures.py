@@ -172,7 +172,7 @@ class _MatrixLayout(NamedTuple):
 
     @classmethod
     def of(cls, row_count: int) -> Self:
-        """Choose the layout of a matrix of so many rows; a large one gets narrow rows."""
+        """Choose the layout of a matrix by its number of rows; a large one gets narrow rows."""
         if row_count <= MAX_NUMBERED:
             side = max(5.0, 0.45 * row_count)
             return cls(side, font_size=8, has_numbers=True)

@@ -23,7 +23,7 @@ def log_choose(total: int, subset: int) -> float:
 
 
 def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> float:
-    """Return the chance that a random sample has at most so many positives (hypergeometric).
+    """Return the chance that a random sample has at most a number of positives (hypergeometric).
 
     Args:
         hits: The number of positives in the sample that is asked for.
