@@ -15,6 +15,12 @@ DOOR, YARD = Film("camera:0", 0.0, live=True), Film("camera:1", 0.0, live=True)
 SIGNAL_S = 0.2
 """How long the images are bright and a tone is heard."""
 
+SMALL, LARGE = (48, 64), (96, 128)
+"""Height and width of the tracks of a video."""
+
+CODECS = {"avi": "mpeg4", "wmv": "wmv2", "webm": "libvpx"}
+"""For `record_sizes`, by the suffix of the file; others take H.264."""
+
 
 def play(path):
     """The shades of a video's frames, its rate and its size as (height, width)."""

@@ -46,6 +46,12 @@ def frames(*names, **inputs):
     return items
 
 
+def read(source, **inputs):
+    """The items of one source."""
+    with Sources([str(source)], Inputs(**inputs)) as sources:
+        return list(sources)
+
+
 def error_of(item):
     with pytest.raises(InputError) as caught:
         item.load()

@@ -262,7 +262,7 @@ def _first_frame_s(source: av.container.InputContainer) -> float:
 def _read_video_track(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
     """Return the video track whose frames the run reads; None if there is no video track.
 
-    The choice is that of `choose_track` in `source/containers.py`, and of FFmpeg: the largest
+    The choice is that of `choose_track` in `source/video_tracks.py`, and of FFmpeg: the largest
     frames, but a track that is marked as the default before others, and a cover image last.
     """
 

@@ -30,5 +30,6 @@ video_frames.py        the reader of a video file, and the number and time of ea
 capture.py             how OpenCV opens them, and what it says of them
 conversion.py          whether OpenCV converted a frame to colours
 part_file.py           a file object for OpenCV, read by a function
-containers.py, mp4.py  what video files say of their tracks, frames and length
+containers.py, mp4.py, matroska.py  what video files say of their frames and length
+video_tracks.py        which of a video's tracks is read
 """

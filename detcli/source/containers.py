@@ -1,17 +1,11 @@
-"""What video files say of themselves: their length, how frames are shown, and which track is read.
-
-OpenCV reads the first track of images and cannot be told another one. So bytes of a header are
-exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
-"""
+"""What video files say of themselves: their length, and whether frames are shown mirrored."""
 
 import re
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from detcli.core import frozen
-from detcli.data.geometry import Size
-from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Movie, Part, read_movie, top_boxes
+from detcli.source.matroska import EBML, SEGMENT, elements
+from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Part, top_boxes
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
@@ -29,25 +23,10 @@ MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 
-EBML, SEGMENT, TRACKS, TRACK_ENTRY = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE
-CLUSTER, TRACK_TYPE, DEFAULT_FLAG, VIDEO = 0x1F43B675, 0x83, 0x88, 0xE0
-PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
-VIDEO_TYPE = 1  # a type of track
-SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
-
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
-ASF_STREAM = bytes.fromhex("9107dcb7b7a9cf118ee600c00c205365")
-ASF_VIDEO = bytes.fromhex("c0ef19bc4d5bcf11a8fd00805f5c442b")
-ASF_EXTENDED = bytes.fromhex("40a4d0d207e3d21197f000a0c95ea850")
-ASF_PADDING = bytes.fromhex("74d40618dfca0945a4ba9aabcb96aae8")
-ASF_COMMAND = bytes.fromhex("c0cfda59e659d011a3ac00a0c90348f6")
-ASF_COVER = "WM/Picture".encode("utf-16-le")
 
 MXF_PARTITION = bytes.fromhex("060e2b34020501010d01020101")
-
-DEFAULT_SCORE = 5_000_000
-"""What FFmpeg adds for a track that is shown by default, to the pixels of its frames."""
 
 _VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
 # The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
@@ -189,7 +168,7 @@ def _frame_list_end(part: Part, start: int, end: int) -> int:
 def _matroska_length(part: Part) -> int | None:
     """Return where the segment of a Matroska or WebM file ends; None if it was not closed."""
     head = part(0, 4096)
-    for element in _elements(head, 0, len(head)):
+    for element in elements(head, 0, len(head)):
         if element.number == SEGMENT:
             return element.end
     return None
@@ -343,289 +322,3 @@ def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
     # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
     a, b, _, c, d = struct.unpack_from(">5i", moov, start + _MATRIX[kind][version])
     return int(a * d) < int(b * c)
-
-
-class _Element(NamedTuple):
-    """An element of a Matroska file: a number that says what it is, and where its content lies."""
-
-    number: int
-    start: int
-    end: int | None  # may lie behind the data that were read; None if the length is not known
-
-
-def _elements(data: bytes, start: int, end: int) -> Iterator[_Element]:
-    """Yield the elements of a Matroska file in a range of bytes, without those inside of them.
-
-    An element is a number that says what it is, a length, and the content. The number and the
-    length take one to eight bytes each: the count of zero bits at the begin of the first byte says
-    how many more bytes there are.
-
-    Args:
-        data: The first bytes of the file.
-        start: The offset of the first element in `data`.
-        end: The offset where the elements end.
-    """
-    position = start
-    while position < end:
-        id_bytes = 9 - data[position].bit_length()
-        number = int.from_bytes(data[position : position + id_bytes])
-        position += id_bytes
-        if id_bytes > 4 or position >= end or not data[position]:
-            return
-        length_bytes = 9 - data[position].bit_length()
-        unknown_length = (1 << (7 * length_bytes)) - 1  # all of its bits are set
-        length = int.from_bytes(data[position : position + length_bytes]) & unknown_length
-        position += length_bytes
-        if length == unknown_length:
-            yield _Element(number, position, None)
-            return
-        yield _Element(number, position, position + length)
-        position += length
-
-
-@frozen
-class Patch:
-    """Bytes of a file that are exchanged on their way to FFmpeg."""
-
-    start: int
-    data: bytes
-
-
-@frozen
-class VideoTrack:
-    """A track of images, in the order in which FFmpeg finds them."""
-
-    size: Size  # height and width
-    hiding: tuple[Patch, ...]  # by which FFmpeg no longer takes it for a track of images
-    is_default: bool = False  # whether players show it if nobody asks for another one
-    is_cover: bool = False  # whether it is a single image beside the video, or thumbnails
-
-    @property
-    def score(self) -> int:
-        """The number by which FFmpeg's own programs choose the highest."""
-        if self.is_cover:
-            return 1
-        height, width = self.size
-        pixels = height * width
-        if self.is_default:
-            return pixels + DEFAULT_SCORE
-        return pixels
-
-
-@frozen
-class TrackChoice:
-    """Which track of a file is read."""
-
-    patches: tuple[Patch, ...]  # that hide the tracks before it
-    video_tracks: int  # how many tracks are not cover images
-    size: Size  # height and width of the frames
-
-
-def choose_track(part: Part) -> TrackChoice | None:
-    """Choose the video track that FFmpeg's own programs would, which is usually the largest.
-
-    It is None if the file has fewer than two tracks, so that there is no choice, or is damaged.
-    """
-    try:
-        tracks = _video_tracks(part)
-    except (struct.error, ValueError, IndexError):  # damage
-        return None
-    if len(tracks) < 2:
-        return None
-    best = max(tracks, key=lambda track: track.score)  # the first of those that are equal
-    patches: list[Patch] = []
-    for track in tracks[: tracks.index(best)]:
-        patches += track.hiding
-    video_tracks = sum(not track.is_cover for track in tracks)
-    return TrackChoice(tuple(patches), video_tracks, best.size)
-
-
-def _video_tracks(part: Part) -> list[VideoTrack]:
-    """List the video tracks and cover images of a file, in the order in which FFmpeg counts them.
-
-    The first bytes of the file tell its container; one that is not known here has no tracks. A
-    damaged file may raise a struct.error, ValueError or IndexError.
-    """
-    head = part(0, 16)
-    if head.startswith(EBML.to_bytes(4)):
-        return list(_matroska_tracks(part(0, MAX_HEADER)))
-    if head.startswith(b"RIFF"):
-        return list(_avi_tracks(part(0, MAX_HEADER)))
-    if head.startswith(ASF_HEADER):
-        return list(_asf_tracks(part(0, MAX_HEADER)))
-    movie = read_movie(part)
-    if movie is None:
-        return []
-    return _movie_tracks(movie)
-
-
-def _movie_tracks(movie: Movie) -> list[VideoTrack]:
-    """List the video tracks and cover images of an MP4 or MOV, in the order of their boxes.
-
-    FFmpeg takes a track for data, and no longer for images, when the kinds of its box and of its
-    handler are "free", which are the bytes that hide it. The kind of a box is 4 bytes behind its
-    start. A track with the thumbnails of another track's chapters counts as a cover image.
-    """
-    thumbnails: set[int] = set()  # numbers of tracks
-    for track in movie.tracks:
-        thumbnails.update(track.chapters)
-
-    track_at: dict[int, VideoTrack] = {}  # by the offset of its box
-    for track in movie.tracks:
-        has_frames = track.sample_count > 0 or movie.is_fragmented
-        if track.is_video and has_frames:
-            hides_box = Patch(track.start + 4, b"free")
-            hides_handler = Patch(track.handler_offset, b"free")
-            track_at[track.start] = VideoTrack(
-                track.size,
-                (hides_box, hides_handler),
-                is_default=track.is_enabled,
-                is_cover=track.number in thumbnails,
-            )
-    for start in movie.covers:
-        hides_cover = Patch(start + 4, b"free")
-        track_at[start] = VideoTrack((0, 0), (hides_cover,), is_cover=True)
-    return [track_at[start] for start in sorted(track_at)]
-
-
-def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
-    """Yield the video tracks of a Matroska file, from its first bytes.
-
-    They are described in the element Tracks of the segment, which comes before the first cluster
-    of frames. There are none if the element is not complete in `head`.
-    """
-    for segment in _elements(head, 0, len(head)):
-        if segment.number != SEGMENT:
-            continue
-        for child in _elements(head, segment.start, len(head)):
-            if child.number == CLUSTER:
-                return
-            if child.number == TRACKS and child.end is not None and child.end <= len(head):
-                yield from _matroska_entries(head, child.start, child.end)
-                return
-
-
-def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
-    """Yield the video tracks among the entries of Matroska's element Tracks.
-
-    The entries are in the range of `head` from `start` to `end`. A track is hidden from FFmpeg by
-    setting the last byte of its type to that of subtitles.
-    """
-    for entry in _elements(head, start, end):
-        if entry.end is None or entry.end > end:
-            return
-        if entry.number != TRACK_ENTRY:
-            continue
-        children = _elements_by_number(head, entry.start, entry.end)
-        track_type = children.get(TRACK_TYPE)
-        if track_type is None or track_type.end is None:
-            continue
-        if _unsigned(head, track_type, default=0) == VIDEO_TYPE:
-            hides_track = Patch(track_type.end - 1, SUBTITLES)
-            yield VideoTrack(
-                _matroska_size(head, children.get(VIDEO)),
-                (hides_track,),
-                is_default=bool(_unsigned(head, children.get(DEFAULT_FLAG), default=1)),
-            )
-
-
-def _elements_by_number(head: bytes, start: int, end: int) -> dict[int, _Element]:
-    """Return the elements from `start` to `end` by their number; of equal ones the last counts."""
-    return {element.number: element for element in _elements(head, start, end)}
-
-
-def _matroska_size(head: bytes, video: _Element | None) -> Size:
-    """Return the height and width of a Matroska track's frames; zeros if they are not told.
-
-    `video` is the track's element Video.
-    """
-    if video is None or video.end is None:
-        return 0, 0
-    children = _elements_by_number(head, video.start, video.end)
-    height = _unsigned(head, children.get(PIXEL_HEIGHT), default=0)
-    width = _unsigned(head, children.get(PIXEL_WIDTH), default=0)
-    return height, width
-
-
-def _unsigned(head: bytes, element: _Element | None, *, default: int) -> int:
-    """Return the number in an element of a Matroska file; a default without one, or its length."""
-    if element is None or element.end is None:
-        return default
-    longest_end = element.start + 8
-    return int.from_bytes(head[element.start : min(element.end, longest_end)])
-
-
-def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
-    """Yield the video tracks in the header of an AVI file.
-
-    Each stream has a header, "strh", with its type ("vids" for video) 8 bytes behind, and then a
-    format, "strf", with the width and height 12 bytes behind. A negative height says that rows are
-    stored from the top. `head` are the first bytes of the file.
-    """
-    start_of_frames = head.find(b"movi")
-    if start_of_frames < 0:
-        return
-    header = head.find(b"strh", 0, start_of_frames)
-    while header >= 0:
-        frame_format = head.find(b"strf", header, start_of_frames)
-        if head[header + 8 : header + 12] == b"vids" and frame_format >= 0:
-            width, height = struct.unpack_from("<ii", head, frame_format + 12)
-            yield VideoTrack((abs(height), width), (Patch(header + 8, b"dats"),))
-        header = head.find(b"strh", header + 4, start_of_frames)
-
-
-def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
-    """Yield the video tracks and cover images in the header of an ASF or WMV file.
-
-    A stream has its type at offset 24 of its object, and the width and height of its frames at 78.
-    It is hidden from FFmpeg by another type, and a cover by another kind of its object. `head` are
-    the first bytes of the file.
-    """
-    for start, data in _asf_objects(head):
-        kind = data[:16]
-        is_cover = kind == ASF_EXTENDED and ASF_COVER in data
-        is_video = kind == ASF_STREAM and data[24:40] == ASF_VIDEO
-        if is_cover:
-            hides_cover = Patch(start, ASF_PADDING)
-            yield VideoTrack((0, 0), (hides_cover,), is_cover=True)
-        elif is_video and len(data) >= 86:
-            width, height = struct.unpack_from("<II", data, 78)
-            hides_stream = Patch(start + 24, ASF_COMMAND)
-            yield VideoTrack((height, width), (hides_stream,))
-
-
-class _AsfObject(NamedTuple):
-    """A part of the header of an ASF file, which describes a stream, for example."""
-
-    start: int  # its offset in the file
-    data: bytes  # 16 bytes that say its kind, 8 of its size, and the content
-
-
-def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
-    """Yield the objects in the header of an ASF file; the last may be cut off, as `head` is.
-
-    The header has 30 bytes, with its length at 16, and then objects, one behind the other.
-    """
-    header_end = int.from_bytes(head[16:24], "little")
-    start = 30
-    while start + 24 <= min(header_end, len(head)):
-        size = int.from_bytes(head[start + 16 : start + 24], "little")
-        if size < 24:
-            return
-        yield _AsfObject(start, head[start : start + size])
-        start += size
-
-
-def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
-    """Return a function that reads a file like `part`, but with some of its bytes exchanged."""
-
-    def read(start: int, size: int) -> bytes:
-        data = bytearray(part(start, size))
-        for patch in patches:
-            for index, value in enumerate(patch.data):
-                offset = patch.start + index - start
-                if 0 <= offset < len(data):
-                    data[offset] = value
-        return bytes(data)
-
-    return read

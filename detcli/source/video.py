@@ -19,17 +19,12 @@ from detcli.source.capture import (
     pixel_aspect,
     position_s,
 )
-from detcli.source.containers import (
-    TrackChoice,
-    choose_track,
-    declared_length,
-    is_whole,
-    patched,
-)
+from detcli.source.containers import declared_length, is_whole
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, decoded, failed_item
 from detcli.source.mp4 import fragment_samples
 from detcli.source.video_frames import VideoFrames, VideoSource
+from detcli.source.video_tracks import TrackChoice, choose_track, patched
 
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
