@@ -30,6 +30,7 @@ MODULES = [
     "data/topk",
     "model/heads/decode",
     "model/heads/joined",
+    "model/heads/joined_classes",
     "run/counts",
     "run/shards/manifest",
     "run/shards/parts",

@@ -32,7 +32,7 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.channels import channel_groups
 from detcli.model.heads.decode import box_decoding, distance_bin_count, measures_from_cell_corners
-from detcli.model.heads.joined import is_multiplied
+from detcli.model.heads.joined_classes import is_multiplied
 from detcli.model.heads.layers import (
     LAYER_OPERATORS,
     converts_to_corners,

@@ -1,0 +1,122 @@
+"""What follows the boxes in a head that joins them to scores: objectness, landmarks, classes."""
+
+from typing import NamedTuple
+
+from detcli.model.graph import GraphIndex
+from detcli.model.heads import Activation, BoxDecode, Decoded, Unrecognised
+from detcli.model.heads.channels import ChannelGroups
+from detcli.model.heads.layers import is_computed, score_activation, source_nodes
+
+LANDMARK_NUMBERS = 10  # x and y of eyes, nose and corners of the mouth
+
+
+class Classes(NamedTuple):
+    """What follows the boxes of a head: scores, and an objectness before them in some families.
+
+    An objectness says how probable it is that there is any object, of whatever class.
+    """
+
+    class_count: int
+    have_objectness: bool
+    landmark_channels: int = 0  # between the objectness and the scores
+
+
+def classes_behind_boxes(
+    index: GraphIndex, decoded: Decoded | None, groups: ChannelGroups
+) -> Classes | None:
+    """Count the classes of a head, and tell whether an objectness comes before their scores.
+
+    Args:
+        index: The graph.
+        decoded: How the boxes were decoded, if known.
+        groups: The number of channels and the tensor of each part that follows the boxes.
+
+    Returns:
+        None if the parts are not just these two.
+
+    Raises:
+        Unrecognised: It is not clear whether a part is an objectness.
+    """
+    if len(groups) == 1:
+        score_count, scores = groups[0]
+        return _classes_in_scores(index, decoded, score_count, scores)
+    if len(groups) > 2:
+        return None
+    (first_size, objectness), (class_count, scores) = groups
+    if first_size != 1:
+        return None
+    if not is_probability(index, objectness) or not is_probability(index, scores):
+        return None
+    has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
+    if has_distances and is_computed(index, objectness):
+        raise Unrecognised("it is not clear what the number between its boxes and scores is")
+    return Classes(class_count, have_objectness=True)
+
+
+def classes_behind_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classes | None:
+    """Count the classes of a head with landmarks between its objectness and its scores.
+
+    YOLOv5-face has them there: the x and y of five points.
+
+    Args:
+        index: The graph.
+        groups: The number of channels and the tensor of each part that follows the boxes.
+
+    Returns:
+        None if the parts are others, or another number of landmarks.
+    """
+    if len(groups) < 3:
+        return None
+    objectness_size, objectness = groups[0]
+    class_count, scores = groups[-1]
+    landmarks = groups[1:-1]
+    landmark_channels = sum(size for size, _ in landmarks)
+    if objectness_size != 1 or landmark_channels != LANDMARK_NUMBERS:
+        return None
+    if not is_probability(index, objectness) or not is_probability(index, scores):
+        return None
+    if any(is_probability(index, name) for _, name in landmarks):
+        return None
+    return Classes(class_count, have_objectness=True, landmark_channels=landmark_channels)
+
+
+def _classes_in_scores(
+    index: GraphIndex, decoded: Decoded | None, score_count: int, scores: str
+) -> Classes:
+    """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
+
+    Only detectors with anchor boxes, as YOLOv5 and YOLOX, have an objectness there. Their graphs
+    may also have multiplied the scores by it already, so that none is left.
+
+    Args:
+        index: The graph.
+        decoded: How the boxes were decoded, if known.
+        score_count: The number of channels of the scores.
+        scores: Their tensor.
+
+    Raises:
+        Unrecognised: It is not clear whether there is an objectness.
+    """
+    without_objectness = Classes(score_count, have_objectness=False)
+    anchor_methods = {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
+    if decoded is None or decoded.method not in anchor_methods:
+        return without_objectness
+    # If a product makes the scores, the objectness is multiplied into them already.
+    if is_probability(index, scores) and not is_multiplied(index, scores):
+        return Classes(score_count - 1, have_objectness=True)
+    if score_activation(index, scores) is None:
+        raise Unrecognised("it is not clear whether its scores begin with an objectness")
+    return without_objectness
+
+
+def is_multiplied(index: GraphIndex, tensor: str) -> bool:
+    """True if a Mul computes some of a tensor's elements."""
+    return any(node.op_type == "Mul" for node in source_nodes(index, tensor))
+
+
+def is_probability(index: GraphIndex, tensor: str) -> bool:
+    """True if a tensor holds scores from 0 to 1: by a sigmoid, or as constants.
+
+    YOLOv6 has an objectness that is always 1.
+    """
+    return score_activation(index, tensor) is Activation.SIGMOID or not is_computed(index, tensor)
