@@ -32,7 +32,7 @@ HEADS = [
     "tests/model/test_adapt.py",
     "tests/model/test_recognise.py",
     "tests/model/test_recognise_heads.py",
-    "tests/model/test_recognise_refusals.py",
+    "tests/model/test_refusals.py",
 ]
 MORE_TESTS = {"heads": HEADS, "parts": ["tests/commands/test_merge.py"]}
 """Tests of modules beside those of their names, by a part of the module's name."""

@@ -8,6 +8,7 @@ precision.py           the number type that it computes in
 structure.py           how graphs are checked before they are read
 graph.py, editing.py   how graphs are read and changed
 recognise.py           from a graph to a contract, by the following
+refusals.py            which graphs are refused, and what is said then
 read_contract.py       from what was recognised to the contract
 find_head.py           which tensors are boxes and scores
 metadata.py            what the file's metadata says

@@ -4,7 +4,7 @@
 adds what a file does not say, and `detcli.model.adapt` brings the graph to the form that runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import onnx
@@ -12,59 +12,33 @@ from onnx import NodeProto
 
 from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import UNKNOWN_CLASSES, Contract, Layout, ScoreForm, parse_names
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, family_of
 from detcli.model.family import Family
-from detcli.model.find_head import MIXED, SAY_WHICH, HeadSearch
-from detcli.model.graph import GraphIndex, shape, type_name
-from detcli.model.heads import (
-    BOXES_ONLY,
-    DETECTORS,
-    Activation,
-    BoxDecode,
-    Head,
-    Unrecognised,
-)
+from detcli.model.find_head import HeadSearch
+from detcli.model.graph import GraphIndex
+from detcli.model.heads import BoxDecode, Head, Unrecognised
 from detcli.model.heads.corners import Corners, box_columns, corners_after_decoding
-from detcli.model.heads.layers import (
-    biases_of_layer,
-    moved_inputs,
-    softmax_channel_count,
-    source_nodes,
-)
-from detcli.model.heads.order import mixes_channels
+from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
 from detcli.model.heads.selected_in_graph import selected_detections, six_columns
 from detcli.model.inputs import ImageInput, find_inputs
 from detcli.model.metadata import FAMILY_KEY, box_format_of, default_size_and_stride
 from detcli.model.preprocessing_sources import with_preprocessing
 from detcli.model.read_contract import Recognised, contract_of, shown_format
+from detcli.model.refusals import (
+    check_corners_are_clear,
+    check_head,
+    check_logits_are_those_of_a_softmax,
+    check_no_object_has_no_name,
+    check_task,
+    not_a_detector,
+)
 from detcli.model.sidecar import CONFIG, Sidecar
 
-EXPECTED = (
-    "expected images [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
-    "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
-)
-SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
-INLINE = "export it with dynamo=False, or apply onnx.inliner.inline_local_functions in Python"
 UNKNOWN_BOXES = "if its head is boxes in pixels and then class scores, pass --box-format"
-MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
-NO_OBJECT_NAMES = frozenset({"", "__background__", "background", "n/a", "no object", "no-object"})
-"""What files call the class that stands for no object, in lower case."""
-
-HIGHEST_BIAS_OF_RARE_CLASS = -2.0  # a probability of 0.12
-TASKS = {
-    "classify": "it classifies whole images",
-    "segment": "it segments objects",
-    "pose": "it finds poses",
-    "obb": "it finds oriented boxes",
-}
-"""What Ultralytics' metadata calls other tasks."""
-COMPLETE_HINTS = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # which EXPECTED adds nothing to
-WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 
 @frozen
@@ -122,7 +96,7 @@ def read_graph(
     try:
         reading = _recognise_and_plan(model, index, metadata, box_format, boxes_only=boxes_only)
     except Unrecognised as error:
-        raise _not_a_detector(model, index, title, error) from error
+        raise not_a_detector(model, index, title, error) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
     # The metadata of the file itself goes before the files beside it.
@@ -138,50 +112,6 @@ def _with_names_beside(contract: Contract, sidecar: Sidecar) -> Contract:
     if contract.counts_classes and len(sidecar.names) != contract.class_count:
         return contract
     return contract.with_names(sidecar.names, CONFIG)
-
-
-def _not_a_detector(
-    model: onnx.ModelProto, index: GraphIndex, title: str, error: Unrecognised
-) -> ModelError:
-    """Build the error for a graph that is not recognised: why, its inputs and outputs, and hints.
-
-    Args:
-        model: The model.
-        index: Its graph.
-        title: What the message calls it.
-        error: Why it was not recognised.
-    """
-    reason, *hints = error.args
-    runtime_operators = _runtime_operators(model)
-    if runtime_operators:
-        listed = ", ".join(runtime_operators[:MAX_LISTED])
-        are_operators = "is an operator" if len(runtime_operators) == 1 else "are operators"
-        reason += f"; {listed} {are_operators} of ONNX Runtime's own"
-        hints.append(SAVED_BY_RUNTIME)
-    if model.functions:
-        reason += "; its nodes are in functions of the file, as torch's dynamo exporter leaves them"
-        hints.insert(0, INLINE)
-    # Which layouts are known does not help with a model for another task than detection.
-    if not hints or hints[0] not in COMPLETE_HINTS:
-        hints.append(EXPECTED)
-    inputs = _list_tensors(index.image_inputs())
-    outputs = _list_tensors(index.graph.output)
-    return ModelError(
-        f"{title} is not a detector that detcli knows: {reason}. "
-        f"Inputs: {inputs}. Outputs: {outputs}",
-        "; ".join(hints),
-    )
-
-
-def _runtime_operators(model: onnx.ModelProto) -> list[str]:
-    """List the operators of a graph that are ONNX Runtime's own, and not defined in the model."""
-    defined = {(function.domain, function.name) for function in model.functions}
-    operators = set()
-    for node in model.graph.node:
-        is_of_runtime = node.domain.startswith("com.microsoft")
-        if is_of_runtime and (node.domain, node.op_type) not in defined:
-            operators.add(node.op_type)
-    return sorted(operators)
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
@@ -336,7 +266,7 @@ def _recognise(
         Unrecognised: It differs from every known detector.
     """
     image, other_inputs = find_inputs(index)
-    _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
+    check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
     default_size, stride = default_size_and_stride(metadata)
     search = HeadSearch(
         model=model,
@@ -349,15 +279,15 @@ def _recognise(
     head = search.head()
     if head.takes_any_size:
         image = replace(image, size=None, batch=None)
-    _check_head(model, index, head)
+    check_head(model, index, head)
 
     family = _family_of_head(head, image, metadata.get(FAMILY_KEY))
     box_format = _choose_box_format(head, requested_format or box_format_of(metadata))
     no_object = _class_of_no_object(index, head, family)
     names = parse_names(metadata.get("names", ""))
     if no_object is not None and FAMILY_KEY not in metadata:
-        _check_no_object_has_no_name(head, family, names)
-        _check_logits_are_those_of_a_softmax(index, head, family, names)
+        check_no_object_has_no_name(head, family, names)
+        check_logits_are_those_of_a_softmax(index, head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
     corners = _corners(index, head, family)
     return Recognised(
@@ -388,91 +318,6 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
     return family.no_object
 
 
-def _check_no_object_has_no_name(head: Head, family: Family, names: list[str] | None) -> None:
-    """Refuse a head if its file names a class for each score, though one would stand for no object.
-
-    The nodes of DETR are also those of detectors that have no such class. Their scores would lose
-    their last class, and be shares of all classes in place of probabilities.
-
-    Args:
-        head: The head of the graph.
-        family: The family of detectors that it seems to belong to.
-        names: The class names in the file's metadata, if any.
-
-    Raises:
-        Unrecognised: All scores have names, and the name of the last is that of a class.
-    """
-    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
-    if not is_last_left_out or not names or len(names) != head.class_count:
-        return
-    if names[-1].lower() not in NO_OBJECT_NAMES:
-        raise Unrecognised(
-            f"it looks like {family.name}, whose last score stands for no object, but its metadata "
-            f"names a class for each of its {len(names)} scores",
-            f"if it is {family.name} all the same, {SAY_WHICH}",
-        )
-
-
-def _check_logits_are_those_of_a_softmax(
-    index: GraphIndex, head: Head, family: Family, names: list[str] | None
-) -> None:
-    """Refuse a head that looks like DETR's if the biases of its logits are not those of a softmax.
-
-    A sigmoid for each class begins its training with biases of about -4.6, as every class is rare,
-    and keeps them low. The biases of a softmax have no such offset: one of its classes is always
-    likely, which in DETR is that of no object. DETR's scores have biases in any case.
-
-    Args:
-        index: The graph.
-        head: The head of the graph.
-        family: The family of detectors that it seems to belong to.
-        names: The class names in the file's metadata, if any.
-
-    Raises:
-        Unrecognised: All biases are low, or there are none, and the names do not show DETR.
-    """
-    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
-    if not is_last_left_out or (names and len(names) == (head.class_count or 0) - 1):
-        return
-    biases = biases_of_layer(index, head.scores[0].tensor)
-    if biases is None or (biases >= HIGHEST_BIAS_OF_RARE_CLASS).any():
-        return
-    shown = "the biases of its scores are those of a sigmoid for each class"
-    if biases.size == 0:
-        shown = "its scores have no biases"
-    raise Unrecognised(
-        f"it looks like {family.name}, whose scores are shares of all classes, but {shown}",
-        f"if it is {family.name} all the same, {SAY_WHICH}",
-    )
-
-
-def _check_head(model: onnx.ModelProto, index: GraphIndex, head: Head) -> None:
-    """Refuse a head that cannot give right detections.
-
-    Raises:
-        Unrecognised: A Reshape has mixed its channels with its cells, or an operator that is not
-            part of ONNX may have computed its scores.
-    """
-    if mixes_channels(index, head.tensors):
-        raise Unrecognised(MIXED)
-    # Whether such an operator has applied a sigmoid to the scores cannot be known.
-    if head.scores_are is None and _runtime_operators(model):
-        raise Unrecognised("it is not clear what makes its scores")
-
-
-def _check_task(task: str, *, boxes_only: bool) -> None:
-    """Refuse a model whose metadata names a task other than detection, as Ultralytics' does.
-
-    Raises:
-        Unrecognised: It is for another task, and its boxes alone were not asked for.
-    """
-    if task == "detect" or (boxes_only and task in WITH_BOXES):
-        return
-    does = TASKS.get(task, "it is for something else")
-    hint = BOXES_ONLY if task in WITH_BOXES else DETECTORS
-    raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
-
-
 def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     """Tell in which order and unit a graph gives the corners of boxes.
 
@@ -487,7 +332,7 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
         Unrecognised: The nodes would have to show it, but do not.
     """
     by_nodes = corners_after_decoding(index, head)
-    _check_corners_are_clear(by_nodes, head, family)
+    check_corners_are_clear(by_nodes, head, family)
     y_first = family.y_first
     fractions = family.fractions
     if by_nodes is not None:
@@ -497,30 +342,6 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
     return Corners(y_first, fractions)
-
-
-def _check_corners_are_clear(by_nodes: Corners | None, head: Head, family: Family) -> None:
-    """Refuse a graph if the order and unit of the corners of its boxes are not clear.
-
-    Args:
-        by_nodes: What the nodes behind the decoding make of corners that are x1, y1, x2, y2 in
-            pixels before; None if that is not clear.
-        head: The head of the graph.
-        family: The family of detectors that it belongs to.
-
-    Raises:
-        Unrecognised: The family needs nodes that show it, or contradicts them.
-    """
-    reason = "the order and unit of the corners of its detections are not clear"
-    if by_nodes is None:
-        if family.must_show_corners:
-            raise Unrecognised(reason)
-        return
-    # Boxes from distances to their edges are x1, y1, x2, y2 in pixels if no node changes that. A
-    # family that has y first would contradict it.
-    shows_no_change = not by_nodes.y_first and not by_nodes.fractions
-    if family.y_first and shows_no_change and head.decodes(BoxDecode.DISTANCES):
-        raise Unrecognised(reason)
 
 
 def _family_of_head(head: Head, image: ImageInput, named_family: str | None) -> Family:
@@ -610,18 +431,3 @@ def _class_count(head: Head, names: list[str] | None, *, drops_no_object: bool) 
     if count is None or not 0 < count <= MAX_CLASSES:
         raise Unrecognised(f"the number of its classes is unclear ({count})")
     return count
-
-
-def _list_tensors(values: Sequence[onnx.ValueInfoProto]) -> str:
-    """List inputs or outputs for a message, such as `images float[1, 3, 640, 640]`."""
-    listed = ", ".join(_describe_tensor(value) for value in values[:MAX_LISTED])
-    rest = len(values) - MAX_LISTED
-    if rest > 0:
-        return f"{listed} and {rest} more"
-    return listed or "none"
-
-
-def _describe_tensor(value: onnx.ValueInfoProto) -> str:
-    """Write name, type and shape of a tensor; a `?` stands for an axis of unknown size."""
-    dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
-    return f"{value.name} {type_name(value.type.tensor_type.elem_type)}[{dims}]"

@@ -20,7 +20,8 @@ from detcli.core.errors import ModelError
 from detcli.data.detections import COCO
 from detcli.model.editing import infer_shapes
 from detcli.model.heads import BOXES_ONLY, DETECTORS
-from detcli.model.recognise import TASKS, read_graph
+from detcli.model.recognise import read_graph
+from detcli.model.refusals import TASKS
 
 
 def test_an_absurd_number_of_classes_is_a_model_error():
