@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cell_graphs import ultraface
+from cell_faces import ultraface
 from graph_builder import Graph
 from head_checks import read, renamed, run, shuffled, with_constant_nodes, with_fed_constants
 from model.test_recognise_heads import by_onnxslim

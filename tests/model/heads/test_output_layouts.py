@@ -1,7 +1,7 @@
 """What the axes of an output mean that may hold the cells of a scale."""
 
 import pytest
-from cell_graphs import SIZE
+from cell_layers import SIZE
 
 from detcli.model.heads.output_layouts import layout_of_output
 

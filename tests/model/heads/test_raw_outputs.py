@@ -8,7 +8,8 @@ import forked
 import numpy as np
 import onnx
 import pytest
-from cell_graphs import EXPORTS, SIZE, in_rows, layer
+from cell_graphs import EXPORTS
+from cell_layers import SIZE, in_rows, layer
 from graph_builder import Graph
 from head_checks import (
     assert_same,

@@ -1,7 +1,8 @@
 """Graphs whose outputs have the shapes of a family's cells, but are something else."""
 
 import pytest
-from cell_graphs import SIZE, YOLOV5_FACE_ANCHORS, in_rows, layer, yolov5_face
+from cell_faces import YOLOV5_FACE_ANCHORS, yolov5_face
+from cell_layers import SIZE, in_rows, layer
 from graph_builder import Graph
 from head_checks import file_of
 
