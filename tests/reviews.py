@@ -11,6 +11,34 @@ FAILED_EVERY = 50
 """One of so many images is torn."""
 
 
+DEAL = ["boxes.jsonl", "--classes", "animal", "--lost", "10%", "--expect", "30%", "--seed", "7"]
+
+
+class Promise:
+    """The command, typed in a folder."""
+
+    def __init__(self, invoke, folder):
+        self.invoke = invoke
+        self.folder = folder
+        self.review = folder / "review"
+
+    def __call__(self, *words, code=0, says=""):
+        completed = self.invoke("promise", *words, cwd=self.folder)
+        assert completed.returncode == code, completed.stderr + completed.stdout
+        assert "Traceback" not in completed.stderr
+        assert says in completed.stderr + completed.stdout, completed.stderr + completed.stdout
+        return completed
+
+    def deal(self, *words, code=0, says=""):
+        return self("deal", *DEAL, "-o", "review", *words, code=code, says=says)
+
+    def check(self, *words, code=0, says=""):
+        return self("check", "review", *words, code=code, says=says)
+
+    def promise(self):
+        return json.loads((self.review / "promise.json").read_text())
+
+
 class Card:
     """A memory card in a folder: images, their records in boxes.jsonl, and what they show."""
 

@@ -1,104 +1,20 @@
-"""`detcli promise`, typed: deal, check, split and verify."""
+"""`detcli promise`, typed: deal, check and split."""
 
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from json_lines import lines
-from reviews import (
-    Card,
-    answer,
-    dealt,
-    deck_of,
-    label,
-    looked_at,
-    write_labels,
-)
-from saved_records import box, error, record
+from reviews import DEAL, answer, dealt, deck_of, label, looked_at, write_labels
+from saved_records import box, record
 
 from detcli.commands.promise.images import MAX_IMAGES
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[3]
-
-DEAL = ["boxes.jsonl", "--classes", "animal", "--lost", "10%", "--expect", "30%", "--seed", "7"]
-
-
-class Promise:
-    """The command, typed in a folder."""
-
-    def __init__(self, invoke, folder):
-        self.invoke = invoke
-        self.folder = folder
-        self.review = folder / "review"
-
-    def __call__(self, *words, code=0, says=""):
-        completed = self.invoke("promise", *words, cwd=self.folder)
-        assert completed.returncode == code, completed.stderr + completed.stdout
-        assert "Traceback" not in completed.stderr
-        assert says in completed.stderr + completed.stdout, completed.stderr + completed.stdout
-        return completed
-
-    def deal(self, *words, code=0, says=""):
-        return self("deal", *DEAL, "-o", "review", *words, code=code, says=says)
-
-    def check(self, *words, code=0, says=""):
-        return self("check", "review", *words, code=code, says=says)
-
-    def promise(self):
-        return json.loads((self.review / "promise.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory):
-    """A card of 1000 images in a folder, which nobody writes to."""
-    card = Card(tmp_path_factory.mktemp("card"))
-    card.write_images()
-    return card
-
-
-@pytest.fixture
-def card(images, tmp_path):
-    """The card, with its images linked, and records that a test may change."""
-    shutil.copytree(images.folder / "card", tmp_path / "card", copy_function=os.link)
-    card = Card(tmp_path)
-    assert card.animals == images.animals
-    return card
-
-
-@pytest.fixture
-def promise(invoke, card):
-    return Promise(invoke, card.folder)
-
-
-@pytest.fixture(scope="module")
-def dealt_review(images, tmp_path_factory):
-    """A review of the card as it is dealt, which tests copy."""
-    from typer.testing import CliRunner
-
-    from detcli.cli.app import app
-
-    folder = tmp_path_factory.mktemp("dealt")
-    words = ["promise", "deal", str(images.folder / "boxes.jsonl"), *DEAL[1:]]
-    words += ["-o", str(folder / "review"), "--images", str(images.folder), "--repeat", "5%"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.stderr
-    return folder / "review"
-
-
-@pytest.fixture
-def review(dealt_review, promise):
-    """A review that was dealt, in the folder of the test."""
-    shutil.copytree(dealt_review, promise.review)
-    return promise.review
 
 
 def test_a_review_from_the_card_to_the_folders(promise, card):
@@ -436,72 +352,6 @@ def test_without_any_image_nothing_is_dealt(promise, card):
     assert not promise.review.exists()
 
 
-def test_a_folder_with_something_in_it_is_refused(promise):
-    promise.review.mkdir()
-    (promise.review / "mine.txt").write_text("mine")
-    promise.deal(code=2, says="has something in it")
-    assert (promise.review / "mine.txt").read_text() == "mine"
-
-
-def test_changed_records_are_refused(promise, card, review):
-    labels = answer(review, card.animals)
-    promise.check(labels, "--records", "boxes.jsonl")
-    fields = next(fields for fields in card.records if fields.get("detections"))
-    fields["detections"][0]["score"] += 0.000001
-    card.write("changed.jsonl")
-    words = ("--records", "changed.jsonl")
-    promise.check(*words, code=2, says="has changed since the deal")
-    promise("split", "review", "-o", "out", *words, code=2, says="has changed since the deal")
-    verify = ("verify", "review/promise.json", "changed.jsonl")
-    promise(*verify, code=2, says="has changed since the deal")
-
-
-def test_records_that_are_gone_are_named(promise, review):
-    deck = deck_of(review) | {"records": "/no/such/boxes.jsonl"}
-    (review / "deck.json").write_text(json.dumps(deck))
-    said = promise.check(code=2, says="/no/such/boxes.jsonl is gone").stderr
-    assert "--records" in said
-
-
-def test_a_changed_deal_is_refused(promise, review):
-    names = (review / "deal.txt").read_text().splitlines(keepends=True)
-    (review / "deal.txt").write_text("".join(names[1:] + names[:1]))
-    promise.check("--records", "boxes.jsonl", code=2, says="was changed")
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"t": 0.9}, "is no threshold"),
-        ({"lost": 0.001, "asked": [0.001]}, "may be lost"),
-        ({"lost": 0.5}, "its loss does not follow"),
-        ({"below": 0.9}, "does not follow"),
-        ({"error": 0.4}, "its probability of an error"),
-        ({"sure": 0.5}, "its probability of an error"),
-        ({"animals_below": []}, "does not hold: at"),
-        ({"t": None}, "promises nothing"),
-        ({"round": 9}, "its round cannot be"),
-        ({"sure": 1.5}, "its probability cannot be"),
-        ({"units": 5}, "the number of units is another"),
-        ({"failed": 0}, "the number of failed inputs is another"),
-        ({"records_sha256": "0"}, "the hash of the records is another"),
-    ],
-)
-def test_a_forged_promise_does_not_hold(promise, card, review, change, says):
-    first = dealt(review)[: deck_of(review)["plan"][0]]
-    animals = card.animals | dict.fromkeys(first[:2], True)
-    promise.check(answer(review, animals), "--records", "boxes.jsonl")
-    fields = promise.promise() | change
-    (card.folder / "forged.json").write_text(json.dumps(fields))
-    promise("verify", "forged.json", "boxes.jsonl", code=6, says=says)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"v": 2}', '{"v": 1, "rows": 3}'])
-def test_what_is_no_promise_is_refused(promise, text):
-    (promise.folder / "promise.json").write_text(text)
-    promise("verify", "promise.json", "boxes.jsonl", code=2, says="name what promise check wrote")
-
-
 def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, review):
     labels = answer(review, card.animals)
     promise.check(labels, "--records", "boxes.jsonl")
@@ -549,55 +399,6 @@ def test_each_class_has_a_review_of_its_own(promise, card):
     assert "decides: --conf" in said
     promise("split", "review", "-o", "out", code=2, says="has a review for each class")
     promise.check("labels.jsonl", code=2, says="labels are of one of the reviews")
-
-
-REFUSED = [
-    (["--lost", "0%"], "not a share between"),
-    (["--sure", "150%"], "not a share between"),
-    (["--above", "some"], "neither all nor a number"),
-    (["--unit", "site"], "is no unit"),
-    (["--unit", "burst:60s"], "no record says when"),
-    (["--unit", "meta:site"], "has no site in meta"),
-    (["--rounds", "9"], "not in the range"),
-    (["--each"], "--each needs several classes"),
-]
-
-
-@pytest.mark.parametrize(("words", "says"), REFUSED)
-def test_options_that_make_no_sense_are_refused(promise, words, says):
-    promise.deal(*words, code=2, says=says)
-
-
-def test_records_of_no_use_are_refused(promise, card):
-    records = card.records
-
-    def refused(changed_records, says):
-        card.records = changed_records
-        card.write()
-        promise.deal(code=2, says=says)
-
-    refused([*records, records[0]], "is in the records twice")
-    refused([records[0] | {"model": "other"}, *records[1:]], "several models made")
-    refused([error("a.jpg")], "has no image with detections")
-    refused([record("a.jpg", box(0.001))], "no box is of the class animal")
-    refused([record("a.jpg", box(0.001, name="deer"))], "the records have deer; --force goes on")
-    refused([record("a.jpg")], "the records have no boxes at all")
-    low_score = record("a.jpg", box(0.149, name="animal"))
-    refused([low_score], "the 0 of 1 images without a score cannot be told")
-    high_scores = [fields for fields in records if is_high(fields)]
-    refused(high_scores, "run predict with --conf 0.001")
-    settings = {"conf": 0.25, "max_det": 300}
-    refused([records[0] | {"settings": settings}, *records[1:]], "scores in boxes.jsonl begin at")
-    full = record("full.jpg", box(0.5), box(0.4), box(0.3))
-    few = {"settings": {"conf": 0.001, "max_det": 3}}
-    refused([full | few, *records], "as many boxes as --max-det allows")
-    promise("deal", "-", *DEAL[1:], "-o", "review", code=2, says="name a file")
-    assert not promise.review.exists()
-
-
-def is_high(fields):
-    scores = [detection["score"] for detection in fields.get("detections", [])]
-    return not scores or min(scores) > 0.02
 
 
 def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
@@ -683,72 +484,6 @@ def test_results_of_megadetector_are_records(promise, card):
     promise("deal", "md.json", *DEAL[1:], "-o", "review")
     promise.check(answer(promise.review, card.animals), says="need no eyes")
     promise("verify", "review/promise.json", "md.json", says="it holds")
-
-
-def test_a_folder_that_is_no_review_is_refused(promise):
-    promise("check", "card", code=2, says="is no review")
-
-
-def test_the_script_of_the_documentation_checks_a_promise(promise, card, review):
-    page = (ROOT / "docs/promise.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (card.folder / "check.py").write_text(script, encoding="utf-8")
-    first = dealt(review)[: deck_of(review)["plan"][0]]
-    animals = card.animals | dict.fromkeys(first[:2], True)
-    promise.check(answer(review, animals), "--records", "boxes.jsonl")
-
-    def run(name):
-        command = [sys.executable, "-I", "check.py", name, "boxes.jsonl"]
-        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=card.folder)
-
-    threshold = promise.promise()["t"]
-    done = run("review/promise.json")
-    assert done.stdout.startswith(f"it holds: {threshold}, "), done.stderr
-    for change in (
-        {"lost": 0.001},
-        {"error": 1e-9},
-        {"animals_below": []},
-        {"scores_sha256": "0"},
-        {"seed": 8},
-        {"lost": 0.5},
-        {"sure": 0.99999},
-        {"t": float("nan")},
-    ):
-        (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
-        assert "AssertionError" in run("forged.json").stderr
-    for change in ({"classes": []}, {"t": None}):
-        (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
-        assert run("forged.json").stderr.startswith("nothing to check here")
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"v": 2}, "has version 2"),
-        ({"plan": ["a"]}, "its plan is damaged"),
-        ({"above": None}, "its above is damaged"),
-        ({"seed": "7"}, "its seed is damaged"),
-        ({"seed": 8}, "has changed since the deal"),
-    ],
-)
-def test_a_changed_deck_is_refused(promise, review, change, says):
-    deck = deck_of(review)
-    (review / "deck.json").write_text(json.dumps(deck | change))
-    promise.check("--records", "boxes.jsonl", code=2, says=says)
-    (review / "deck.json").write_text("[]")
-    promise.check(code=2, says="is no deck of detcli promise")
-
-
-def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
-    for fields in card.records:
-        if "detections" in fields:
-            fields["detections"] = [box(0.5, name="animal"), box(0.001, name="animal")]
-    card.write()
-    said = promise.deal("--below", "0.4", code=2, says="no image has a score below").stderr
-    assert "raise --below" in said
-    words = ["deal", *DEAL[:5], "--expect", "90%", "-o", "review"]
-    said = promise(*words, code=2, says="no image has a score below").stderr
-    assert "lower --expect" in said
 
 
 def test_what_is_lost_is_counted_by_folder_also_without_a_promise(promise, card, review):
