@@ -8,10 +8,7 @@ import os
 import stat
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from small_disk import small_disk
@@ -22,7 +19,6 @@ from detcli.storage.files import (
     AtomicFile,
     DirectFile,
     StandardOutput,
-    locked,
     make_folder,
     open_lines,
     open_output,
@@ -36,7 +32,7 @@ from detcli.storage.files import (
     write_file,
     write_output,
 )
-from detcli.storage.folder import Folder, OutputState
+from detcli.storage.folder import OutputState
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -390,114 +386,6 @@ def test_a_device_of_windows_is_written(monkeypatch):
     assert isinstance(target, DirectFile)
 
 
-@pytest.mark.parametrize("old", [None, "of last week"])
-def test_a_result_does_not_replace_what_another_process_has_written(tmp_path, old):
-    path = tmp_path / "all.jsonl"
-    if old is not None:
-        path.write_text(old)
-    for number in (2, 3):  # a number that is taken is left alone, too
-        first, second = open_output(path), open_output(path)
-        first.write(f"first {number}")
-        second.write(f"second {number}")
-        first.commit()
-        with pytest.raises(OutputError, match="was written by somebody else") as caught:
-            second.commit()
-        assert str(tmp_path / f"all-{number}.jsonl") in str(caught.value)
-        assert path.read_text() == f"first {number}"
-    texts = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert texts == {
-        "all.jsonl": "first 3",
-        "all-2.jsonl": "second 2",
-        "all-3.jsonl": "second 3",
-    }
-
-
-def test_a_result_is_compared_with_what_was_there_when_the_run_began(tmp_path):
-    path = tmp_path / "all.jsonl"
-    before = OutputState.of(path)
-    path.write_text("of a run that ended while this one loaded its model")
-    file = open_output(path, before)
-    file.write("of this run")
-    with pytest.raises(OutputError, match="all-2"):
-        file.commit()
-    assert (tmp_path / "all-2.jsonl").read_text() == "of this run"
-
-
-def test_a_result_replaces_what_was_there_and_what_is_gone(tmp_path):
-    path = tmp_path / "a"
-    for is_removed in (False, False, True):
-        file = open_output(path)
-        file.write("new")
-        if is_removed:
-            path.unlink()
-        file.commit()
-        assert path.read_text() == "new"
-    assert [path_in_folder.name for path_in_folder in tmp_path.iterdir()] == ["a"]
-
-
-@pytest.mark.parametrize("old", [None, "old"])
-def test_two_commits_at_the_same_moment_wait_for_each_other(tmp_path, monkeypatch, old):
-    """The second one comes while the first has compared the file and not yet moved its own."""
-    path = tmp_path / "a"
-    if old is not None:
-        path.write_text(old)
-    first, second = open_output(path), open_output(path)
-    first.write("first")
-    second.write("second")
-    failures = []
-
-    def commit_second():
-        try:
-            second.commit()
-        except OutputError as error:
-            failures.append(str(error))
-
-    move = Folder.move
-    second_thread = threading.Thread(target=commit_second)
-
-    def move_late(folder, old, new):
-        if not second_thread.ident:
-            second_thread.start()
-            second_thread.join(0.3)
-        move(folder, old, new)
-
-    monkeypatch.setattr(Folder, "move", move_late)
-    first.commit()
-    second_thread.join()
-    assert path.read_text() == "first"
-    assert len(failures) == 1
-    assert (tmp_path / "a-2").read_text() == "second"
-
-
-def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
-    steps = []
-
-    def step(name):
-        with locked(tmp_path):
-            steps.append(f"{name} in")
-            time.sleep(0.1)
-            steps.append(f"{name} out")
-
-    threads = [threading.Thread(target=step, args=[name]) for name in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [step_taken[0] for step_taken in steps[::2]] == [
-        step_taken[0] for step_taken in steps[1::2]
-    ]
-    assert [*tmp_path.iterdir()] == []
-    monkeypatch.setattr("detcli.storage.files.LOCK_TIMEOUT_S", 0.05)
-    says = "has been locked by another run"
-    with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
-        pass
-
-
-def test_the_lock_of_a_folder_that_cannot_be_opened_is_an_error(tmp_path):
-    with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "absent"):
-        pass
-
-
 def test_in_windows_files_are_written_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     write_file(tmp_path / "a.jpg", b"old")
@@ -613,13 +501,6 @@ def test_the_states_of_files_are_noted_and_those_of_other_outputs_are_not(tmp_pa
     assert states[path].size == 4
 
 
-def test_a_lock_is_of_a_folder_and_of_no_file(tmp_path):
-    path = tmp_path / "a"
-    path.touch()
-    with pytest.raises(OutputError, match="Not a directory"), locked(path):
-        pass
-
-
 def test_a_regular_file_is_opened_with_further_flags(tmp_path):
     path = tmp_path / "a.json"
     path.touch()
@@ -676,18 +557,3 @@ def test_lines_of_a_compressed_file_are_read_as_those_of_another(tmp_path):
 def test_json_that_cannot_be_opened_is_the_error_of_its_reader(tmp_path):
     with pytest.raises(UsageError, match=r"a\.json: No such file or directory"):
         read_json(tmp_path / "a.json", lambda path, reason: UsageError(f"{path.name}: {reason}"))
-
-
-def test_the_lock_of_a_folder_is_waited_for_a_minute(tmp_path, monkeypatch):
-    clock = SimpleNamespace(time_s=1000.0)
-
-    def sleep(seconds):
-        clock.time_s += seconds
-
-    fake_time = SimpleNamespace(monotonic=lambda: clock.time_s, sleep=sleep)
-    monkeypatch.setattr("detcli.storage.files.time", fake_time)
-    monkeypatch.setattr("detcli.storage.files.LOCK_RETRY_S", 0.5)
-    says = "has been locked by another run for 60 s"
-    with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
-        pass
-    assert clock.time_s == 1060.5
