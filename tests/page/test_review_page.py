@@ -5,47 +5,13 @@ import re
 import time
 
 import axe
-import cv2
-import numpy as np
 import pytest
+from review_pages import BOX, answer, answers, is_on, labels, progress, wait_for_images
 from thinning import thin
 
-from detcli.page.review_page import CHUNK_LOOKS, Look, ReviewImage, write_review_page
+from detcli.page.review_page import CHUNK_LOOKS, Look, ReviewImage
 
 pytestmark = pytest.mark.slow
-
-BOX = (0.25, 0.25, 0.75, 0.5)
-
-
-@pytest.fixture(scope="session")
-def jpeg():
-    """An image of 64x48 pixels."""
-    _, data = cv2.imencode(".jpg", np.full((48, 64, 3), 120, np.uint8))
-    return data.tobytes()
-
-
-@pytest.fixture
-def review(tmp_path, jpeg):
-    """Writes a review of looks with so many images each; returns its folder."""
-    folder = tmp_path / "review"
-    (folder / "images").mkdir(parents=True)
-
-    def write(*image_counts, rounds=None, wanted="animal", looks=None):
-        numbered_looks = []
-        for number, image_count in enumerate(image_counts):
-            images = []
-            for frame in range(image_count):
-                file = f"images/{number}-{frame}.jpg"
-                (folder / file).write_bytes(jpeg)
-                images.append(ReviewImage(file, [BOX]))
-            round_number = rounds[number] if rounds else 1
-            numbered_looks.append(Look(f"cam/{number}.jpg", images, round_number, 1))
-        # The browser keeps labels by the deck, whichever folder it is in.
-        deck_id = str(tmp_path)
-        write_review_page(folder, deck_id=deck_id, wanted=wanted, looks=looks or numbered_looks)
-        return folder
-
-    return write
 
 
 def script_arguments(path, function):
@@ -54,39 +20,6 @@ def script_arguments(path, function):
     assert text.startswith(f"{function}(")
     assert text.endswith(");\n")
     return json.loads(text[len(function) + 1 : -len(");\n")])
-
-
-def labels(browser):
-    """The lines of labels.jsonl that the page has now."""
-    return [json.loads(line) for line in browser.run("return review.lines")]
-
-
-def answers(browser):
-    """The source and the answer of each line, in the order of answering."""
-    return [(label["source"], label["animal"]) for label in labels(browser)]
-
-
-def progress(browser):
-    return browser.text("#progress")
-
-
-def answer(browser, *keys):
-    """Press keys, each when the images that it is about are shown."""
-    for key in keys:
-        wait_for_images(browser)
-        browser.press(key)
-
-
-def wait_for_images(browser):
-    browser.wait(
-        "return [...document.querySelectorAll('#stage .frame')]"
-        ".every((frame) => frame.children.length)"
-    )
-
-
-def is_on(browser, action):
-    """Whether the button of a view is pressed."""
-    return browser.find(f"[data-action={action}]").get_attribute("aria-pressed") == "true"
 
 
 def test_the_folder_has_the_page_its_files_and_its_data(review):
@@ -351,134 +284,6 @@ def test_tiles_of_the_grid_are_marked_with_the_keyboard(browser, review):
     browser.press(" ")
     browser.press("\ue007")
     assert answers(browser) == [("cam/0.jpg", 0), ("cam/1.jpg", 1), ("cam/2.jpg", 0)]
-
-
-def test_answers_survive_a_reload_and_each_reviewer_has_their_own(browser, review):
-    folder = review(1, 1, 1)
-    browser.open(folder, "?who=anna")
-    answer(browser, "f", "u", "z")
-    browser.open(folder, "?who=ben")
-    assert labels(browser) == []
-    answer(browser, "j")
-    browser.open(folder, "?who=anna")
-    assert progress(browser).startswith("1 of 3; 1 animal; ")
-    assert [label["who"] for label in labels(browser)] == ["anna"] * 3
-    assert browser.text("#who") == "anna"
-    browser.press("z")
-    assert progress(browser).startswith("0 of 3; 0 animals; ")
-    browser.open(folder)
-    assert browser.text("#who") == "reviewer (your name: ?who=NAME in the address)"
-
-
-def test_more_answers_than_one_item_holds_are_restored_in_their_order(browser, review):
-    image = ReviewImage("", ())
-    looks = []
-    for number in range(150):
-        looks.append(Look(f"{number}.jpg", [image], 1, 1))
-    folder = review(looks=looks)
-    browser.open(folder)
-    browser.run("for (const look of looksOfRound()) addLabel(look, 0, 1)")
-    lines = browser.run("return review.lines")
-    assert len(lines) == 150
-    browser.open(folder)
-    assert browser.run("return review.lines") == lines
-
-
-def test_another_window_of_the_same_reviewer_follows(browser, review):
-    folder = review(1, 1)
-    browser.open(folder, "?who=anna")
-    first_window = browser.driver.current_window_handle
-    browser.driver.switch_to.new_window("tab")
-    try:
-        browser.open(folder, "?who=anna")
-        answer(browser, "f")
-    finally:
-        browser.driver.close()
-        browser.driver.switch_to.window(first_window)
-    browser.wait("return document.getElementById('progress').textContent.startsWith('1 of 2')")
-
-
-def saved_lines(path):
-    """The lines of a file, once the browser has written it."""
-    end = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    return path.read_text("utf-8").splitlines()
-
-
-def test_save_downloads_the_labels_under_the_name_of_the_reviewer(browser, review, tmp_path):
-    odd_source = '</script><img src=x onerror="alert(1)">\udcff.jpg'
-    look = Look(odd_source, [ReviewImage("images/0-0.jpg", ())], 1, 2)
-    review(1)
-    browser.open(review(looks=[look]), "?who=an%2Fna%20%C3%A9")
-    browser.run("delete window.showSaveFilePicker; window.showSaveFilePicker = undefined")
-    answer(browser, "j")
-    downloads = {"behavior": "allow", "downloadPath": str(tmp_path)}
-    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
-    browser.press("s")
-    (line,) = saved_lines(tmp_path / "labels-an_na_é.jsonl")
-    label = json.loads(line)
-    assert label["source"] == odd_source
-    assert label["who"] == "an/na é"
-    assert label["pass"] == 2
-    assert browser.text("#saved") == "1 saved"
-
-
-FILE_PICKER = """
-window.written = []; window.pickers = 0;
-const createWritable = async () => {
-  let text = "";
-  return {write: async (part) => { text += part; }, close: async () => window.written.push(text)};
-};
-window.showSaveFilePicker = async (options) => {
-  window.pickers += 1; window.suggested = options.suggestedName; return {createWritable};
-};
-"""
-
-
-def test_a_chosen_file_is_written_at_once_every_hundred_and_at_the_end(browser, review):
-    image = ReviewImage("", ())
-    looks = []
-    for number in range(120):
-        looks.append(Look(f"{number}.jpg", [image], 1, 1))
-    browser.open(review(looks=looks), "?who=anna")
-    browser.run(FILE_PICKER)
-    answer(browser, "f")
-    browser.press("s")
-    browser.wait("return window.written.length === 1")
-    assert browser.run("return window.suggested") == "labels-anna.jsonl"
-    browser.run("for (const look of looksOfRound().slice(1, 100)) addLabel(look, 0, 1); show()")
-    browser.wait("return window.written.length === 2")
-    text = browser.run("return window.written[1]")
-    assert text.count("\n") == 100
-    assert json.loads(text.splitlines()[0])["animal"] == 1
-    browser.run("for (const look of openLooks()) addLabel(look, 0, 1); show()")
-    browser.wait("return window.written.length === 3")
-    assert browser.run("return window.written[2]").count("\n") == 120
-    assert browser.run("return window.pickers") == 1
-
-
-def test_a_file_that_cannot_be_written_is_chosen_again(browser, review):
-    browser.open(review(1, 1))
-    browser.run(FILE_PICKER)
-    answer(browser, "f")
-    browser.press("s")
-    browser.wait("return window.written.length === 1")
-    browser.run("review.file.createWritable = () => Promise.reject(new Error('full'))")
-    browser.press("s")
-    browser.wait("return document.getElementById('notice').textContent.includes('save again')")
-    browser.press("s")
-    browser.wait("return window.written.length === 2")
-    assert browser.run("return window.pickers") == 2
-    assert browser.text("#notice") == ""
-
-
-def test_a_browser_that_keeps_nothing_is_said(browser, review):
-    browser.open(review(1, 1))
-    browser.run("Storage.prototype.setItem = () => { throw new Error('full'); }")
-    answer(browser, "j")
-    assert "save before you leave" in browser.text("#notice")
-    assert answers(browser) == [("cam/0.jpg", 0)]
 
 
 def test_the_end_of_a_round_says_what_to_do_and_no_bound(browser, review):
