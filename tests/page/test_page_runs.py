@@ -1,0 +1,84 @@
+"""What a page shows of a run that goes on, was cut off, or is compared."""
+
+import pytest
+from pages import box, failure, grey, make, record
+
+from detcli.page import folder as folders
+from detcli.page.entries import BoxKind, PageBox
+from detcli.page.page import Conclusion, Page, PageTable, RunInfo
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
+    page = Page(tmp_path / "page", RunInfo("predict"))
+    page.add(record("a.jpg", box()), grey)
+    browser.open(tmp_path / "page")
+    assert browser.text("#title") == "1 image, 1 detection"
+    assert browser.text("#state").startswith("The run is still going on, or was cut off")
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.text("#state") == ""
+
+
+def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "CHUNK_RECORDS", 2)
+    page = make(tmp_path / "page", [record(f"{number}.jpg") for number in range(6)])
+    (page / "data/0.js").write_text('add({"sour')
+    (page / "data/1.js").unlink()
+    (page / "thumbnails/0/0/4.jpg").unlink()
+    chromium.open(page)
+    assert chromium.names() == ["4.jpg", "5.jpg"]
+    assert chromium.text("#state") == "2 parts of the records cannot be read"
+    chromium.wait("return document.querySelector('.missing')")
+    assert chromium.text(".missing") == "The image cannot be shown"
+
+
+def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
+    records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
+    make(tmp_path / "page", [*records, record("-", box())])
+    page = Page(tmp_path / "page", RunInfo("predict"), resumed=True)
+    page.add(record("b.jpg", box(2)), grey)
+    page.add(record("c.jpg", box(1)), grey)
+    page.add(record("-", box()), grey)
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.names() == ["a.jpg", "a.jpg", "-", "b.jpg", "c.jpg", "-"]
+    assert browser.text("#count-problems") == ""
+    assert browser.texts("#classes .name") == ["person", "car", "dog"]
+
+
+def test_a_comparison_shows_what_differs_first(browser, tmp_path):
+    kinds = [
+        BoxKind("agree", (99, 99, 99), wrong=False),
+        BoxKind("missing", (0, 94, 213), dashed=True),
+    ]
+    agreeing = PageBox(0, "person", 0.9, (1, 1, 9, 9), 0)
+    missing = PageBox(1, "car", None, (5, 5, 30, 30), 1)
+    moved = PageBox(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))
+    columns = ["class", "false positives", "AP"]
+    table = PageTable("By class", columns, [["person", 1200, 0.5], ["car", 0, None]])
+    page = make(
+        tmp_path / "page",
+        [record("a.jpg"), record("b.jpg"), record("c.jpg")],
+        RunInfo("verify", kinds=kinds),
+        boxes=[[agreeing], [agreeing, missing], [moved]],
+        conclusion=Conclusion(["2 boxes are missing"], [table]),
+    )
+    browser.open(page)
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    assert browser.text("#summary") == "2 boxes are missing"
+    assert browser.texts("#kinds .name") == ["agree", "missing"]
+    browser.click("#kinds input[value='1']")
+    assert browser.names() == ["b.jpg", "c.jpg"]
+    browser.set("#least", "0.95")
+    assert browser.names() == ["b.jpg"]  # whose box has no score
+    browser.click("#reset")
+    browser.settle()
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    browser.show(page, "#picture=2")
+    assert browser.texts("#viewer-found tbody tr") == ["person missing 0.90 → 0.80 1, 1 to 9, 9"]
+    assert browser.run("return document.querySelectorAll('#stage .other').length") == 1
+    browser.show(page, "#view=figures")
+    rows = browser.texts("#view-figures table.figures tr")
+    assert rows == ["class false positives AP", "person 1,200 0.500", "car 0 -"]
