@@ -10,6 +10,7 @@ evaluator.py   hotcoco's figures, outcomes, confusions
 confidence.py  F1 by confidence, and which confidences are the best
 report.py      how good the model is, as JSON and as tables
 figures.py     plots, and the page
+deferred_page.py  images of a page, whose boxes follow after the run
 
 Of two models:
 

@@ -1,7 +1,6 @@
 """The page of two models on labelled images: where one is right and the other is not."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from detcli.commands.eval.comparison_report import (
@@ -11,12 +10,12 @@ from detcli.commands.eval.comparison_report import (
     difference_text,
     interval_text,
 )
+from detcli.commands.eval.deferred_page import DeferredPage
 from detcli.commands.eval.evaluator import CORRECT, IOU, MatchedBox, figure_text
 from detcli.commands.eval.image_pairs import FalsePositive, ImagePair, ObjectPair, corners
-from detcli.core import Fields
-from detcli.data.record import Record, RecordJson
+from detcli.data.record import RecordJson
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Page, PageImage, PageTable, RunInfo, versions
+from detcli.page.page import Conclusion, PageTable, RunInfo, versions
 
 BOTH_RIGHT, ONLY_LEFT, ONLY_RIGHT, BOTH_FALSE, LEFT_FALSE, RIGHT_FALSE, LABEL, BOTH_MISSED = range(
     8
@@ -45,32 +44,12 @@ def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
     )
 
 
-class ComparisonPage:
-    """A page whose images are written while the first model runs, and the rest after both."""
+class ComparisonPage(DeferredPage):
+    """A page of two models: where one is right and the other is not."""
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
-        """Begin the page.
-
-        Args:
-            path: The folder of the page.
-            inputs: The files that it must not overwrite.
-            linked: Whether it shows image files where they are.
-        """
-        about = RunInfo("eval", [*versions()], _kinds("left", "right"))
-        self._page = Page(path, about, inputs, linked=linked)
-        # Image id, JSON without boxes, and image of each record, until all are compared.
-        self._records: list[tuple[int, RecordJson, Fields]] = []
-        self._conclusion = Conclusion()
-
-    def keep(self, image_id: int, record: Record) -> None:
-        """Write the image of a record."""
-        fields = record.to_json()
-        image = Fields()
-        if record.picture is not None:
-            fields["detections"] = []
-            page_image = partial(PageImage, record.picture.pixels, record.origin.path)
-            image = self._page.store(page_image)
-        self._records.append((image_id, fields, image))
+        """Begin the page; the arguments are those of `DeferredPage`."""
+        super().__init__(path, _kinds("left", "right"), inputs, linked=linked)
 
     def finish(
         self, report: ComparisonReport, pairs: Mapping[int, ImagePair], names: Mapping[int, str]
@@ -100,10 +79,6 @@ class ComparisonPage:
                 records_of_category.setdefault(category, []).append(record_number)
         records_of_class = {names[key]: numbers for key, numbers in records_of_category.items()}
         self._conclusion = Conclusion(_summary(report), _tables(report, records_of_class))
-
-    def close(self) -> None:
-        """Complete the page, as far as it came."""
-        self._page.close(self._conclusion)
 
 
 def _failed(fields: RecordJson) -> RecordJson:

@@ -4,7 +4,6 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from detcli.commands.eval.classes import ClassMapping
 from detcli.commands.eval.confidence import Curve
+from detcli.commands.eval.deferred_page import DeferredPage
 from detcli.commands.eval.evaluator import (
     CORRECT,
     FALSE,
@@ -24,11 +24,9 @@ from detcli.commands.eval.evaluator import (
     figure_text,
 )
 from detcli.commands.eval.report import Confusions, EvalReport
-from detcli.core import Fields
 from detcli.core.text import escape_unprintable, plot_text
-from detcli.data.record import Record, RecordJson
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Curves, Page, PageImage, PageTable, RunInfo, versions
+from detcli.page.page import Conclusion, Curves, PageTable, RunInfo, versions
 from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:
@@ -265,24 +263,12 @@ KINDS = (
 )
 
 
-class EvaluationPage:
-    """A page whose images are written during the run, and the rest when all are compared."""
+class EvaluationPage(DeferredPage):
+    """A page of one model: what was found, what is false, and what was missed."""
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
-        self._page = Page(path, RunInfo("eval", [*versions()], KINDS), inputs, linked=linked)
-        # Image id, JSON without boxes, and image of each, until all are compared.
-        self._records: list[tuple[int, RecordJson, Fields]] = []
-        self._conclusion = Conclusion()
-
-    def keep(self, image_id: int, record: Record) -> None:
-        """Write the image of a record."""
-        fields = record.to_json()
-        image = Fields()
-        if record.picture is not None:
-            fields["detections"] = []
-            page_image = partial(PageImage, record.picture.pixels, record.origin.path)
-            image = self._page.store(page_image)
-        self._records.append((image_id, fields, image))
+        """Begin the page; the arguments are those of `DeferredPage`."""
+        super().__init__(path, KINDS, inputs, linked=linked)
 
     def finish(
         self,
@@ -337,10 +323,6 @@ class EvaluationPage:
             _tables(report, counts, wrong_records, confused_records),
             curves_of(scores, conf),
         )
-
-    def close(self) -> None:
-        """Complete the page, as far as it came."""
-        self._page.close(self._conclusion)
 
 
 def _facts(report: EvalReport) -> list[tuple[str, str]]:
