@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
+from detcli.cli.sorting import HOW
 from detcli.commands.promise.check import RECORDS, REVIEW, reviews_in
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from detcli.sink.sort_log import SortLog
-
-WAYS = "|".join(How)
 
 SHOWN_NAMES = 5
 """How many names of images that have no place are printed."""
@@ -43,12 +42,7 @@ def split(
         parse=parse_writable,
         panel=OUTPUT,
     ),
-    how: How = option(
-        How.LINK,
-        f"--how {WAYS}",
-        "Link the files, which takes no space, copy them, or write lists for --files-from.",
-        panel=OUTPUT,
-    ),
+    how: How = HOW,
     records: str | None = RECORDS,
 ) -> None:
     """Part the images that need eyes from those that do not, as check has promised.

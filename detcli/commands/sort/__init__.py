@@ -12,6 +12,7 @@ from pathlib import Path
 from detcli.cli.command import command
 from detcli.cli.console import print_line, progress, set_verbosity
 from detcli.cli.records import RECORDS_HELP, require_different, take_records
+from detcli.cli.sorting import HOW
 from detcli.commands.sort.assignment import Assignment
 from detcli.commands.sort.rules import SortRules, parse_rules
 from detcli.config.config import OUTPUT, Config, Verbosity
@@ -22,8 +23,6 @@ from detcli.core.text import closest, pluralize, public_name
 from detcli.sink.sort_log import LOG_NAME, SortLog, take_back
 from detcli.sink.sorted_files import How, Placer, write_lists
 from detcli.storage.files import make_folder
-
-WAYS = "|".join(How)
 
 SHOWN_NAMES = 5
 """How many names of images that could not be sorted are printed."""
@@ -56,12 +55,7 @@ def sort(
         parse=parse_writable,
         panel=OUTPUT,
     ),
-    how: How = option(
-        How.LINK,
-        f"--how {WAYS}",
-        "Link the files, which takes no space, copy them, or write lists for --files-from.",
-        panel=OUTPUT,
-    ),
+    how: How = HOW,
     *,
     undo: bool = option(
         False,
