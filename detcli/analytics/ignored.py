@@ -81,8 +81,8 @@ class Ignoring:
     def _warn(self, zone: Zone, polygon: Points, source: str, size: Size) -> None:
         """Warn once of a polygon that is probably not where its user thinks.
 
-        Its pixels may be those of images of another size. And its name may be that of a folder,
-        which is no pattern.
+        Its pixels may be meant for images of another size. Its name may be that of a folder, whose
+        images only a pattern such as `NAME/**` matches.
 
         Args:
             zone: What the user gave.

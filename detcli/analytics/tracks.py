@@ -72,8 +72,8 @@ class Tracks:
     def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a record whose detections have the numbers and classes of their tracks.
 
-        The traces of the tracks are added to its overlay, which is drawn. A record that is no frame
-        of a video is returned unchanged.
+        The traces of the tracks are added to its overlay, which is drawn. A record that is not a
+        frame of a video is returned unchanged.
         """
         if record.origin.frame is None:
             return record

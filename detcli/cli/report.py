@@ -71,7 +71,7 @@ def require_output(other_results: Sequence[object]) -> None:
 
     if any(other_results):
         return
-    StandardOutput()  # raises the error if there is no standard output
+    StandardOutput()  # raises an error if standard output is closed
 
 
 def write_report(

@@ -145,7 +145,7 @@ def _listed(model: zoo.ZooModel) -> ListedModel:
 
 
 def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
-    """Describe a file of a model: whether it is on this machine, where, and of which revision.
+    """Describe a file of a model: whether it is on this machine, where, and which revision it is.
 
     Args:
         model: The model.

@@ -86,7 +86,7 @@ class JsonStream:
             self._read_more()
 
     def _next_character(self) -> str:
-        """Return the next character that is no space, without moving past it; empty at the end."""
+        """Return the next character except spaces, without moving past it; empty at the end."""
         while True:
             match = SPACES.match(self._buffer, self._position)
             if match is not None:

@@ -27,7 +27,7 @@ def to_text(time: datetime) -> str:
 
 
 def from_text(text: str) -> datetime | None:
-    """Read the local time of a record; None for what others wrote there and is no such time."""
+    """Read the local time of a record; None if what others wrote there is not such a time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -19,7 +19,7 @@ from detcli.model.heads.layers import moved_inputs, score_activation
 
 COARSEST_SHARE = 0.05
 """The largest step of scores from 0 to 1 that tells detections apart; 8 bits have 1/255."""
-COARSEST_LOGIT = 1.0  # and of logits, of which 8 bits have 0.3 or less
+COARSEST_LOGIT = 1.0  # and of logits; with 8 bits their step is 0.3 or less
 THROUGH = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
 """Operators after a sigmoid or softmax that make scores of scores, see `score_activation`."""
 

@@ -133,7 +133,7 @@ class Preprocessing:
 
 
 BOXES_OF_MORE = "its masks or keypoints are left out"
-"""The warning of a contract of which `--boxes-only` reads a part."""
+"""The warning of a contract that `--boxes-only` reads in part."""
 
 
 @frozen

@@ -58,7 +58,7 @@ def has_class_ids_apart(head: Head) -> bool:
 def has_query_boxes(head: Head, *methods: BoxDecode) -> bool:
     """True if boxes are those of a transformer's queries, decoded by one of some methods.
 
-    DETR and its successors have a fixed number of queries, of which each asks for one object.
+    DETR and its successors have a fixed number of queries, each of which asks for one object.
     """
     return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*methods)
 

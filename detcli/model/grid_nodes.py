@@ -269,7 +269,7 @@ def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
 
     Args:
         add: Adds nodes to the graph.
-        channels: Which channels of which tensor hold the part, for how many anchors of a cell.
+        channels: The channels that hold the part, their tensor, and how many anchors a cell has.
 
     Returns:
         The name of the part, `[B, N, width]` with an entry for each anchor of each cell.

@@ -321,8 +321,8 @@ def is_intact(path: Path) -> bool:
     """Check whether a cached file still has the content that was fetched.
 
     In the cache it is a link to a file whose name is the SHA-256 of the content, as the hub
-    recorded it. Where the name is no SHA-256, there is nothing to compare with, and the file counts
-    as intact.
+    recorded it. Where the name is not a SHA-256, there is nothing to compare with, and the file
+    counts as intact.
 
     Raises:
         ModelError: The file cannot be read.

@@ -291,7 +291,7 @@ class Page:
         return {"picture": name}
 
     def describe(self, about: RunInfo) -> None:
-        """Replace what the page says of the run, of which more is known now."""
+        """Replace what the page says of the run, as more is known now."""
         self._about = about
 
     def discard(self) -> None:
@@ -422,7 +422,7 @@ class Page:
         return dropped_names
 
     def _video_of(self, fields: RecordJson) -> _PageVideo | None:
-        """Return the video that the frame of a record belongs to; None if it is no frame."""
+        """Return the video that the frame of a record belongs to; None if it is not a frame."""
         if "frame" not in fields:
             return None
         source = name_of(fields)
@@ -446,7 +446,7 @@ class Page:
         return video
 
     def _forget_files(self) -> None:
-        """Forget the videos that are files, of which no more frames come; streams may go on."""
+        """Forget the videos that are files, as they have no more frames; streams may go on."""
         self._videos = {
             source: video for source, video in self._videos.items() if video.last_frame < 0
         }

@@ -111,7 +111,7 @@ class HiddenClasses:
                 read_ahead_file.seek(0)
             for line in read_ahead_file:
                 yield json.loads(line)
-        yield from records  # the rest, of which nothing has to be checked any more
+        yield from records  # nothing about the rest has to be checked any more
 
     def _read_ahead(self, records: Iterator[RecordJson], file: BinaryIO) -> None:
         """Read records until each class to hide has been seen, and write them to a file.

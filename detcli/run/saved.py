@@ -148,7 +148,7 @@ def _other_format(file: BinaryIO) -> OtherFormat | None:
     """Find out in which format of another program a file is; None if it has records on lines.
 
     Args:
-        file: The file, of which nothing was read yet; its position stays.
+        file: The file, from which nothing was read yet; its position stays.
     """
     beginning = cast("io.BufferedReader", file).peek(PEEK_BYTES)[:PEEK_BYTES]
     for other_format in OTHER_FORMATS:

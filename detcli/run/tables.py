@@ -42,7 +42,7 @@ def read_csv(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  
         finder: Not used, as the table has the sizes of images.
 
     Raises:
-        UsageError: It is no table that detcli wrote.
+        UsageError: It is not a table that detcli wrote.
         OSError: It cannot be read.
     """
     csv.field_size_limit(MAX_CELL_BYTES)
@@ -53,7 +53,7 @@ def read_csv(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  
 
 
 def read_parquet(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  # noqa: ARG001
-    """Yield the records of a table in Parquet, of which a row group is in memory at a time.
+    """Yield the records of a table in Parquet, with one row group in memory at a time.
 
     Args:
         path: The file.
@@ -61,7 +61,7 @@ def read_parquet(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson
         finder: Not used, as the table has the sizes of images.
 
     Raises:
-        UsageError: It is no table that detcli wrote, or damaged.
+        UsageError: It is not a table that detcli wrote, or damaged.
         DependencyError: pyarrow is not installed.
         OSError: It cannot be read.
     """

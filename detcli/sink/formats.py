@@ -17,7 +17,7 @@ from detcli.storage.folder import OutputState
 SinkClass = Callable[..., RecordSink]
 
 UNKNOWN_RUN = RunDescription()
-"""A run of which nothing is known but its records."""
+"""A run about which only its records are known."""
 
 
 @frozen

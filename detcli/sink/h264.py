@@ -45,7 +45,7 @@ DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this man
 LEFT_OUT = "%s: its sound is left out: %s"
 
 METADATA_IS_LENIENT_FROM = 19
-"""The major version of PyAV from which on metadata that is not UTF-8 is no error, nor an option."""
+"""The major version of PyAV since which metadata need not be UTF-8, and no option is needed."""
 
 IGNORES_METADATA: dict[str, Any] = {}
 if int(av.__version__.partition(".")[0]) < METADATA_IS_LENIENT_FROM:

@@ -37,7 +37,7 @@ class ImageSink(FolderSink):
         self._style = style
 
     def write(self, record: Record) -> None:
-        """Write the annotated image of a record that has an image and is no frame of a video."""
+        """Write the annotated image of a record that has an image and is not a frame of a video."""
         if record.picture is None or record.detections is None or record.origin.video is not None:
             return
         image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
@@ -106,7 +106,7 @@ def crop(image: Pixels, box: Boxes, shape: CropShape = ONLY_THE_BOX) -> Pixels:
 
     Returns:
         The whole pixels that the box with its margin touches, at least one, and none outside of
-        the image. A square is no square where one side of the image is too short for it.
+        the image. A square is not one where one side of the image is too short for it.
     """
     height, width = image.shape[:2]
     x1, y1, x2, y2 = box.tolist()

@@ -262,7 +262,7 @@ def _plain(name: object) -> str:
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
-    """Return the error to raise for a file that is no usable `instances.json`."""
+    """Return the error to raise for a file that is not a usable `instances.json`."""
     return UsageError(
         f"cannot read the ids of images from {path}: {reason}",
         "a COCO instances.json has images with id and file_name, and categories with id and name",

@@ -65,7 +65,7 @@ def read_log(folder: Path) -> list[Fields]:
 
     Raises:
         SourceError: There is none, or it cannot be read.
-        UsageError: It is no log, or names something outside of the folder.
+        UsageError: It is not a log, or names something outside of the folder.
     """
     path = folder / LOG_NAME
     try:
@@ -76,7 +76,7 @@ def read_log(folder: Path) -> list[Fields]:
             f"cannot read {path}: {system_reason(error)}", "name a folder that detcli sort made"
         ) from error
     if not entries or entries[0].get("sort_log") != VERSION:
-        raise UsageError(f"{path} is no log of detcli sort", "take the files back by hand")
+        raise UsageError(f"{path} is not a log of detcli sort", "take the files back by hand")
     for entry in entries[1:]:
         name = entry.get("file", entry.get("folder"))
         if not isinstance(name, str) or not is_inside(name):

@@ -47,7 +47,7 @@ class Placer:
     """Links or copies images into a folder, and never writes over anything."""
 
     def __init__(self, folder: Path, log: SortLog, how: How) -> None:
-        """Prepare to place images, of which none is counted yet.
+        """Prepare to place images; none is counted yet.
 
         Args:
             folder: The folder with a folder for each class.
@@ -66,7 +66,7 @@ class Placer:
         """Link or copy an image into the folder of a class, below the folders of its own name.
 
         Args:
-            name: The path of the image; what is no file is noted in `missing`.
+            name: The path of the image; what is not a file is noted in `missing`.
             class_folder: The folder of the class.
 
         Raises:

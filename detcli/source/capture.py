@@ -60,7 +60,7 @@ def open_file(path: str) -> cv2.VideoCapture:
     Raises:
         AlteredError: `path` is a VersionedPath, and the file has changed since it was listed.
         SourceError: The file is missing, or may not be read.
-        DecodeError: It is no video that FFmpeg can read.
+        DecodeError: It is not a video that FFmpeg can read.
     """
     try:
         status = Path(path).stat()

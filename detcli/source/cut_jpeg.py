@@ -143,7 +143,7 @@ def describe_cut(data: bytes) -> str:
 
 
 def _nothing_is_there() -> DecodeError:
-    """Make the error of a JPEG of which nothing can be shown."""
+    """Make the error for a JPEG so damaged that nothing of it can be shown."""
     return DecodeError("a damaged JPEG: cut off before its first row is complete", FETCH_AGAIN)
 
 

@@ -61,7 +61,7 @@ def time_in_exif(tiff: bytes | None) -> CaptureTime | None:
         tiff: The metadata, which are laid out as a TIFF; None for an image without.
 
     Returns:
-        The time; None if there is none, or one that is no date, as 0000:00:00 00:00:00.
+        The time; None if there is none, or it is not a date, as 0000:00:00 00:00:00.
     """
     if tiff is None or tiff[:4] not in CLASSIC:
         return None
@@ -196,10 +196,10 @@ def _date_time(text: str, fraction: str) -> datetime:
 
     Args:
         text: Date and time to the second, as 2026:01:31 12:00:00.
-        fraction: The digits of the second behind the point; what is no digits counts as none.
+        fraction: The digits of the second behind the point; what is not digits counts as none.
 
     Raises:
-        ValueError: It is no date and time.
+        ValueError: It is not a date and time.
     """
     match = _DATE_TIME.fullmatch(text)
     if match is None:

@@ -144,7 +144,7 @@ def _orientation_of_field(value_type: int, value: int, *, is_little_endian: bool
         is_little_endian: Whether that order has the lowest byte first.
 
     Returns:
-        1 to 8; 1 for a number that is no orientation.
+        1 to 8; 1 for a number that is not an orientation.
     """
     if value_type == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
         orientation = value

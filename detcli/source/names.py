@@ -352,17 +352,17 @@ class ListedInput(NamedTuple):
             name: What the image in `image` is called: the list and the number of the line.
 
         Raises:
-            SourceError: The line is no such object, or has both or neither of `path` and `image`.
+            SourceError: The line is another object, or has both or neither of `path` and `image`.
         """
         try:
             fields = json.loads(line)
             path = fields.get("path")
             image = fields.get("image")
             meta = fields.get("meta")
-            # Records could not hold NaN, which is no JSON, or half of a character, no UTF-8.
+            # Records could not hold NaN, which is not JSON, or half a character, not UTF-8.
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
+            raise SourceError(f"a line of the list is not JSON: {error}", LISTED) from error
         has_path = isinstance(path, str)
         has_image = isinstance(image, str)
         has_both_or_neither = has_path == has_image
@@ -445,7 +445,7 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
         )
     except UnicodeDecodeError as error:
         yield SourceError(
-            f"the rest of the list is no text in the encoding of its byte order mark: {error}",
+            f"the rest of the list is not text in the encoding of its byte order mark: {error}",
             "write it again as UTF-8",
         )
 

@@ -348,7 +348,7 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     """Parse the block of a header.
 
     Raises:
-        TarError: The block is no header, as its checksum says, or its size is negative.
+        TarError: The block is not a header, as its checksum says, or its size is negative.
     """
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")

@@ -28,7 +28,7 @@ from detcli.source.video_tracks import TrackChoice, choose_track, patched
 
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
-CACHED_PARTS = 32  # of a file that are remembered: headers, of which several functions ask
+CACHED_PARTS = 32  # of a file that are remembered: several functions ask for its header
 
 # Containers that store the number of frames; for others it is estimated from the duration, which
 # some do not store either, so that it is measured, as far as they go.
@@ -71,7 +71,7 @@ def _open_before_start(
     """Open a video at a frame before the requested start, and close it at the end of the block.
 
     Args:
-        video: The video, of which only the best track is read.
+        video: The video; only its best track is read.
         inputs: The start, and the limit of a frame's size.
         progress: Counts the steps, by which a reader that hangs is noticed.
 

@@ -165,7 +165,7 @@ def _store_code(text: str) -> str:
 
 
 def _network_error(text: str) -> ObjectError:
-    """Make the error for a message of obstore that is no answer of a store."""
+    """Make the error for a message of obstore that is not the answer of a store."""
     # The addresses in the message have keys, which may hold the words that are looked for.
     text_without_addresses = re.sub(r"https?://\S+", "", text)
     for words, (reason, hint) in REASONS.items():

@@ -38,8 +38,8 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the images of
 the third are staged and uploaded."""
 
-# How many multiprocessors an image keeps busy. With a smaller batch some of the GPU is idle, and a
-# larger one is no faster.
+# How many multiprocessors an image keeps busy. A smaller batch leaves some of the GPU idle, and a
+# larger one takes as long for each image.
 MULTIPROCESSORS_PER_IMAGE = 4
 # What a batch may take in the GPU's memory for each pixel of its input. YOLOv10-N takes 59 bytes on
 # the CPU, and the largest of its family has five times as many channels; as much again is for

@@ -202,7 +202,7 @@ def _open_reader(device: Device) -> _GpuReader | None:
         device: The device that is measured; `auto` stands for the first GPU.
 
     Returns:
-        The reader; None if the device is no GPU, or if the driver or nvidia-ml-py is missing.
+        The reader; None if the device is not a GPU, or if the driver or nvidia-ml-py is missing.
     """
     if not (device.is_gpu or device.is_auto):
         return None

@@ -103,7 +103,7 @@ def _count_file(
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: A record has a time that is none, or a burst that is no number.
+        UsageError: A record has a time that is not one, or a burst that is not a number.
     """
     take_records(name, lambda record: groups.add(record, file_prefix), advance)
 

@@ -118,7 +118,7 @@ def local_time(fields: Fields) -> datetime | None:
         The time that is written there, in whatever zone; None if the record has neither.
 
     Raises:
-        ValueError: What it has is no time.
+        ValueError: What it has is not a time.
     """
     for name in ("taken", "time"):
         if name in fields:
@@ -141,7 +141,7 @@ def _parse_time(name: str, value: Any) -> datetime:  # noqa: ANN401 - JSON
 
 
 def burst_of(fields: Fields, file_prefix: str) -> KeyValue:
-    """Return of which burst a record is, a group of images that were taken one after another.
+    """Return the burst that a record is in, a group of images that were taken one after another.
 
     Args:
         fields: A record, which may be from anyone.
@@ -152,7 +152,7 @@ def burst_of(fields: Fields, file_prefix: str) -> KeyValue:
         Its number; with a prefix the text of both; `unknown` if the record does not say it.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: It is not a number.
     """
     if "burst" not in fields:
         return UNKNOWN

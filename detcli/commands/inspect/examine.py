@@ -173,7 +173,7 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
         settings: How to read it, as for predict.
 
     Returns:
-        The report, also of a file that is no detector or that nothing can run.
+        The report, also of a file that is not a detector or that nothing can run.
 
     Raises:
         ModelError: The file cannot be read.

@@ -97,7 +97,7 @@ class RunSummary:
         self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
 
         # What a user of --blur has to know: boxes that are blurred although marks dropped them, and
-        # images of which --max-det may have left out boxes, so that these are not blurred.
+        # images where --max-det may have left out boxes, so that these are not blurred.
         self.hidden_boxes_dropped = 0
         self.at_max_det = 0
 

@@ -89,7 +89,7 @@ def _last(is_possible: Callable[[int], bool], *, first: int, last: int) -> int:
 
 
 def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
-    """Return an upper bound on how many independent trials there were, of which so many were hits.
+    """Return an upper bound on how many independent trials there were, given how many were hits.
 
     It is the largest number of trials of which as few as these are hits with a probability above
     `error`. So it is too small with a probability of at most `error`.

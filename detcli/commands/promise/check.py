@@ -101,7 +101,7 @@ def reviews_in(folder: Path) -> list[Path]:
         return [folder]
     folders = sorted(path.parent for path in folder.glob(f"*/{DECK}"))
     if not folders:
-        raise UsageError(f"{folder} is no review", "name a folder that detcli promise deal made")
+        raise UsageError(f"{folder} is not a review", "name a folder that detcli promise deal made")
     return folders
 
 

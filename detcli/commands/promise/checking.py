@@ -73,7 +73,7 @@ class Checker:
             advance: Is called with the source of each record.
 
         Raises:
-            UsageError: The records have changed since the deal, or the folder is no review.
+            UsageError: The records have changed since the deal, or the folder is not a review.
         """
         self._folder = folder
         self._deck = read_deck(folder)

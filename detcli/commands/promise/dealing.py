@@ -292,7 +292,7 @@ def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
 
 
 def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies]) -> None:
-    """Refuse a review of which no image is there.
+    """Refuse a review none of whose images is there.
 
     Args:
         gone_names: The names of the units whose images are gone.
@@ -330,7 +330,7 @@ def _page_looks(
 
 
 def _notes(deck: Deck) -> list[str]:
-    """Return the lines about units of which not all images are shown.
+    """Return the lines about units whose images are not all shown.
 
     Args:
         deck: What was dealt.

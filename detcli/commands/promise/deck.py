@@ -54,7 +54,7 @@ class Deck:
     repeat: list[str]  # units that are looked at twice
     known: list[str]  # the best-scoring units, which most probably show an animal
     gone: list[str]  # units whose images could not be read when they were dealt
-    shortened: list[str]  # units of which the page shows only a part of their images
+    shortened: list[str]  # units that the page shows only some images of
 
     @classmethod
     def from_json(cls, value: Any, name: str) -> Self:  # noqa: ANN401 - JSON
@@ -69,7 +69,7 @@ class Deck:
         """
         field_names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or not field_names <= value.keys():
-            raise UsageError(f"{name} is no deck of detcli promise", "name what deal wrote")
+            raise UsageError(f"{name} is not a deck of detcli promise", "name what deal wrote")
         for field in fields(cls):
             if not _is_of_type(value[field.name], field.type):
                 raise UsageError(f"{name}: its {field.name} is damaged", "deal anew")

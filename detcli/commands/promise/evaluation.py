@@ -88,7 +88,7 @@ class RoundResult:
 
         All thresholds below it keep the loss, too. So if it is too high, then so is the bound of
         the lowest threshold at which too much is lost, which no answers have chosen. A threshold
-        that no unit is below is no promise.
+        that no unit is below promises nothing.
 
         Args:
             loss: The share of animals that may be lost.

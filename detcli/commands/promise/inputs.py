@@ -19,7 +19,7 @@ DEFAULT_MAX_DET = 300
 """How many boxes an image has at most, where records do not say it: as in predict."""
 
 NAME_ERRORS = "surrogatepass"
-"""How names are encoded that are no Unicode, as other programs may have written them."""
+"""How names that are not Unicode are encoded, as other programs may have written them."""
 
 NO_GROUP = -1
 """In place of the number of a group, for an input that failed and has no `meta`."""

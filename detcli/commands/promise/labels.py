@@ -80,7 +80,7 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
         raise ValueError("it is not an object")  # noqa: TRY004 - as all that is wrong with it
     for name in ("source", "who", "at"):
         if not isinstance(fields.get(name), str):
-            raise ValueError(f"its {name} is no text")  # noqa: TRY004 - as above
+            raise ValueError(f"its {name} is not text")  # noqa: TRY004 - as above
     animal = fields.get("animal", "")
     is_answer = animal is None or animal == UNDO or (type(animal) is int and animal in {0, 1})
     if not is_answer:

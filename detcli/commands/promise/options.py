@@ -18,7 +18,7 @@ def parse_share(text: str) -> float:
     """Read a share such as 5% or 0.05.
 
     Raises:
-        ValueError: It is no number, or not between 0 and 1; with a message and a hint.
+        ValueError: It is not a number, or not between 0 and 1; with a message and a hint.
     """
     try:
         if text.endswith("%"):

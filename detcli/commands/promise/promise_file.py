@@ -100,10 +100,10 @@ def read_promise(path: Path) -> Fields:
     needed |= {"below", "classes", "unit", "above", "animals_below", "doubtful_below", "seen_share"}
     needed |= {"asked", "known"}
     if not isinstance(fields, dict) or not needed <= fields.keys() or fields["v"] != VERSION:
-        raise _unusable(path, "it is no promise of this version of detcli")
+        raise _unusable(path, "it is not a promise of this version of detcli")
     threshold = fields["t"]
     if threshold is not None and type(threshold) is not float:
-        raise _unusable(path, "its threshold is no number")
+        raise _unusable(path, "its threshold is not a number")
     return fields
 
 

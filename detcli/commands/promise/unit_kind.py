@@ -44,7 +44,7 @@ class UnitKind:
             return cls(Grouping.BURST, gap_s=parse_duration(value))
         if name == "meta" and value:
             return cls(Grouping.META, key=value)
-        raise UsageError(f"--unit '{text}' is no unit", HINT)
+        raise UsageError(f"--unit '{text}' is not a unit", HINT)
 
     def __str__(self) -> str:
         if self.grouping is Grouping.BURST:

@@ -30,7 +30,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: The records are others, or the file is no promise.
+        UsageError: The records are others, or the file is not a promise.
         CheckError: It promises nothing, or what it says does not follow.
     """
     fields = read_promise(path)
@@ -193,7 +193,7 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
             )
     promised_rows = [row for row in rows if row.threshold == threshold]
     if len(promised_rows) != 1:
-        raise CheckError(f"{path} does not hold: {threshold} is no threshold of its rows", HINT)
+        raise CheckError(f"{path} does not hold: {threshold} is not a threshold of its rows", HINT)
     (row,) = promised_rows
     if not row.units_below:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)

@@ -34,7 +34,7 @@ class Assignment:
             file_number: The number of its file, as each file numbers its bursts from 0.
 
         Raises:
-            ValueError: Its burst is no number.
+            ValueError: Its burst is not a number.
         """
         name = name_of(record)
         if "error" in record:
@@ -72,7 +72,7 @@ def _burst_index(record: RecordJson) -> int | None:
     """Return the number of a record's burst in its file; None if it is in none.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: It is not a number.
     """
     fields = cast("Fields", record)
     if "burst" not in fields:

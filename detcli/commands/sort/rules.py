@@ -13,7 +13,7 @@ ANY = "any"
 """Stands for any class in a rule."""
 
 FAILED = "failed"
-"""The folder of inputs with an error, of which nobody knows what they show."""
+"""The folder of inputs with an error: nobody knows what they show."""
 
 EMPTY = "empty"
 """The folder of images that meet no rule."""
@@ -93,7 +93,7 @@ def parse_rules(texts: Iterable[str]) -> SortRules:
     """Parse the rules of --by.
 
     Raises:
-        UsageError: A text is no rule, or two of them have the same folder.
+        UsageError: A text is not a rule, or two of them have the same folder.
     """
     rules = []
     folders = {FAILED, EMPTY}

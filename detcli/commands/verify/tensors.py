@@ -115,7 +115,7 @@ class Probe:
             names: The tensors to return.
 
         Returns:
-            The tensors by name; what is no tensor, but a sequence or a map, is left out.
+            The tensors by name; a sequence or a map is left out, as it is not a tensor.
 
         Raises:
             DeviceError: The device cannot be used.

@@ -229,7 +229,7 @@ def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
     """Find the tensor that a node adds to zeros of the same shape, as PyTorch's `full_like` leaves.
 
     Returns:
-        Its name; empty if the node is no Add of zeros, or may give another shape.
+        Its name; empty if the node is not an Add of zeros, or may give another shape.
     """
     if node.op_type != "Add":
         return ""

@@ -150,7 +150,7 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
         if not linear_inputs:
             return False
         for name in linear_inputs:
-            # No node computes an input of the graph, which is no layer's output either: the None
+            # No node computes an input of the graph, which is not a layer's output either: the None
             # in its place makes the answer False.
             nodes_to_check.extend(source_nodes(index, name) or [None])
     return True

@@ -46,7 +46,7 @@ REFUSED = [
     (["--lost", "0%"], "not a share between"),
     (["--sure", "150%"], "not a share between"),
     (["--above", "some"], "neither all nor a number"),
-    (["--unit", "site"], "is no unit"),
+    (["--unit", "site"], "is not a unit"),
     (["--unit", "burst:60s"], "no record says when"),
     (["--unit", "meta:site"], "has no site in meta"),
     (["--rounds", "9"], "not in the range"),
@@ -92,7 +92,7 @@ def is_high(fields):
 
 
 def test_a_folder_that_is_no_review_is_refused(promise):
-    promise("check", "card", code=2, says="is no review")
+    promise("check", "card", code=2, says="is not a review")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_changed_deck_is_refused(promise, review, change, says):
     (review / "deck.json").write_text(json.dumps(deck | change))
     promise.check("--records", "boxes.jsonl", code=2, says=says)
     (review / "deck.json").write_text("[]")
-    promise.check(code=2, says="is no deck of detcli promise")
+    promise.check(code=2, says="is not a deck of detcli promise")
 
 
 def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):

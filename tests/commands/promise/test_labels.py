@@ -118,7 +118,7 @@ def test_labels_are_added_once_however_often_they_are_saved(tmp_path):
         ([], "not an object"),
         (label("a", 2), "not 1, 0, null or undo"),
         (label("a", "1"), "not 1, 0, null or undo"),
-        (label("a", 1) | {"who": 3}, "its who is no text"),
+        (label("a", 1) | {"who": 3}, "its who is not text"),
         (label("a", 1) | {"pass": 0}, "its pass is not a number"),
     ],
 )

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"t": 0.9}, "is no threshold"),
+        ({"t": 0.9}, "is not a threshold"),
         ({"lost": 0.001, "asked": [0.001]}, "may be lost"),
         ({"lost": 0.5}, "its loss does not follow"),
         ({"below": 0.9}, "does not follow"),
