@@ -160,16 +160,10 @@ def find(
             f"the model {public_name(str(model))} is an address, and models are read from a disk",
             "fetch it first, as curl -LO does, and name the file",
         )
-    path = Path(model)
-    try:
-        is_folder = stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError) as error:  # no such file, or a path with a NUL character
-        zoo_model = by_name(str(model), getattr(error, "strerror", str(error)))
-    else:
-        # A folder named like a model, such as one with its results, does not hide the model.
-        if not is_folder or str(model) not in MODELS:
-            return ModelFile(path, path.stem)
-        zoo_model = MODELS[str(model)]
+    zoo_model = _zoo_model_of(model)
+    if zoo_model is None:
+        path = Path(model)
+        return ModelFile(path, path.stem)
 
     half = half and zoo_model.repository is not None
     if fetch:
@@ -177,6 +171,24 @@ def find(
     else:
         path = model_path(zoo_model.name, half=half)
     return ModelFile(path, zoo_model.title(half=half), half)
+
+
+def _zoo_model_of(model: str | Path) -> ZooModel | None:
+    """Return the model of the zoo that a name stands for; None if it is the path of a file.
+
+    A folder named like a model, such as one with its results, does not hide the model.
+
+    Raises:
+        ModelError: There is neither a file nor a model of this name.
+    """
+    name = str(model)
+    try:
+        mode = Path(model).stat().st_mode
+    except (OSError, ValueError) as error:  # no such file, or a path with a NUL character
+        return by_name(name, getattr(error, "strerror", str(error)))
+    if stat.S_ISDIR(mode):
+        return MODELS.get(name)
+    return None
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:

@@ -274,14 +274,27 @@ def _groups_behind_overwriting(
     overwritten = _overwritten_channels(index, data, indices, updates, axis)
     if overwritten is None:
         return []
-    channels: list[str] = []  # the tensor that each channel comes from
-    for size, name in groups_along(index, data, axis, depth):
-        channels += [name] * size
-    channels = channels or [data] * (index.size(data, axis) or 0)
-    channels[overwritten.start : overwritten.stop] = [updates] * len(overwritten)
+    tensor_of_channel = _tensor_of_each_channel(groups_along(index, data, axis, depth))
+    if not tensor_of_channel:  # It is not known to be joined from others.
+        channel_count = index.size(data, axis) or 0
+        tensor_of_channel = [data] * channel_count
+    tensor_of_channel[overwritten.start : overwritten.stop] = [updates] * len(overwritten)
+    return _groups_of_channels(tensor_of_channel)
+
+
+def _tensor_of_each_channel(groups: ChannelGroups) -> list[str]:
+    """Name the tensor that each channel comes from, as [a, a, b] where a has two channels."""
+    tensor_of_channel: list[str] = []
+    for channel_count, name in groups:
+        tensor_of_channel += [name] * channel_count
+    return tensor_of_channel
+
+
+def _groups_of_channels(tensor_of_channel: list[str]) -> ChannelGroups:
+    """Count the neighbouring channels that come from the same tensor."""
     groups = []
-    for name, channels_of_tensor in itertools.groupby(channels):
-        groups.append((len(list(channels_of_tensor)), name))
+    for name, neighbours in itertools.groupby(tensor_of_channel):
+        groups.append((len(list(neighbours)), name))
     return groups
 
 

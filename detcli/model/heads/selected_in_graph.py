@@ -220,7 +220,7 @@ def _scores_or_class_ids(
 ) -> list[OutputPart]:
     """List the columns and tensors that may be the scores and class ids of selected boxes.
 
-    They are in the tensor of the boxes, or else in outputs of their own.
+    They are columns beside the boxes, in the same tensor, or else outputs of their own.
 
     Args:
         index: The graph.
@@ -230,22 +230,37 @@ def _scores_or_class_ids(
     candidates = _columns_beside_boxes(index, parts, boxes)
     if len(candidates) > 1:
         return candidates
-    # Scores and class ids [B, K] have one axis less than boxes [B, K, 4]. An output with the count
-    # of detections has still fewer axes, or one of length 1.
     box_rank = len(index.shapes[boxes.tensor])
     for part in parts:
-        if part.columns.tensor == boxes.tensor:
-            continue
-        dims = index.shapes[part.tensor]
-        is_list_of_scores = len(dims) == box_rank - 1 and dims[-1] != 1
-        # Beside boxes [K, 4], a column [K, 1] may hold the scores.
-        is_column = len(dims) == box_rank == 2 and part.width == 1
-        if is_list_of_scores:
-            candidates.append(part)
-        elif is_column and dims[0] != 1:
-            columns = ChannelRange(part.columns.tensor, start=0, stop=1)
-            candidates.append(part._replace(columns=columns))
+        if part.columns.tensor != boxes.tensor:
+            number_per_box = _one_number_per_box(index, part, box_rank)
+            if number_per_box is not None:
+                candidates.append(number_per_box)
     return candidates
+
+
+def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> OutputPart | None:
+    """Return an output if it has one number for each selected box, as scores and class ids do.
+
+    Beside boxes [B, K, 4] it is [B, K], which has one axis less. Beside boxes [K, 4] it may also be
+    a column [K, 1]. An output with the count of detections has still fewer axes, or a length of 1.
+
+    Args:
+        index: The graph.
+        part: An output that does not hold the boxes.
+        box_rank: How many axes the tensor of the boxes has.
+
+    Returns:
+        The output, of a column only the first; None if it has another shape.
+    """
+    dims = index.shapes[part.tensor]
+    if len(dims) == box_rank - 1 and dims[-1] != 1:
+        return part
+    is_column = len(dims) == box_rank == 2 and part.width == 1
+    if is_column and dims[0] != 1:
+        first_column = ChannelRange(part.columns.tensor, start=0, stop=1)
+        return part._replace(columns=first_column)
+    return None
 
 
 def _columns_beside_boxes(
@@ -368,23 +383,35 @@ def parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
     Returns:
         Each tensor with the columns of the output that it became; empty if there is no Concat.
     """
-    output_width = index.size(output, -1)
     for tensor in _tensors_moved_into(index, output):
         concat = index.producer(tensor, "Concat")
-        if concat is None:
-            continue
-        # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
-        names = [name for name in concat.input if index.shapes[name][-1:] != [0]]
-        widths = [_column_count(index, name) for name in names]
-        if not widths or 0 in widths or sum(widths) != output_width:
-            continue
-        parts = []
-        start = 0
-        for width, name in zip(widths, names, strict=True):
-            parts.append(OutputPart(ChannelRange(output, start, start + width), name, width))
-            start += width
-        return parts
+        if concat is not None:
+            parts = _columns_of_joined_tensors(index, concat, output)
+            if parts:
+                return parts
     return []
+
+
+def _columns_of_joined_tensors(
+    index: GraphIndex, concat: NodeProto, output: str
+) -> list[OutputPart]:
+    """Tell which columns of an output each of the tensors became that a Concat joins.
+
+    Returns:
+        The tensors in the order of their columns; empty if the number of columns of one is not
+        known, or if the output does not have as many as all of them together.
+    """
+    # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
+    names = [name for name in concat.input if index.shapes[name][-1:] != [0]]
+    widths = [_column_count(index, name) for name in names]
+    if not widths or 0 in widths or sum(widths) != index.size(output, -1):
+        return []
+    parts = []
+    start = 0
+    for width, name in zip(widths, names, strict=True):
+        parts.append(OutputPart(ChannelRange(output, start, start + width), name, width))
+        start += width
+    return parts
 
 
 def _column_count(index: GraphIndex, tensor: str) -> int:
@@ -488,14 +515,14 @@ def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
     Returns:
         None if the number is not clear.
     """
-    offset, ids_before_offset = _class_id_offset(index, class_ids)
-    if suppression_column(index, ids_before_offset) == CLASS_COLUMN:
+    added = _class_id_offset(index, class_ids)
+    if suppression_column(index, added.ids) == CLASS_COLUMN:
         class_count = _class_count_of_suppression(index)
     else:
-        class_count = _class_count_of_arg_max(index, ids_before_offset)
+        class_count = _class_count_of_arg_max(index, added.ids)
     if not class_count:
         return None
-    return class_count + offset
+    return class_count + added.offset
 
 
 def _class_count_of_suppression(index: GraphIndex) -> int | None:
@@ -515,26 +542,39 @@ def _class_count_of_arg_max(index: GraphIndex, class_ids: str) -> int | None:
     return None
 
 
-def _class_id_offset(index: GraphIndex, class_ids: str) -> tuple[int, str]:
+class _AddedOffset(NamedTuple):
+    """A constant that a graph adds to class ids."""
+
+    offset: int
+    ids: str  # the tensor that it is added to
+
+
+def _class_id_offset(index: GraphIndex, class_ids: str) -> _AddedOffset:
     """Find the constant that a graph adds to its class ids, and the tensor that it adds it to.
 
     TensorFlow's detectors, for example, count their classes from 1.
 
     Returns:
-        The constant and the tensor; 0 and the class ids themselves if nothing is added.
+        The constant; 0 and the class ids themselves if nothing is added.
     """
     for name in _tensors_moved_into(index, class_ids):
         addition = index.producer(name, "Add")
-        if addition is None:
-            continue
-        offsets = []
-        computed_terms = []
-        for term in addition.input:
-            constant = index.constant(term)
-            if constant is None:
-                computed_terms.append(term)
-            elif len(constant) == 1:
-                offsets.append(constant[0])
-        if len(offsets) == 1:
-            return offsets[0], computed_terms[0]
-    return 0, class_ids
+        if addition is not None:
+            added = _constant_of_addition(index, addition)
+            if added is not None:
+                return added
+    return _AddedOffset(0, class_ids)
+
+
+def _constant_of_addition(index: GraphIndex, addition: NodeProto) -> _AddedOffset | None:
+    """Return the single number that an Add adds to a computed tensor, if one of its terms is that.
+
+    A term of several numbers, or a sum of two constants, is not an offset of class ids.
+    """
+    first, second = addition.input
+    for constant_term, other_term in ((first, second), (second, first)):
+        constant = index.constant(constant_term)
+        is_computed_term = index.constant(other_term) is None
+        if constant is not None and len(constant) == 1 and is_computed_term:
+            return _AddedOffset(constant[0], other_term)
+    return None
