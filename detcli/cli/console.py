@@ -48,6 +48,12 @@ PATIENCE_S = 1.0
 MAX_MESSAGE = 8000
 """Characters; a damaged model can have names of any length."""
 
+MESSAGE_AND_HINT = r"^detcli: (?:error: )?(.+)(?:\n  hint: (.+))?"
+
+COLOUR_CODES = {"error:": "1;31", "warning:": "33", "hint:": "32"}
+"""The parameters of the escape sequence in which a terminal shows each label: bold red, yellow and
+green."""
+
 TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in steps of this size
 
 
@@ -149,9 +155,9 @@ def print_error(error: DetcliError, source: str = "") -> None:
     message = str(error)
     if source:
         message = f"{source}: {error}"
-    print_line(message)
+    print_line(message, label="error:")
     if error.hint:
-        print_line(f"  hint: {error.hint}", prefix="")
+        print_line(error.hint, prefix="  ", label="hint:")
 
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
@@ -161,7 +167,7 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
         exit_code: The exit code of the process, which tells the class of the error.
         stderr: What it printed; the last message and its hint are those of the error.
     """
-    messages_and_hints = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
+    messages_and_hints = re.findall(MESSAGE_AND_HINT, stderr, re.MULTILINE)
     if messages_and_hints:
         message, hint = messages_and_hints[-1]
     else:
@@ -207,9 +213,31 @@ def print_message_counts(counts: "Counts") -> None:
         print_line(f"{MAX_PRINTED} of {counts.printed_kinds.total()} said: {kinds}")
 
 
-def print_line(text: str, prefix: str = "detcli: ") -> None:
-    """Print a line on stderr; control codes, which file names may hold, are made harmless."""
-    _print(wrap_for(prefix + make_printable(text), sys.stderr))
+def print_line(text: str, prefix: str = "detcli: ", label: str = "") -> None:
+    """Print a line on stderr; control codes, which file names may hold, are made harmless.
+
+    Args:
+        text: What to say.
+        prefix: What the line begins with.
+        label: What the text is, such as `error:`, between the two; in colour on a terminal.
+    """
+    start = prefix
+    if label:
+        start = f"{prefix}{label} "
+    lines = wrap_for(start + make_printable(text), sys.stderr)
+    if label and _has_colour():
+        coloured_label = f"\x1b[{COLOUR_CODES[label]}m{label}\x1b[0m"
+        lines = lines.replace(label, coloured_label, 1)
+    _print(lines)
+
+
+def _has_colour() -> bool:
+    """Tell whether stderr shows colours: it is a terminal, and neither it nor NO_COLOR says no."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    if sys.platform == "win32" and "WT_SESSION" not in os.environ:
+        return False  # consoles of earlier versions show the codes
+    return is_terminal(sys.stderr)
 
 
 def _print(lines: str) -> None:
@@ -278,7 +306,7 @@ def _print_warnings_as_messages() -> None:
         if isinstance(message, DetcliNote):
             print_line(f"note: {message}")
         elif isinstance(message, DetcliWarning):
-            print_line(f"warning: {message}")
+            print_line(str(message), label="warning:")
         else:
             show_other_warning(*args, **kwargs)
 

@@ -75,7 +75,7 @@ def refused(*arguments):
 )  # fmt: skip
 def test_refused_arguments_read_like_other_errors(line, says, hints):
     first, second = refused(*line.split()).splitlines()
-    assert first.startswith(f"detcli: {says}")
+    assert first.startswith(f"detcli: error: {says}")
     assert second.startswith("  hint: ")
     assert second.endswith(hints)
 

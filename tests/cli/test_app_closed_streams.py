@@ -195,7 +195,7 @@ def test_an_evaluation_with_a_page(folder_with_model):
 def test_a_report_that_is_the_only_result_needs_standard_output(folder_with_model, arguments):
     process = closed(*arguments, cwd=folder_with_model)
     assert process.returncode == 1
-    assert "detcli: standard output is closed" in process.stderr
+    assert "detcli: error: standard output is closed" in process.stderr
     assert "measuring" not in process.stderr
 
 

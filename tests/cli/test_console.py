@@ -1,6 +1,8 @@
 """Messages on stderr."""
 
+import io
 import logging
+import sys
 import warnings
 
 import pytest
@@ -19,7 +21,52 @@ from detcli.core.errors import (
 def test_an_error_and_its_hint(capsys):
     print_error(DetcliError("it broke", "mend it"))
     print_error(DetcliError("it broke"))
-    assert capsys.readouterr() == ("", "detcli: it broke\n  hint: mend it\ndetcli: it broke\n")
+    lines = ["detcli: error: it broke", "  hint: mend it", "detcli: error: it broke", ""]
+    assert capsys.readouterr() == ("", "\n".join(lines))
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_coloured"),
+    [
+        ("NO_COLOR", "", True),
+        ("NO_COLOR", "1", False),
+        ("TERM", "dumb", False),
+    ],
+)
+def test_labels_have_colours_on_a_terminal_that_takes_them(
+    monkeypatch, variable, value, is_coloured
+):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    print_error(DetcliError("error: it broke", "mend it"))
+    print_line("odd", label="warning:")
+    expected = "detcli: error: error: it broke\n  hint: mend it\ndetcli: warning: odd\n"
+    if is_coloured:
+        expected = (
+            "detcli: \x1b[1;31merror:\x1b[0m error: it broke\n"
+            "  \x1b[32mhint:\x1b[0m mend it\n"
+            "detcli: \x1b[33mwarning:\x1b[0m odd\n"
+        )
+    assert terminal.getvalue() == expected
+
+
+def test_no_colours_in_a_file(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    print_error(DetcliError("it broke"))
+    assert file.getvalue() == "detcli: error: it broke\n"
 
 
 def test_what_is_said_does_not_harm_the_terminal(capsys):
@@ -55,7 +102,7 @@ def test_warnings_are_left_as_they_were_by_importing():
     assert warnings.showwarning.__module__ != "detcli.cli.console"
 
 
-SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
+SAID = "detcli: warning: x\ndetcli: error: what is wrong\n  hint: do that\n"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +112,13 @@ SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
             (kind.exit_code, SAID, kind, "what is wrong", "do that")
             for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
         ),
-        (4, "detcli: x\n  hint: y\ndetcli: what is wrong\n", ModelError, "what is wrong", ""),
+        (
+            4,
+            "detcli: x\n  hint: y\ndetcli: error: what is wrong\n",
+            ModelError,
+            "what is wrong",
+            "",
+        ),
         (-9, "", DetcliError, "exited with status -9", ""),
         (-11, "odd\nSegmentation fault\n\n", DetcliError, "Segmentation fault", ""),
     ],

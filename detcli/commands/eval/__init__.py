@@ -231,7 +231,7 @@ def _compare_models(
         for prefix, finding in named_findings(report):
             _print_finding(finding, prefix)
         for sentence in class_sentences(report):
-            print_line(f"warning: {sentence}")
+            print_line(sentence, label="warning:")
     if report.failed:
         raise typer.Exit(InputError.exit_code)
 

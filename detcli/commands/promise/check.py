@@ -135,7 +135,7 @@ def _check_review(
     for line in checked.lines:
         output.write(f"{name}{line}\n")
     for warning in checked.warnings:
-        print_line(f"{name}warning: {warning}")
+        print_line(f"{name}{warning}", label="warning:")
     if checked.promise is not None:
         return checked.promise.row.threshold
     if checked.failure is not None and not is_one_of_several:

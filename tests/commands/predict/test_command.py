@@ -408,7 +408,7 @@ def test_boxes_only_of_a_plain_detector_is_a_note(predict, caplog):
 @pytest.mark.parametrize("device", ["cuda", "tensorrt:1"])
 def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monkeypatch):
     monkeypatch.setattr("detcli.backend.libraries.has_gpu", lambda: False)
-    says = "detcli: this machine has no NVIDIA GPU\n  hint: use --device cpu\n"
+    says = "detcli: error: this machine has no NVIDIA GPU\n  hint: use --device cpu\n"
     predict(f"a.png --device {device}", code=5, says=says)
 
 

@@ -80,7 +80,7 @@ def test_two_models_that_differ(verify, make_model, broken, compared_images, tmp
     completed = verify(*arguments, "--bisect", "--format", "table", "-q")
     assert "first node that differs: Sub low" in completed.stdout
     complaint = completed.stderr.splitlines()[0]
-    assert complaint == "detcli: the two sides do not agree"  # which differ, the table says
+    assert complaint == "detcli: error: the two sides do not agree"  # which differ, the table says
     assert "\n  hint: " in completed.stderr
     assert "\ndiffers: 100.00% of 6 boxes disagree" in completed.stdout
     assert "━" not in completed.stdout
