@@ -8,8 +8,9 @@
 Data are scripts, as a page from a disk may load those and nothing else. They call two functions of
 files/review.js, which has no other source of data:
 
-    deck({id, wanted, rounds, looks, chunks})
-        id          keys what the browser keeps: labels of one deck are not those of another
+    deck({id, review, wanted, rounds, looks, chunks})
+        id          keys what the browser keeps: labels of one page are not those of another
+        review      tells the review from others; labels have it
         wanted      the class that is looked for, as text
         rounds      how many looks each round has
         looks       how many there are in all
@@ -25,11 +26,12 @@ files/review.js, which has no other source of data:
 The page answers with lines of labels.jsonl, in the order of answering; lines are only added:
 
     {"source": "a.jpg", "animal": 1, "who": "anna", "at": "2026-11-28T15:01:07Z", "seconds": 1.2,
-     "pass": 1, "boxes_seen": false}
+     "pass": 1, "boxes_seen": false, "review": "1f0c6a5e9d24b730"}
         animal      1 or 0 whatever the class is, null if the reviewer is unsure, or "undo", which
                     withdraws the latest answer of the same source, reviewer and pass
         seconds     how long the reviewer looked; an equal share for each look of a grid
         boxes_seen  whether the reviewer has had boxes shown
+        review      that of the data
 
 Whatever the page shows must not tell why a look is in the deck, so it has neither names nor scores.
 """
@@ -89,12 +91,15 @@ class Look(NamedTuple):
     """1, or 2 for the second look at a unit."""
 
 
-def write_review_page(folder: Path, *, deck_id: str, wanted: str, looks: Sequence[Look]) -> None:
+def write_review_page(
+    folder: Path, *, deck_id: str, review_id: str, wanted: str, looks: Sequence[Look]
+) -> None:
     """Write a review page; one that is in the folder is replaced.
 
     Args:
         folder: The folder of the page, in which the images are or will be.
-        deck_id: Tells this deck from others, so that the browser keeps the labels of each apart.
+        deck_id: Tells this page from others, so that the browser keeps the labels of each apart.
+        review_id: Tells the review from others; a review may have several pages.
         wanted: The class that the reviewer looks for, such as "animal".
         looks: What the reviewer looks at, in this order; rounds are numbered from 1 without gaps.
 
@@ -115,6 +120,7 @@ def write_review_page(folder: Path, *, deck_id: str, wanted: str, looks: Sequenc
     looks_of_rounds = Counter(look.round for look in looks)
     deck = {
         "id": deck_id,
+        "review": review_id,
         "wanted": wanted,
         "rounds": [looks_of_rounds[number] for number in sorted(looks_of_rounds)],
         "looks": len(looks),

@@ -43,7 +43,13 @@ def review(tmp_path, jpeg):
             numbered_looks.append(Look(f"cam/{number}.jpg", images, round_number, 1))
         # The browser keeps labels by the deck, whichever folder it is in.
         deck_id = str(tmp_path)
-        write_review_page(folder, deck_id=deck_id, wanted=wanted, looks=looks or numbered_looks)
+        write_review_page(
+            folder,
+            deck_id=deck_id,
+            review_id="1f0c",
+            wanted=wanted,
+            looks=looks or numbered_looks,
+        )
         return folder
 
     return write

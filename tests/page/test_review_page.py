@@ -29,6 +29,7 @@ def test_the_folder_has_the_page_its_files_and_its_data(review):
         assert (folder / name).is_file()
     assert script_arguments(folder / "data/deck.js", "deck") == {
         "id": str(folder.parent),
+        "review": "1f0c",
         "wanted": "animal",
         "rounds": [1, 1],
         "looks": 2,
@@ -76,7 +77,7 @@ def test_keys_answer_and_each_answer_is_a_label(browser, review):
     values = [label["animal"] for label in labels(browser)]
     assert values == [0, 1, 0, 1, None]
     label = labels(browser)[1]
-    keys = ["source", "animal", "who", "at", "seconds", "pass", "boxes_seen"]
+    keys = ["source", "animal", "who", "at", "seconds", "pass", "boxes_seen", "review"]
     assert list(label) == keys
     assert label["source"] == "cam/1.jpg"
     assert label["who"] == "anna"
@@ -84,6 +85,7 @@ def test_keys_answer_and_each_answer_is_a_label(browser, review):
     assert label["seconds"] >= 0
     assert label["pass"] == 1
     assert label["boxes_seen"] is False
+    assert label["review"] == "1f0c"
     assert progress(browser) == "4 of 5; 2 animals; 1 unsure; 1 min left"
 
 

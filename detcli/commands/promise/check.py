@@ -53,19 +53,23 @@ def check(
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     require_output(())
-    from detcli.commands.promise.labels import add_labels, read_labels
+    from detcli.commands.promise.deck import read_deck, review_id_of
+    from detcli.commands.promise.labels import add_labels, read_labels_of_review
 
     folders = reviews_in(review)
     if labels and len(folders) > 1:
         raise UsageError(
             "labels are of one of the reviews", f"name its folder, such as {folders[0]}"
         )
-    for path in labels:
-        if not Path(path).exists():
-            raise UsageError(f"there is no file {path}", "name what the review page saved")
-    files = [read_labels(Path(name)) for name in labels]
-    for lines in sorted(files, key=_first_time):
-        add_labels(folders[0], lines)
+    if labels:
+        review_id = review_id_of(read_deck(folders[0]))
+        files = []
+        for path in labels:
+            if not Path(path).exists():
+                raise UsageError(f"there is no file {path}", "name what the review page saved")
+            files.append(read_labels_of_review(Path(path), review_id))
+        for lines in sorted(files, key=_first_time):
+            add_labels(folders[0], lines)
     thresholds = {}
     for folder in folders:
         with progress(lambda: None, enabled=not quiet) as advance:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from detcli.commands.promise.bounds import smallest_share
-from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck
+from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck, review_id_of
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
     NotedAnswers,
@@ -22,7 +22,7 @@ from detcli.commands.promise.labels import (
     Answer,
     Answers,
     add_labels,
-    read_labels,
+    read_labels_of_review,
     with_gone,
 )
 from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_promise
@@ -285,6 +285,7 @@ class Checker:
         write_review_page(
             folder,
             deck_id=f"{self._deck.seed}-{names_hash[:16]}",
+            review_id=review_id_of(self._deck),
             wanted=self._wording.wanted,
             looks=looks,
         )
@@ -292,13 +293,18 @@ class Checker:
 
 
 def read_answers(folder: Path) -> Answers:
-    """Read the answers in the folder of a review; those that the page saved there are added."""
+    """Read the answers in the folder of a review; those that the page saved there are added.
+
+    Raises:
+        UsageError: Some answer another review.
+    """
+    review_id = review_id_of(read_deck(folder))
     for path in sorted(folder.glob("labels-*.jsonl")):
-        add_labels(folder, read_labels(path))
+        add_labels(folder, read_labels_of_review(path, review_id))
     path = folder / LABELS
     if not path.exists():
         return Answers([])
-    return Answers(read_labels(path))
+    return Answers(read_labels_of_review(path, review_id))
 
 
 def require_same_draw(path: Path, units: Units, draw: Draw) -> None:

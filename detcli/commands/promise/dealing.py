@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.promise.deck import ALL, TENTH, VERSION, Deck, read_deck, write_deck
+from detcli.commands.promise.deck import (
+    ALL,
+    TENTH,
+    VERSION,
+    Deck,
+    read_deck,
+    review_id_of,
+    write_deck,
+)
 from detcli.commands.promise.draw import Draw, PlannedLook, looks_of_round
 from detcli.commands.promise.images import (
     Copier,
@@ -214,10 +222,12 @@ class Dealer:
             _require_images(deck.gone, copies)
             self._notes = _notes(deck)
             write_copies(folder, copies.values())
-            answered = self._keep_labels(set(units.names(draw.above)), copies)
+            review_id = review_id_of(deck)
+            answered = self._keep_labels(set(units.names(draw.above)), copies, review_id)
             write_review_page(
                 folder,
-                deck_id=f"{deck.scores_sha256[:16]}-{deck.seed}",
+                deck_id=review_id,
+                review_id=review_id,
                 wanted=str(self._wanted),
                 looks=_page_looks(rounds, copies, answered),
             )
@@ -249,12 +259,15 @@ class Dealer:
             copies = Copier(self._folder, finder).copy_all(in_order_of_names, self._advance)
         return {unit.name: unit for unit in copies}
 
-    def _keep_labels(self, above: Collection[str], copies: Mapping[str, UnitCopies]) -> set[str]:
+    def _keep_labels(
+        self, above: Collection[str], copies: Mapping[str, UnitCopies], review_id: str
+    ) -> set[str]:
         """Take over what an earlier review says of units above, and return their names.
 
         Args:
             above: The names of the units above that are looked at.
             copies: The copies of the images of all units that are looked at.
+            review_id: What tells this review from others.
         """
         options = self._options
         earlier_review = options.keep_labels
@@ -273,7 +286,7 @@ class Dealer:
                 f"review {options.unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
-        lines = kept_lines(earlier_review, above, copies)
+        lines = kept_lines(earlier_review, above, copies, review_id)
         add_labels(self._folder, lines)
         return set(Answers(lines).sources)
 

@@ -1,5 +1,6 @@
 """deck.json: what was asked for and drawn, written once before anything is looked at."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -21,6 +22,9 @@ VERSION = 1
 
 ALL = "all"
 """Every unit above the highest threshold is looked at, and not a sample of them."""
+
+REVIEW_ID_CHARS = 16
+"""How much of the hash of a deck tells its review from others."""
 
 TENTH = 0.1
 """The share of the probability of a false promise that each further bound takes."""
@@ -151,7 +155,20 @@ def error_of(error: float, *, losses: int, round_number: int, rounds: int, tenth
 def write_deck(folder: Path, deck: Deck, dealt_names: Sequence[str]) -> None:
     """Write the deck of a review, and the names of the units below in the order of the draw."""
     write_file(folder / DEAL, "".join(f"{json.dumps(name)}\n" for name in dealt_names).encode())
-    write_file(folder / DECK, (json.dumps(asdict(deck), indent=1) + "\n").encode())
+    write_file(folder / DECK, _json_text(deck).encode())
+
+
+def review_id_of(deck: Deck) -> str:
+    """Return what tells the review of a deck from others, and from one whose deck was changed.
+
+    It is the beginning of the SHA-256 of deck.json as deal wrote it.
+    """
+    return hashlib.sha256(_json_text(deck).encode()).hexdigest()[:REVIEW_ID_CHARS]
+
+
+def _json_text(deck: Deck) -> str:
+    """Write a deck as JSON."""
+    return json.dumps(asdict(deck), indent=1) + "\n"
 
 
 def read_deck(folder: Path) -> Deck:

@@ -41,6 +41,7 @@ class ReviewLabel:
     who: str
     at: str  # when, UTC in ISO 8601
     pass_: int  # 1, or 2 for the second look at a unit
+    review: str | None  # which review it answers; None if the line does not say it
 
 
 def read_labels(path: Path) -> list[Fields]:
@@ -70,6 +71,33 @@ def read_labels(path: Path) -> list[Fields]:
     return lines
 
 
+def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
+    """Read a file of labels, and refuse those that answer another review.
+
+    A label that does not say which review it answers is taken.
+
+    Args:
+        path: The file.
+        review_id: What tells the review from others, see `review_id_of`.
+
+    Raises:
+        UsageError: A label is of another review, or of this one before its deck was changed; or a
+            line is not a label.
+        SourceError: The file cannot be read.
+    """
+    lines = read_labels(path)
+    for number, fields in enumerate(lines, 1):
+        label = to_label(fields)
+        if label.review not in {None, review_id}:
+            raise UsageError(
+                f"label {number} of {path} answers the review {label.review}, and this is "
+                f"{review_id}",
+                "name the labels that the page of this review saved; if they are, its deck.json "
+                "was changed after the deal: deal anew",
+            )
+    return lines
+
+
 def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
     """Check that a line is a label.
 
@@ -88,12 +116,16 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
     pass_number = fields.get("pass", 1)
     if type(pass_number) is not int or pass_number < 1:
         raise ValueError("its pass is not a number from 1 on")
+    review = fields.get("review")
+    if review is not None and not isinstance(review, str):
+        raise ValueError("its review is no text")
     return ReviewLabel(
         source=fields["source"],
         animal=animal,
         who=fields["who"],
         at=fields["at"],
         pass_=pass_number,
+        review=review,
     )
 
 

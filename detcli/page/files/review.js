@@ -84,6 +84,7 @@ function addLabel(look, animal, seconds) {
     seconds: Math.round(10 * seconds) / 10,
     pass: look.pass,
     boxes_seen: look.hasBoxesSeen,
+    review: review.deck.review,
   };
   applyLabel(label);
   review.lines.push(JSON.stringify(label));

@@ -13,6 +13,7 @@ from detcli.commands.promise.labels import (
     Answers,
     add_labels,
     read_labels,
+    read_labels_of_review,
     with_gone,
 )
 from detcli.core.errors import SourceError, UsageError
@@ -134,3 +135,26 @@ def test_what_is_no_json_or_no_file_is_an_error(tmp_path):
         read_labels(tmp_path / "l.jsonl")
     with pytest.raises(SourceError):
         read_labels(tmp_path / "none.jsonl")
+
+
+def test_labels_of_another_review_are_refused(tmp_path):
+    path = tmp_path / LABELS
+    labels = [label("a", 0) | {"review": "1f0c"}, label("b", 1) | {"review": "22ab"}]
+    write_labels(path, labels)
+    with pytest.raises(UsageError, match="answers the review 22ab") as raised:
+        read_labels_of_review(path, "1f0c")
+    assert "its deck.json was changed" in raised.value.hint
+
+
+def test_labels_that_do_not_say_their_review_are_taken(tmp_path):
+    path = tmp_path / LABELS
+    labels = [label("a", 0) | {"review": "1f0c"}, label("b", 1)]
+    write_labels(path, labels)
+    assert read_labels_of_review(path, "1f0c") == labels
+
+
+def test_a_review_that_is_no_text_is_no_label(tmp_path):
+    path = tmp_path / LABELS
+    write_labels(path, [label("a", 0) | {"review": 7}])
+    with pytest.raises(UsageError, match="its review is no text"):
+        read_labels_of_review(path, "7")
