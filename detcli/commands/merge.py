@@ -13,7 +13,7 @@ from detcli.config.option import REQUIRED, option
 from detcli.config.values import is_folder, parse_writable, read_target
 from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import pluralize
+from detcli.core.text import is_object, pluralize
 from detcli.storage.files import AtomicFile, DirectFile, StandardOutput
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ def merge(
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
+    if not is_object(folder) and not Path(folder).exists():
+        raise UsageError(
+            f"there is no file or folder {folder}",
+            "name the records of predict, or the folder that was given to predict --output",
+        )
     if is_folder(output):
         raise UsageError(f"--output {output} is a folder", "name a file or an object")
     if images is not None and not images.is_dir():
@@ -218,7 +223,13 @@ def _convert_file(
     with closing(Finder(images, config.inputs)) as finder:
         optional: Sequence[str] = ()
         if FORMATS[record_format].has_detection_rows:
-            optional = _optional_columns(name, finder, marks, classified=answers is not None)
+            optional = _optional_columns(
+                name,
+                finder,
+                marks,
+                classified=answers is not None,
+                keeps_bursts=config.outputs.burst is None,
+            )
         run = RunDescription(_settings_of(name, finder), (), config.outputs.base)
         with (
             _open_output(target, record_format, optional, run, config.outputs.burst) as sink,
@@ -271,28 +282,36 @@ def _changed(
 
 
 def _optional_columns(
-    name: str, finder: "Finder", marks: "Marks | None", *, classified: bool
+    name: str, finder: "Finder", marks: "Marks | None", *, classified: bool, keeps_bursts: bool
 ) -> list[str]:
-    """List the fields that only some options add, and that detections of a file will have.
+    """List the columns that only some options add, and that records of a file will have.
+
+    Those of bursts are not among them if `--burst` numbers the bursts anew.
 
     Args:
         name: The file of records.
         finder: Finds images where the file lacks their sizes.
         marks: What a person has marked, which may add the numbers of repeats.
         classified: Whether the fields of --classified are added.
+        keeps_bursts: Whether records keep the numbers of the bursts that they have.
     """
     from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
+    from detcli.data.record import BURST_COLUMNS
     from detcli.run.saved import read_records
 
+    columns = [column.name for column in OPTIONAL_COLUMNS]
+    if keeps_bursts:
+        columns += BURST_COLUMNS
     present: set[str] = set()
     if classified:
         present.update(CLASSIFIED_COLUMNS)
     for record in read_records(name, finder):
+        present.update(record)
         for detection in record.get("detections", ()):
             present.update(detection)
     if marks is not None and marks.dropped_groups:
         present.add("repeated")
-    return [column.name for column in OPTIONAL_COLUMNS if column.name in present]
+    return [column for column in columns if column in present]
 
 
 def _settings_of(name: str, finder: "Finder") -> dict[str, Any]:

@@ -10,7 +10,8 @@ import forked
 import optional
 import pytest
 from colour_model import NAMES, build, image
-from saved_records import of_version_1
+from json_lines import lines
+from saved_records import box, of_version_1, record
 
 FORMATS = ["table", "jsonl", "json", "csv", "megadetector", optional.PARQUET]
 
@@ -119,14 +120,14 @@ def part_of_version_1(path):
     """Write a part anew, with its records as version 1 had them."""
     records = records_in(path)
     part = records[-1].pop("part")
-    records = [of_version_1(record) for record in records]
+    records = [of_version_1(fields) for fields in records]
     digest = hashlib.sha256()
-    for record in records:
-        shown = record | {"source": plain(record["source"])}
+    for fields in records:
+        shown = fields | {"source": plain(fields["source"])}
         text = json.dumps(shown, ensure_ascii=False)
         digest.update(f"{text}\n".encode("utf-8", "backslashreplace"))
     records[-1]["part"] = part | {"sha256": digest.hexdigest()}
-    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    lines = [json.dumps(fields, ensure_ascii=False) + "\n" for fields in records]
     path.write_text("".join(lines), errors="backslashreplace")
 
 
@@ -221,7 +222,7 @@ def test_no_part_is_overwritten(boxes, merge, folder, name):
         ("WORKED", "-", ["--format", "parquet"], "--format parquet needs --output"),
         ("", "all.jsonl", [], "no folder given"),  # as where a variable is not set
         (".", "all.jsonl", [], "has no _manifest.jsonl"),
-        ("absent", "all.jsonl", [], "has no _manifest.jsonl"),
+        ("absent", "all.jsonl", [], "there is no file or folder absent"),
         (".", "all.txt", [], "the suffix .txt names no format"),
     ],
 )
@@ -251,3 +252,17 @@ def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_p
 
     (tmp_path / "marks.json").write_text(json.dumps([{"mark": "drop", "source": "gone.png"}]))
     merge(boxes, "--apply", "marks.json", output="none.jsonl", code=6, says=["fit no record"])
+
+
+@pytest.mark.parametrize("name", ["csv", optional.PARQUET])
+def test_bursts_of_records_stay_in_a_table(invoke, tmp_path, name):
+    bursts = {"burst": 4, "burst_score": 0.5}
+    dated = record("a.png", box(0.5)) | bursts | {"taken": "2026-11-29T12:00:00"}
+    text = f"{json.dumps(dated)}\n{json.dumps(record('b.png'))}\n"
+    (tmp_path / "boxes.jsonl").write_text(text)
+    for command in (f"boxes.jsonl -o all.{name}", f"all.{name} -o again.jsonl"):
+        completed = invoke("merge", *command.split(), cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+    first, second = lines((tmp_path / "again.jsonl").read_text())
+    assert {key: first[key] for key in bursts} == bursts
+    assert "burst" not in second
