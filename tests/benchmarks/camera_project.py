@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -208,12 +209,13 @@ def run(command: str, folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all files of a folder."""
-    total = 0
+    """Return the bytes of all files of a folder, those with several hard links once."""
+    size_by_file = {}
     for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            total += path.stat().st_size
-    return total
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            size_by_file[status.st_ino] = status.st_size
+    return sum(size_by_file.values())
 
 
 def main() -> None:
