@@ -1,9 +1,11 @@
 """What `detcli promise` refuses to deal or to check."""
 
 import json
+import re
 
 import pytest
-from reviews import DEAL, answer, deck_of
+from json_lines import lines
+from reviews import DEAL, answer, deck_of, write_labels
 from saved_records import box, error, record
 
 pytestmark = pytest.mark.slow
@@ -123,3 +125,27 @@ def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
     words = ["deal", *DEAL[:5], "--expect", "90%", "-o", "review"]
     said = promise(*words, code=2, says="no image has a score below").stderr
     assert "lower --expect" in said
+
+
+def test_labels_of_another_review_are_refused(promise, card, review):
+    path = answer(review, card.animals)
+    labels = []
+    for fields in lines(path.read_text()):
+        labels.append(fields | {"review": "0123456789abcdef"})
+    write_labels(path, labels)
+    promise.check(path, code=2, says="answers the review 0123456789abcdef")
+    assert not (review / "labels.jsonl").exists()
+
+
+def test_a_deck_that_was_edited_after_the_answers_is_refused(promise, card, review):
+    script = (review / "data" / "deck.js").read_text()
+    review_id = re.search(r'"review": ?"(\w+)"', script).group(1)
+    path = answer(review, card.animals)
+    labels = []
+    for fields in lines(path.read_text()):
+        labels.append(fields | {"review": review_id})
+    write_labels(path, labels)
+    promise.check(path)
+    deck = deck_of(review)
+    (review / "deck.json").write_text(json.dumps(deck | {"expect": 0.31}))
+    promise.check(code=2, says="its deck.json was changed after the deal")
