@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import onnx
 from cell_layers import around, cells, in_rows, joined, layer, listed
 from graph_builder import corners, sigmoid
 
@@ -198,6 +199,28 @@ def faceboxes_expected(out, size):
                 priors.append([(column + x) * stride, (row + y) * stride, side, side])
     boxes = with_variances(out["loc"], np.array(priors, np.float32))
     return corners(boxes), out["conf"][:, 1:]
+
+
+def seetaface6(graph, classes):
+    """Boxes [1, N, 4], shares of no face and a face [N, 2], and the sizes of the maps [3, 2]."""
+    del classes
+    maps = {}
+    for name, width in (("loc", 4), ("conf", 2)):
+        maps[name] = [
+            layer(graph, anchor_count * width, stride)
+            for stride, anchor_count in FACEBOXES_ANCHORS.items()
+        ]
+    boxes = [in_rows(graph, tensor, 4) for tensor in maps["loc"]]
+    shares = [in_rows(graph, tensor, 2, batched=False) for tensor in maps["conf"]]
+    sizes = []
+    for tensor in maps["loc"]:
+        size = graph("Gather", graph("Shape", tensor), [2, 3], axis=0)
+        sizes.append(graph("Unsqueeze", size, [0]))
+    return {
+        "loc": graph("Concat", *boxes, axis=1),
+        "conf": graph("Softmax", graph("Concat", *shares, axis=0), axis=-1),
+        "sizes": graph("Cast", graph("Concat", *sizes, axis=0), to=onnx.TensorProto.FLOAT),
+    }
 
 
 def floored_layer(graph, channels, stride):

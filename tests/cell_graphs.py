@@ -30,6 +30,7 @@ from cell_faces import (
     retinaface_mxnet_expected,
     scrfd,
     scrfd_expected,
+    seetaface6,
     ultraface,
     ultraface_expected,
     yolov5_face,
@@ -369,6 +370,13 @@ EXPORTS = {
     "FaceBoxes": Export(
         "FaceBoxes",
         faceboxes,
+        faceboxes_expected,
+        (SIZE, (192, 128), (1024, 1024), (160, 224), (100, 150)),
+        FACES,
+    ),
+    "SeetaFace6": Export(
+        "SeetaFace6",
+        seetaface6,
         faceboxes_expected,
         (SIZE, (192, 128), (1024, 1024), (160, 224), (100, 150)),
         FACES,

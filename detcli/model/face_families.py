@@ -43,21 +43,22 @@ RETINAFACE = Family(
 
 # At strides of 32 pixels the small anchors are repeated, 4 x 4 and 2 x 2 in a cell.
 FACEBOXES_SIDES = (32,) * 16 + (64,) * 4 + (128,)
+FACEBOXES_GRID = GridSpec(
+    part_widths(box=4, classes=2),
+    Offset.EXPONENTIAL,
+    ((32, 64, 128),),
+    anchors=square_anchors(FACEBOXES_SIDES, (256,), (512,)),
+    anchor_centres=(dense_centres(4, 2, 1), dense_centres(1), dense_centres(1)),
+    variances=(0.1, 0.2),
+    tensors=TensorsPerScale.APART,
+)
 FACEBOXES = Family(
     "FaceBoxes",
     "zisianw/FaceBoxes.PyTorch, layers/functions/prior_box.py, test.py",
     Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
     multi_label=MultiLabel.ALWAYS,
     no_object=0,
-    grid=GridSpec(
-        part_widths(box=4, classes=2),
-        Offset.EXPONENTIAL,
-        ((32, 64, 128),),
-        anchors=square_anchors(FACEBOXES_SIDES, (256,), (512,)),
-        anchor_centres=(dense_centres(4, 2, 1), dense_centres(1), dense_centres(1)),
-        variances=(0.1, 0.2),
-        tensors=TensorsPerScale.APART,
-    ),
+    grid=FACEBOXES_GRID,
     names=FACE_NAMES,
     nms=0.3,
 )
@@ -277,6 +278,15 @@ FACE_FAMILIES = (
         nms=0.3,
     ),
     FACEBOXES,
+    replace(
+        FACEBOXES,
+        name="SeetaFace6",
+        source="zjd1988/seetaface6_onnx_model, common/face_detector_util.py, its test",
+        preprocessing=Preprocessing(resize=Resize.NONE, scale=1.0, mean=(123.0, 117.0, 104.0)),
+        grid=replace(FACEBOXES_GRID, gives_map_sizes=True),
+        assumed_values="RGB, as SeetaFace6 has it; for a FaceBoxes that gives the sizes of its "
+        "feature maps, too, pass --preprocess bgr,mean=104:117:123",
+    ),
     BLAZEFACE,
     replace(
         BLAZEFACE,

@@ -152,6 +152,8 @@ class GridSpec:
     input_sizes: tuple[Size, ...] = ()  # those that its anchors are for; any, if there are none
     takes_any_size: bool = False  # files fix the size that they were traced with, and take any
     rows_first: bool = False  # y comes before x
+    # a further output has the height and width of its feature maps, in cells
+    gives_map_sizes: bool = False
 
     def cell_count(self, length: int, stride: int) -> int:
         """Count the cells along a side of the input, of which the last may reach beyond it."""

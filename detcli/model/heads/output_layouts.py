@@ -99,15 +99,29 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
 
     Exporters may list outputs in any order, while the nodes keep the order of the network's
     layers. A copy of an output stands for it, wherever the node is that copies it. Outputs that
-    only sum up another one are left out.
+    only sum up another one are left out, and those that no image changes, see
+    `outputs_without_images`.
     """
     node_positions = {}
     for position, node in enumerate(index.graph.node):
         for tensor in node.output:
             node_positions[tensor] = position
     all_outputs = index.outputs
-    outputs = [name for name in all_outputs if not _is_channel_sum(index, name, all_outputs)]
+    left_out = outputs_without_images(index)
+    outputs = []
+    for name in all_outputs:
+        if name not in left_out and not _is_channel_sum(index, name, all_outputs):
+            outputs.append(name)
     return sorted(outputs, key=lambda name: node_positions.get(index.elements_of(name), 0))
+
+
+def outputs_without_images(index: GraphIndex) -> set[str]:
+    """Find the outputs that no image changes: constants, and what depends on its size alone.
+
+    SeetaFace6 gives the sizes of its feature maps in this way.
+    """
+    inputs = [graph_input.name for graph_input in index.image_inputs()]
+    return set(index.outputs) - index.moved_from(*inputs)
 
 
 def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:

@@ -46,6 +46,7 @@ from detcli.model.heads.output_layouts import (
     group_by_scale,
     layout_of_output,
     outputs_in_network_order,
+    outputs_without_images,
 )
 
 PartSlices = dict[HeadPart, ChannelSlice]
@@ -69,7 +70,10 @@ def grid_heads(
         specs: What the layers of each family in question predict for a cell of their grids.
     """
     outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
+    has_map_sizes = bool(outputs_without_images(index))
     for spec in specs:
+        if spec.gives_map_sizes != has_map_sizes:
+            continue
         if spec.input_sizes and input_size not in spec.input_sizes:
             continue
         for strides in spec.strides:

@@ -355,6 +355,18 @@ def faceboxes_of(*widths, strides=(32, 64, 128), anchors=(21, 1, 1)):
     return build
 
 
+SIZES_OF_MAPS = np.array([[4, 6], [2, 3], [1, 2]], np.float32)
+
+
+def seetaface6_of(classes):
+    """SeetaFace6's outputs with so many shares, and the sizes of the maps as a constant."""
+
+    def build(graph):
+        return [*faceboxes_of(4, classes)(graph), graph("Identity", SIZES_OF_MAPS)]
+
+    return build
+
+
 def yolov5_face_like(*widths):
     """Boxes as YOLOv5 decodes them, an objectness, other numbers and a class [1, N, columns]."""
 
@@ -410,6 +422,7 @@ OTHERS = {
     "FaceBoxes of three classes": faceboxes_of(4, 3),
     "FaceBoxes of one anchor less": faceboxes_of(4, 2, anchors=(20, 1, 1)),
     "FaceBoxes of smaller strides": faceboxes_of(4, 2, strides=(16, 32, 64)),
+    "SeetaFace6 of three classes": seetaface6_of(3),
     "YuNet of 2021, six landmarks": of_anchors(16, 2, 1, anchors=(3, 2, 2, 3)),
     "YuNet of 2021 without an IoU": of_anchors(14, 2, anchors=(3, 2, 2, 3)),
     "two classifiers": lambda graph: [
@@ -426,6 +439,17 @@ def test_landmarks_between_objectness_and_class_are_left_out():
     _, contract = read(model, image=image_of(SIZE))
     assert contract.family == "YOLOv5-face, decoded"
     assert contract.class_count == 1
+
+
+def test_sizes_of_maps_tell_seetaface6_from_faceboxes():
+    """Older FaceBoxes give them, too, but take BGR: a note says so."""
+    graph = Graph(size=SIZE)
+    _, contract = read(graph.model(seetaface6_of(2)(graph)), image=image_of(SIZE))
+    assert contract.family == "SeetaFace6"
+    assert not contract.preprocessing.bgr
+    ((step, assumption),) = contract.assumed_preprocessing
+    assert step == "values"
+    assert assumption.endswith("pass --preprocess bgr,mean=104:117:123")
 
 
 @pytest.mark.parametrize("name", OTHERS)
