@@ -239,10 +239,15 @@ def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
         return DeviceMemoryError(
             f"a batch of shape {list(shape)} does not fit into memory: {reason}", MORE_MEMORY
         )
+    hint = (
+        "a graph with dynamic axes may need another --imgsz; where its input follows each image, "
+        "multiple=N in --preprocess"
+    )
+    if shape[0] > 1:
+        hint = f"pass --batch 1: its nodes may be written for a batch of one image; or {hint}"
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {reason}",
-        "a graph with dynamic axes may need another --imgsz, or --batch 1; where its input follows "
-        "each image, multiple=N in --preprocess",
+        hint,
     )
 
 

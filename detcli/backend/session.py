@@ -89,6 +89,10 @@ FAILURES = (
 )
 
 CODE = re.compile(r"^\d+ : \w+ : ")
+FAILED_NODE = re.compile(
+    r"^Non-zero status code returned while running (?P<operator>\w+) node\. "
+    r"(?:Name:'(?P<name>[^']*)' )?(?:Status Message: )?"
+)
 SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
 
 OPTION_REFUSALS = (
@@ -337,10 +341,15 @@ def reason(error: Exception) -> str:
     # A message may quote another error; what follows the last prefix says the cause.
     _, _, message = text.rpartition("[ONNXRuntimeError] : ")
     message = CODE.sub("", message.strip())
+    failed_node = ""
+    match = FAILED_NODE.match(message)
+    if match is not None:
+        failed_node = f"its {match['operator']} node {match['name'] or ''}".rstrip() + " failed: "
+        message = message[match.end() :]
     message = SOURCE_LINE.sub("", message)
     # After this sign, a CUDA error names the host, the source file, its line and the expression.
     sentence, _, _ = message.partition(" ; GPU=")
-    return sentence
+    return failed_node + sentence
 
 
 def refusal(graph: bytes, title: str) -> DetcliError | None:

@@ -15,9 +15,11 @@ from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import (
     copied,
     drop_unused,
+    infer_shapes,
     rename,
     replace_nodes,
 )
+from detcli.model.graph import RESHAPES, GraphIndex
 from detcli.model.grid_nodes import FLOAT, NodeBuilder, decoded_grid, input_size
 from detcli.model.heads import BOX_COORDINATES, Activation, ChannelRange, Head
 from detcli.model.inputs import CHANNELS, ImageInput, OtherInput, Role
@@ -108,10 +110,23 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 def free(model: ModelProto, image: str) -> None:
     """Let a graph take any images, in place of the number and size that it was traced with.
 
+    A Reshape to the shape that its tensor had when it was traced is left out.
+
     Args:
         model: The model.
         image: The name of its input for images, `[B, 3, H, W]`.
     """
+    index = GraphIndex(infer_shapes(model).graph)
+    for node in model.graph.node:
+        if node.op_type != "Reshape":
+            continue
+        source = index.behind(node.output[0], RESHAPES)
+        dims = index.shapes[source]
+        is_known = bool(dims) and all(isinstance(dim, int) for dim in dims)
+        if is_known and dims == index.shapes[node.output[0]]:
+            node.op_type = "Identity"
+            node.input[:] = [source]
+            del node.attribute[:]
     del model.graph.value_info[:]
     for value in model.graph.input:
         if value.name == image:

@@ -1,6 +1,7 @@
 """Edits of graphs: cutting, tidying, shapes, metadata, names, constants, the order of nodes."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
@@ -24,6 +25,7 @@ NAMED = frozenset({"Constant", "Identity"})  # those that only name a constant
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
+SHAPE_INFERENCE_NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]+))?\)")
 ELEMENTS_OF_CALL = 1 << 10  # each folded node counts as these in addition, as a call takes time too
 FIRST_OPSET_OF_AXES_INPUT = 13  # before it, the axes of Unsqueeze are an attribute
 
@@ -357,18 +359,29 @@ def renew_shapes(model: ModelProto) -> ModelProto:
     """Copy a model and infer all its intermediate shapes anew from its inputs and outputs.
 
     Raises:
-        ValueError: The shapes contradict each other; the message is ONNX's first error.
+        ValueError: The shapes contradict each other; the message says at which node.
     """
     renewed = copied(model)
     del renewed.graph.value_info[:]
     try:
         return onnx.shape_inference.infer_shapes(renewed, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        message = str(error)
-        for prefix in ("[ShapeInferenceError] Inference error(s): ", "[ShapeInferenceError] "):
-            message = message.removeprefix(prefix)
-        # The first line is the cause; the other errors follow from it.
-        raise ValueError(message.strip().splitlines()[0]) from error
+        raise ValueError(_contradiction(str(error))) from error
+
+
+def _contradiction(message: str) -> str:
+    """Say at which node shapes contradict each other, by the message of ONNX's inference.
+
+    Examples:
+        >>> _contradiction("(op_type:Squeeze, node name: s/6): [ShapeInferenceError] (1) vs (4)")
+        "the shapes contradict each other at its Squeeze node 's/6'"
+    """
+    node = SHAPE_INFERENCE_NODE.search(message)  # the first is the cause, others follow from it
+    if node is None:
+        return "the shapes of its nodes contradict each other"
+    operator, name = node.groups(default="")
+    quoted_name = f" '{name}'" if name else ""
+    return f"the shapes contradict each other at its {operator} node{quoted_name}"
 
 
 def set_metadata(model: ModelProto, entries: Mapping[str, str]) -> ModelProto:

@@ -16,6 +16,7 @@ PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLin
 
 # Operators that keep the elements of a tensor and their order, and may change its shape.
 RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+REARRANGING = RESHAPES | {"Transpose"}
 
 MAX_INTEGERS = 1 << 16  # entries of a constant that is read as sizes, axes or indices
 
@@ -237,9 +238,10 @@ class GraphIndex:
     def outputs(self) -> list[str]:
         """The outputs of the graph, without those that only repeat an earlier one.
 
-        Some exporters give the boxes twice, the second time through an Identity, a Cast, or a
-        Reshape to the same shape.
+        Some exporters give the boxes twice, the second time through an Identity or a Cast, with
+        other axes, or in another order.
         """
+        output_sources = {self.computed_as(output.name) for output in self.graph.output}
         sources = set()
         repeatable = set()
         outputs = []
@@ -248,7 +250,7 @@ class GraphIndex:
             dims = tuple(self.shapes[output.name])
             reshaped = (self.elements_of(output.name), dims)
             is_repeated = source in sources or reshaped in repeatable
-            if is_repeated:
+            if is_repeated or self._rearranges(source, output_sources):
                 continue
             sources.add(source)
             has_known_shape = bool(dims) and None not in dims
@@ -256,6 +258,17 @@ class GraphIndex:
                 repeatable.add(reshaped)
             outputs.append(output.name)
         return outputs
+
+    def _rearranges(self, tensor: str, others: set[str]) -> bool:
+        """True if a tensor only has the elements of another one, with other axes."""
+        source = tensor
+        node = self.producers.get(source)
+        while node is not None and node.op_type in REARRANGING:
+            source = self.computed_as(node.input[0])
+            if source in others:
+                return True
+            node = self.producers.get(source)
+        return False
 
     def elements_of(self, tensor: str) -> str:
         """Go back from a tensor to the first that has its elements in this order, in any shape."""

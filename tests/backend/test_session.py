@@ -318,6 +318,22 @@ def test_running_out_of_memory_on_the_cpu(failure, make_model, monkeypatch):
     assert "gpu" not in f"{caught.value}{caught.value.hint}"
 
 
+def test_a_node_that_fails_is_named_without_words_of_the_library(make_model, monkeypatch):
+    tensors = open_tensors("cpu", make_model().read_bytes(), "m")
+    failure = runtime_errors.InvalidArgument(
+        "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running "
+        "Reshape node. Name:'head/1' Status Message: /source/reshape.h:44 Compute(int) sizes differ"
+    )
+    monkeypatch.setattr(tensors, "_session", SimpleNamespace(run=failing(failure)))
+    with pytest.raises(InferenceError) as caught:
+        tensors.run("images", np.concatenate([ONES, ONES]))  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "the network failed on a batch of shape [2, 3, 64, 64]: its Reshape node head/1 failed: "
+        "sizes differ"
+    )
+    assert caught.value.hint.startswith("pass --batch 1: ")
+
+
 # ---------------------------------------------------------------- simplified graphs
 
 

@@ -72,13 +72,14 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     try:
         changed = renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(f"the graph cannot take another batch: {error}", hint) from error
+        raise ModelError(f"--batch: the graph takes no other batch: {error}", hint) from error
 
     # Another node than a Reshape may still fix the batch: then the outputs have the old size.
     for output in changed.graph.output:
         output_size = known_size(shape(output)[0])
         if output_size != size:
-            raise ModelError(f"the graph keeps a batch of {output_size} at its end", hint)
+            problem = f"--batch: the graph keeps a batch of {output_size} at its end"
+            raise ModelError(problem, hint)
     return changed
 
 
@@ -190,7 +191,8 @@ def set_image_size(model: ModelProto, size: int) -> ModelProto:
     try:
         return renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(f"the graph cannot take {size}x{size} images: {error}", hint) from error
+        problem = f"--imgsz: the graph cannot take {size}x{size} images: {error}"
+        raise ModelError(problem, hint) from error
 
 
 def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
