@@ -168,7 +168,12 @@ class HeadSearch:
         Raises:
             Unrecognised: An axis of an output, apart from the batch, has another size.
         """
-        by_nodes = shapes_by_nodes(self.model).shapes
+        tensors = {tensor for head in heads for tensor in head.tensors}
+        by_nodes: dict[str, Dims] = shapes_by_nodes(self.model).shapes
+        is_known = all(by_nodes[tensor] and None not in by_nodes[tensor] for tensor in tensors)
+        # Nodes may compute the shape of a Reshape, which takes longer to follow.
+        if self.image.size is not None and not is_known:
+            by_nodes = shapes_at(self.model, self.image.name, self.image.size)
         for head in heads:
             for tensor in head.tensors:
                 declared = self.index.shapes[tensor]

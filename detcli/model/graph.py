@@ -236,12 +236,16 @@ class GraphIndex:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The outputs of the graph, without those that only repeat an earlier one.
+        """The outputs of the graph, without those that only repeat another one.
 
         Some exporters give the boxes twice, the second time through an Identity or a Cast, with
-        other axes, or in another order.
+        other axes, or in another order. Others give a tensor that joins boxes and scores, and what
+        it is computed from.
         """
         output_sources = {self.computed_as(output.name) for output in self.graph.output}
+        sources_of_joined: set[str] = set()
+        for source in output_sources:
+            sources_of_joined |= self._sources_of_joined(source)
         sources = set()
         repeatable = set()
         outputs = []
@@ -250,7 +254,8 @@ class GraphIndex:
             dims = tuple(self.shapes[output.name])
             reshaped = (self.elements_of(output.name), dims)
             is_repeated = source in sources or reshaped in repeatable
-            if is_repeated or self._rearranges(source, output_sources):
+            is_joined = source in sources_of_joined
+            if is_repeated or is_joined or self._rearranges(source, output_sources):
                 continue
             sources.add(source)
             has_known_shape = bool(dims) and None not in dims
@@ -258,6 +263,14 @@ class GraphIndex:
                 repeatable.add(reshaped)
             outputs.append(output.name)
         return outputs
+
+    def _sources_of_joined(self, tensor: str) -> set[str]:
+        """Find all tensors that a tensor is computed from, if it joins several; none if not."""
+        concat = self.producers.get(self.computed_as(self.behind(tensor, REARRANGING)))
+        if concat is None or concat.op_type != "Concat":
+            return set()
+        _, sources = needed_nodes(self.graph, *concat.input)
+        return sources
 
     def _rearranges(self, tensor: str, others: set[str]) -> bool:
         """True if a tensor only has the elements of another one, with other axes."""

@@ -6,6 +6,7 @@ import colour_model
 import numpy as np
 import onnx
 import pytest
+from graph_builder import Graph
 from onnx import numpy_helper
 
 from detcli.model.graph import GraphIndex, bare_transposes, is_all_half, parameters
@@ -109,3 +110,21 @@ def test_networks_in_float16_alone_are_told_apart(nodes, expected):
 def test_real_models_have_the_published_number_of_parameters(shared, name, count):
     model = onnx.load(shared(f"models/{name}.onnx"))
     assert sum(math.prod(t.dims) for t in parameters(GraphIndex(model.graph))) == count
+
+
+def test_outputs_that_a_joined_output_is_computed_from_are_left_out():
+    graph = Graph()
+    boxes = graph.convolution(4, 8)
+    logits = graph.convolution(3, 8)
+    joined = graph("Concat", boxes, graph("Sigmoid", logits), axis=1)
+    for outputs in ([boxes, logits, joined], [joined, logits, boxes]):
+        assert GraphIndex(graph.model(outputs).graph).outputs == [joined]
+
+
+def test_outputs_that_rearrange_another_output_are_left_out():
+    graph = Graph()
+    boxes = graph.convolution(4, 8)
+    flat = graph("Reshape", boxes, [1, -1])
+    transposed = graph("Transpose", boxes, perm=[3, 2, 1, 0])
+    for outputs in ([flat, transposed, boxes], [boxes, transposed, flat]):
+        assert GraphIndex(graph.model(outputs).graph).outputs == [boxes]

@@ -1,5 +1,6 @@
 """Graphs whose outputs have the shapes of a family's cells, but are something else."""
 
+import onnx
 import pytest
 from cell_faces import YOLOV5_FACE_ANCHORS, yolov5_face
 from cell_layers import SIZE, in_rows, layer
@@ -141,3 +142,17 @@ def test_maps_of_a_yolov5_with_an_activation_are_not_those_of_faces():
     outputs = yolov5_face(graph, 1, anchors_of_strides=YOLOV5_FACE_ANCHORS)
     activated = [graph("Relu", output) for output in outputs.values()]
     assert family_of(graph.model(activated)) is None
+
+
+def test_scales_with_each_others_shapes_are_refused_where_nodes_compute_the_shapes():
+    graph = Graph(size=SIZE)
+    outputs = {}
+    for stride, output in yolov5_face(graph, 1, anchors_of_strides=YOLOV5_FACE_ANCHORS).items():
+        outputs[stride] = graph("Reshape", output, graph("Shape", output))
+    model = graph.model(list(outputs.values()))
+    assert family_of(model) == "YOLOv5-face"
+    first, second, _ = model.graph.output
+    first_shape = onnx.TensorShapeProto.FromString(first.type.tensor_type.shape.SerializeToString())
+    first.type.tensor_type.shape.CopyFrom(second.type.tensor_type.shape)
+    second.type.tensor_type.shape.CopyFrom(first_shape)
+    assert family_of(model) is None
