@@ -246,6 +246,7 @@ class GraphIndex:
         sources_of_joined: set[str] = set()
         for source in output_sources:
             sources_of_joined |= self._sources_of_joined(source)
+        rearrangeable = output_sources | sources_of_joined
         sources = set()
         repeatable = set()
         outputs = []
@@ -255,7 +256,7 @@ class GraphIndex:
             reshaped = (self.elements_of(output.name), dims)
             is_repeated = source in sources or reshaped in repeatable
             is_joined = source in sources_of_joined
-            if is_repeated or is_joined or self._rearranges(source, output_sources):
+            if is_repeated or is_joined or self._rearranges(source, rearrangeable):
                 continue
             sources.add(source)
             has_known_shape = bool(dims) and None not in dims
