@@ -48,7 +48,9 @@ class CpuBackend(HostBackend):
         if options.workers > 1 or options.cores:
             cores = options.cores or available_cores()
             threads = max(1, cores // options.workers)
-        self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
+        self._session = TensorSession(
+            self.device, CPU, model.graph, model.name, threads=threads, spins=options.spins
+        )
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
         """Run the network on a batch, and return the output of each image.

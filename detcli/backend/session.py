@@ -103,6 +103,8 @@ DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", 
 
 # An option of a session: it records which provider runs each node, for `nodes_by_provider`.
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+# An option of a session: whether its threads spin, which means to ask again and again for work.
+ALLOW_SPINNING = "session.intra_op.allow_spinning"
 MAX_EXAMPLES = 3  # names of nodes in a line of the log
 
 log = logging.getLogger(__name__)
@@ -117,7 +119,14 @@ class OptionRefusedError(ModelError):
     """
 
 
-def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
+def open_session(
+    graph: bytes,
+    providers: Sequence[Provider],
+    title: str,
+    *,
+    threads: int = 0,
+    spins: bool = True,
+) -> Any:  # noqa: ANN401 - onnxruntime has no types
     """Load a graph into a session of ONNX Runtime that runs on the first of these providers.
 
     An execution provider is the part of ONNX Runtime that runs nodes on one kind of device. Nodes
@@ -129,6 +138,7 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
             session is loaded, without a limit.
         title: What the graph is called in errors.
         threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
+        spins: Whether these threads keep busy while they wait for the next node.
 
     Raises:
         ModelError: The graph cannot be loaded, or takes too long on the CPU.
@@ -137,6 +147,8 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    if not spins:
+        options.add_session_config_entry(ALLOW_SPINNING, "0")
     # Compared by identity: another list that names the CPU asks where its nodes run.
     is_on_cpu = providers is CPU
     try:
@@ -287,11 +299,18 @@ class TensorSession:
     """A session of ONNX Runtime that takes and returns NumPy arrays, for any graph and device."""
 
     def __init__(
-        self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
+        self,
+        device: str,
+        providers: Sequence[Provider],
+        graph: bytes,
+        title: str,
+        *,
+        threads: int = 0,
+        spins: bool = True,
     ) -> None:
         self.device = device
         self._title = title
-        self._session = open_session(graph, providers, title, threads)
+        self._session = open_session(graph, providers, title, threads=threads, spins=spins)
         self._output_names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:

@@ -277,14 +277,20 @@ class Runtime:
         "other devices, use the float16 file of a model given by name.",
     )
 
-    def options(self, workers: int = 1, cores: int | None = None) -> DeviceOptions:
-        """Return how to use the device, with the detectors and cores of this process."""
+    def options(
+        self, workers: int = 1, cores: int | None = None, *, spins: bool = True
+    ) -> DeviceOptions:
+        """Return how to use the device, with the detectors and cores of this process.
+
+        The parameters are those of `DeviceOptions`.
+        """
         return DeviceOptions(
             cuda_graph=self.cuda_graph,
             gpu_mem_limit=self.gpu_mem_limit,
             half=self.half,
             workers=self.workers or workers,
             cores=cores,
+            spins=spins,
         )
 
 

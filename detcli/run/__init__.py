@@ -264,7 +264,11 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
 
 @contextmanager
 def open_run(
-    config: Config, model: ModelFile | None = None, *, cores: int | None = None
+    config: Config,
+    model: ModelFile | None = None,
+    *,
+    cores: int | None = None,
+    one_by_one: bool | None = None,
 ) -> Iterator[Run]:
     """Open the model of the run that a Config asks for, and close it at the end of the context.
 
@@ -272,6 +276,8 @@ def open_run(
         config: All options of the run.
         model: The model's file, if it was located already.
         cores: How many cores of the CPU are for this process; by default all that are available.
+        one_by_one: Whether nothing else is read or decoded while the network runs, so that it may
+            keep all cores busy; by default where the input is one image.
 
     Raises:
         DetcliError: The model or its device cannot be used, or the settings do not suit the model.
@@ -279,7 +285,9 @@ def open_run(
     if model is None:
         model = locate(config)
     runtime = config.runtime
-    options = runtime.options(_default_workers(config, cores), cores)
+    if one_by_one is None:
+        one_by_one = is_one_image(config)
+    options = runtime.options(_default_workers(config, cores), cores, spins=one_by_one)
     with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
         _warn_of_assumptions(config, detector)
         yield Run.over(config, detector)

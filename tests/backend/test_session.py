@@ -113,6 +113,28 @@ def test_the_runtimes_source_lines_are_left_out_of_errors(make_model, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("spins", [True, False])
+def test_threads_of_the_network_spin_only_if_they_may(spins, monkeypatch):
+    opened = []
+
+    class Options(onnxruntime.SessionOptions):
+        """Options of a session that note what is added to them."""
+
+        def __init__(self):
+            super().__init__()
+            self.added = {}
+            opened.append(self)
+
+        def add_session_config_entry(self, name, value):
+            self.added[name] = value
+
+    monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: None)
+    open_session(b"", CPU, "model", spins=spins)
+    expected = {} if spins else {"session.intra_op.allow_spinning": "0"}
+    assert opened[0].added == expected
+
+
 # ---------------------------------------------------------------- where nodes run
 
 
@@ -244,8 +266,9 @@ def opened_graphs(monkeypatch):
     """How a session would be opened on a GPU."""
     opened = []
 
-    def open_session(graph, providers, title, threads):
+    def open_session(graph, providers, title, *, threads, spins):
         assert threads == 0
+        assert spins
         opened.append((graph, providers, title))
         return SimpleNamespace(get_outputs=list)
 

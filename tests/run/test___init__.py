@@ -1,8 +1,13 @@
 """A run, opened."""
 
-from detcli.config.config import Config
+import pytest
+
+from detcli.backend import cpu
+from detcli.config.config import Config, Inputs, Runtime
+from detcli.config.device import Device
 from detcli.config.option import options_of
 from detcli.data.record import SettingsJson
+from detcli.run import open_run
 
 IN_MANIFESTS = {"start", "end", "max_pixels", "strict", "lenient"}
 UNNOTED = IN_MANIFESTS | {"boxes_only"}  # without which a model that needs it is refused
@@ -17,3 +22,29 @@ def test_what_boxes_depend_on_is_noted():
             options.add({"zone": "zones", "line": "lines"}.get(name, name))
     assert options - settings == UNNOTED
     assert settings - options == {"model_sha256", "blur"}  # the second of texts
+
+
+@pytest.mark.parametrize(
+    ("image_count", "one_by_one", "spins"),
+    [(1, None, True), (2, None, False), (1, False, False), (2, True, True)],
+)
+def test_the_network_spins_where_nothing_is_decoded_meanwhile(
+    image_count, one_by_one, spins, make_model, make_image, monkeypatch
+):
+    sessions = []
+
+    def open_session(*_, threads, spins):
+        sessions.append((threads, spins))
+
+    monkeypatch.setattr(cpu, "TensorSession", open_session)
+    names = []
+    for number in range(image_count):
+        names.append(str(make_image(f"{number}.png")))
+    config = Config(
+        inputs=Inputs(source=tuple(names)),
+        runtime=Runtime(model=str(make_model()), device=(Device.parse("cpu"),), workers=1),
+    )
+    monkeypatch.setattr(cpu.CpuBackend, "close", lambda _: None)
+    with open_run(config, one_by_one=one_by_one):
+        pass
+    assert sessions == [(0, spins)]

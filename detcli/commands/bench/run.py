@@ -106,7 +106,9 @@ def measure(
     with ExitStack() as stack:
         gpu = GpuWatch(config.runtime.device[0])
         stack.callback(gpu.stop)
-        run = stack.enter_context(open_run(config_to_run, located))
+        one_by_one = mode is BenchMode.LATENCY
+        opening = open_run(config_to_run, located, one_by_one=one_by_one)
+        run = stack.enter_context(opening)
         if run.detector.model_sha256 != model.sha256:
             raise ChangedError(located.path)
         conditions = conditions_of(config_to_run, mode, run.detector)
