@@ -39,6 +39,7 @@ from detcli.sink.formats import (
 )
 
 Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
+SkipFile = Callable[[str], bool]  # the same of an image file by its path
 
 
 def _skip_nothing(_item: Item) -> bool:
@@ -224,6 +225,8 @@ class OpenSinks(NamedTuple):
 
     sinks: list[Sink]
     skip: Skip  # tells whether to skip an input, as an earlier run has its record
+    # the same of the path of an image file, see `Journal.skip_file`; None without an earlier run
+    skip_file: SkipFile | None
 
 
 @contextlib.contextmanager
@@ -269,18 +272,19 @@ def open_sinks(
         opener.open_page(settings)
         opener.open_tables(class_names)
         skip: Skip = _skip_nothing
+        skip_file: SkipFile | None = None
         if config.outputs.resume is None:
             description = RunDescription(settings or {}, class_names, config.outputs.base)
             opener.open_records(destination, description)
         else:
-            skip = opener.open_journal(settings, implied, show_reading)
+            skip, skip_file = opener.open_journal(settings, implied, show_reading)
         _warn_of_visible_classes(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     sinks = [*opener.sinks, *opener.windows]
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(_close, sink)
-        yield OpenSinks(sinks, skip)
+        yield OpenSinks(sinks, skip, skip_file)
 
 
 def _require_page_apart(outputs: Outputs) -> None:
@@ -454,7 +458,7 @@ class _SinkOpener:
         settings: SettingsJson | None,
         implied: Container[str],
         show_reading: "ShowReading | None",
-    ) -> Skip:
+    ) -> tuple[Skip, SkipFile]:
         """Open the journal: the file of --resume, with the records of an earlier run.
 
         Args:
@@ -463,8 +467,10 @@ class _SinkOpener:
             show_reading: Shows the progress of reading a large journal.
 
         Returns:
-            A function that tells whether the journal has the record of an input already. If it
-            does, the output folders note that they have the input's files, too.
+            Two functions that tell whether the journal has the record of an input already: one
+            takes any input, the other one only the path of an image file, see
+            `Journal.skip_file`. If it does, the output folders note that they have the input's
+            files, too.
         """
         from detcli.sink.journal import Journal
 
@@ -487,7 +493,13 @@ class _SinkOpener:
                 self._skip_in_folders(item.origin)
             return has_record
 
-        return skip_recorded
+        def skip_recorded_file(path: str) -> bool:
+            has_record = journal.skip_file(path)
+            if has_record and self._folders:
+                self._skip_in_folders(Origin(path, Path(path)))
+            return has_record
+
+        return skip_recorded, skip_recorded_file
 
     def _skip_in_folders(self, origin: Origin) -> None:
         """Note in the output folders that they have the files of an input already."""

@@ -52,7 +52,7 @@ class RecordedInputs:
         """Remove one record of an image, or of a frame of a video, that has one."""
         if frame is not None:
             self._frames[source][frame] -= 1
-        elif self._image_repeats[source] > 0:
+        elif self._image_repeats.get(source, 0) > 0:
             self._image_repeats[source] -= 1
         else:
             del self._image_stamps[source]

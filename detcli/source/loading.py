@@ -113,6 +113,18 @@ def failed_item(
     return Item(Origin(source, frame=frame, time=time, time_s=time_s), load)
 
 
+def _load_nothing() -> Image:
+    """Refuse to load what stands for an input that has a record."""
+    raise SourceError("it has a record already")
+
+
+RECORDED = Item(Origin(""), _load_nothing)
+"""Stands for each file that has a record already, so that no item is made of it.
+
+A resumed run may skip a million files, and making an item takes longer than a look at the file.
+"""
+
+
 def decoded(origin: Origin, image: Pixels) -> Item:
     """Make the item of an image that is decoded already, as a frame of a video is."""
 

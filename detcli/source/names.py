@@ -134,6 +134,11 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(ARCHIVES)
 
 
+def is_image_path(name: str) -> bool:
+    """True for the path of an image by its suffix; false for what may be an address."""
+    return ":" not in name and _suffix(name) in IMAGE_SUFFIXES
+
+
 def is_media(name: str) -> bool:
     """True for the suffix of an image or a video."""
     return _suffix(name) in IMAGE_SUFFIXES or is_video(name)

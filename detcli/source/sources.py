@@ -12,7 +12,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import Fetches, http_request
 from detcli.source.follow import FOLLOW_S, FOLLOW_SHARE, STABLE_AFTER_S, FollowedFiles
 from detcli.source.loading import (
+    RECORDED,
     STDIN,
     Item,
     SourceProgress,
@@ -53,6 +54,7 @@ from detcli.source.names import (
     is_address,
     is_archive,
     is_camera,
+    is_image_path,
     is_live,
     is_stream,
     is_video,
@@ -122,6 +124,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         self.progress = SourceProgress(total)
         self._fetches = Fetches(self._decode, self.progress.stop)
         self._search = NameSearch(inputs, written, self.progress, self._fetches)
+        self.skip_file: Callable[[str], bool] | None = None
+        """Tells of the path of an image file that it needs no item, as it has a record already.
+
+        Such a file is yielded as `RECORDED`. A run that resumes another one sets this.
+        """
         self._ended = Event()
         self._items = self._iterate()
 
@@ -163,7 +170,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if not is_live(name):  # these come last
                 yield from self._items_of_name(name, input_numbers)
         for entry in self._read_list_entries():
-            yield from of_input(self.open(entry), next(input_numbers))
+            input_number = next(input_numbers)
+            if self._has_record(entry):
+                yield RECORDED
+            else:
+                yield from of_input(self.open(entry), input_number)
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
             yield from self._watch(live_names, input_numbers)
@@ -182,9 +193,22 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return
         try:
             for entry in self._search.entries(name):
-                yield from of_input(self._open_present_version(entry), next(input_numbers))
+                input_number = next(input_numbers)
+                if self._has_record(entry):
+                    yield RECORDED
+                else:
+                    yield from of_input(self._open_present_version(entry), input_number)
         except SourceError as error:
             yield from of_input([failed_item(public_name(name), error)], next(input_numbers))
+
+    def _has_record(self, entry: SourceEntry) -> bool:
+        """Tell whether an entry is the path of an image file that has a record already.
+
+        A false answer may be wrong: the item of such an input shows it.
+        """
+        if self.skip_file is None or not isinstance(entry, str):
+            return False
+        return is_image_path(entry) and self.skip_file(entry)
 
     def entries(self) -> Iterator[SourceEntry]:
         """Yield the paths and addresses of the images and videos that the names stand for.

@@ -10,6 +10,7 @@ from sink.journals import sources, write
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.record import Origin
 from detcli.sink.journal import Journal
+from detcli.source.reading import file_stamp
 
 
 @pytest.fixture
@@ -258,6 +259,58 @@ def test_a_file_without_a_stamp_is_skipped_with_a_warning(resumed_path):
     write(resumed_path, image("a"))
     journal = Journal(resumed_path)
     assert journal.skip(Origin("a", file_stamp="new"))
+    with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
+        journal.close()
+
+
+def journal_of_file(path, recorded_stamp, repeats=1):
+    """Open a journal with records of an image file, whose file had this stamp."""
+    origin = Origin(str(path), path, file_stamp=recorded_stamp)
+    record = replace(image("a"), origin=origin)
+    journal_path = path.with_suffix(".jsonl")
+    write(journal_path, *[record] * repeats)
+    return Journal(journal_path)
+
+
+def skips(journal, path):
+    """Whether the file is skipped by its path, which has to be what its origin says."""
+    answer = journal.skip_file(str(path))
+    if not answer:
+        assert not journal.skip(Origin(str(path), path))
+    return answer
+
+
+def test_a_file_is_skipped_by_its_path_as_often_as_it_has_records(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    journal = journal_of_file(path, file_stamp(path), repeats=2)
+    assert skips(journal, path)
+    assert skips(journal, path)
+    assert not skips(journal, path)
+    assert not skips(journal, tmp_path / "b.jpg")
+    journal.close()
+
+
+def test_a_file_that_has_changed_is_not_skipped_by_its_path(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    journal = journal_of_file(path, "1-2")
+    assert not skips(journal, path)
+    journal.close()
+
+
+def test_a_file_that_is_gone_is_skipped_by_its_path(tmp_path):
+    path = tmp_path / "a.jpg"
+    journal = journal_of_file(path, "1-2")
+    assert skips(journal, path)
+    journal.close()
+
+
+def test_a_file_without_a_stamp_is_skipped_by_its_path_with_a_warning(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    journal = journal_of_file(path, None)
+    assert skips(journal, path)
     with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
         journal.close()
 

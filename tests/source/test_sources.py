@@ -15,6 +15,7 @@ from source_items import failure, file_sources, frames, touch
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.source.guard import InputGuard
+from detcli.source.loading import RECORDED
 from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import Sources
 from detcli.storage.objects import Address
@@ -336,3 +337,25 @@ def test_a_new_file_needs_no_lookup(monkeypatch):
         assert Path("out/a.jpg") not in guard
         with pytest.raises(AssertionError):
             assert Path("in/a.jpg") in guard
+
+
+@pytest.mark.usefixtures("empty_folder")
+def test_files_that_have_records_are_no_items_but_count_as_inputs():
+    touch("in/a.jpg", "in/b.jpg", "in/c.jpg", "in/d:e.jpg", "f.jpg", "g", "names.txt")
+    Path("names.txt").write_text('f.jpg\ng\n{"path": "f.jpg"}\n')
+    asked = []
+
+    def skip_file(path):
+        asked.append(path)
+        return path != "in/b.jpg"
+
+    with Sources(["in", "f.jpg"], Inputs(files_from="names.txt")) as sources:
+        sources.skip_file = skip_file
+        items = list(sources)
+    numbers = {}
+    for index, item in enumerate(items):
+        if item is not RECORDED:
+            numbers[index] = item.origin.source, item.origin.input
+    # Only image files can be skipped so: no lines of JSON, nor what may be an address or no image.
+    assert asked == ["in/a.jpg", "in/b.jpg", "in/c.jpg", "f.jpg", "f.jpg"]
+    assert numbers == {1: ("in/b.jpg", 1), 3: ("in/d:e.jpg", 3), 6: ("g", 6), 7: ("f.jpg", 7)}

@@ -39,7 +39,7 @@ from detcli.run.outputs import (
 from detcli.sink.formats import FORMATS
 from detcli.sink.protocol import Stopped
 from detcli.source.guard import InputGuard
-from detcli.source.loading import Item
+from detcli.source.loading import RECORDED, Item
 from detcli.source.names import is_live
 from detcli.source.sources import Sources
 from detcli.storage.folder import OutputState
@@ -300,7 +300,7 @@ def _detect(
     has_bar = not (is_silent or is_one_image(config))
 
     def skip(item: Item) -> bool:
-        has_record = open_outputs.skip(item)
+        has_record = item is RECORDED or open_outputs.skip(item)
         if not has_record:
             return False
         summary.skipped += 1
@@ -316,6 +316,7 @@ def _detect(
                 lambda: sources.progress.total, enabled=has_bar, status=summary.status
             ) as advance,
         ):
+            sources.skip_file = open_outputs.skip_file
             for detected in pipeline.run(sources, skip):
                 record = finish_record(detected)
                 if record is None:
