@@ -191,6 +191,8 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
     Returns:
         That selection, with the lowest confidence and the highest `max_det`; None if there is none.
     """
+    if len(selections) == 1:  # as nearly always, and for each batch
+        return selections[0]
     covering = replace(
         selections[0],
         conf=min(options.conf for options in selections),

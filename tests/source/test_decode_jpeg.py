@@ -17,7 +17,7 @@ from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Letterbox
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.jpeg_header import check_scans, read_header
+from detcli.source.jpeg_header import check_scans, count_marker, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]
@@ -346,3 +346,9 @@ def test_a_jpeg_may_have_500_scans(scans, is_read):
     else:
         with pytest.raises(DecodeError, match="501 scans, more than the 500 allowed"):
             check_scans(jpeg)
+
+
+@given(st.lists(st.sampled_from([b"\xff", b"\xda", b"\xff\xda", b"\0"]), min_size=1, max_size=40))
+def test_markers_are_counted_as_bytes_count_them(pieces):
+    data = b"".join(pieces)
+    assert count_marker(data, SCAN) == data.count(SCAN)
