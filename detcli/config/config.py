@@ -257,6 +257,12 @@ class Runtime:
         other_names="threads jobs",
         range=(1, MAX_WORKERS),
     )
+    fast_cores: bool = option(
+        False,
+        "--fast-cores",
+        "Run on the fastest kind of cores only, where the processor has several kinds (Linux).",
+        affects_detections=False,
+    )
     cuda_graph: bool | None = option(
         None,
         "--cuda-graph",

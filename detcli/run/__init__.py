@@ -38,6 +38,7 @@ from typing import Any, Self, cast
 
 from detcli.analytics import Watcher
 from detcli.config.config import Config
+from detcli.config.cores import use_fastest_cores
 from detcli.config.device import Device, available_cores
 from detcli.config.option import options_of, values_of
 from detcli.config.values import Tiling
@@ -285,6 +286,8 @@ def open_run(
     if model is None:
         model = locate(config)
     runtime = config.runtime
+    if runtime.fast_cores:
+        use_fastest_cores()
     if one_by_one is None:
         one_by_one = is_one_image(config)
     options = runtime.options(_default_workers(config, cores), cores, spins=one_by_one)

@@ -19,7 +19,7 @@ from detcli.cli.console import print_line, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import OUTPUT, Config, Runtime, Verbosity
 from detcli.config.option import option
-from detcli.config.values import BenchMode, parse_writable
+from detcli.config.values import BenchMode, parse_duration, parse_writable
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.text import pluralize
 
@@ -48,6 +48,13 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
         "--seconds S",
         "How long to measure, after the warm-up.",
         range=(0, None),
+    ),
+    max_warm_up: float = option(
+        20,
+        "--max-warm-up TIME",
+        "End the warm-up after this long, although times are not steady yet.",
+        range=(0, 20),
+        parse=parse_duration,
     ),
     cold_starts: int = option(
         5,
@@ -102,7 +109,9 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
         open_output(save_baseline).discard()  # an error now, not after the measurement
     if not config.verbosity.quiet:  # one line: a progress bar would be measured too
         print_line(_announcement(cold_starts, seconds))
-    report, measured = measure(config, mode, seconds, cold_starts, earlier)
+    report, measured = measure(
+        config, mode, seconds, cold_starts, earlier, max_warm_up_s=max_warm_up
+    )
     if earlier is not None:
         report = replace(report, comparison=compare(earlier, measured, limit))
     write_report(report, report_format, render_run, other_results=[save_baseline])

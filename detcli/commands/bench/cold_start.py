@@ -29,6 +29,7 @@ PREDICTED = (
     "boxes_only",
     "half",
     "cuda_graph",
+    "fast_cores",
 )
 """Options that a cold start has from the Config."""
 

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import hashlib
 import itertools
+import math
 import os
 import threading
 import time
@@ -44,6 +45,7 @@ from detcli.commands.bench.report import (
 from detcli.commands.bench.sampling import WALL, Samples, StageClock, Summary
 from detcli.commands.bench.throughput import measure_throughput
 from detcli.config.config import Config
+from detcli.config.cores import use_fastest_cores
 from detcli.config.device import available_cores
 from detcli.config.values import BenchMode
 from detcli.core import frozen
@@ -73,6 +75,8 @@ def measure(
     seconds: float = 10,
     cold_starts: int = 0,
     baseline: Baseline | None = None,
+    *,
+    max_warm_up_s: float = math.inf,
 ) -> tuple[RunReport, Baseline]:
     """Measure the latency of a model, or its throughput.
 
@@ -83,6 +87,7 @@ def measure(
         seconds: For how long to measure, after a warm-up.
         cold_starts: How many whole processes to time before.
         baseline: An earlier measurement; the conditions have to be the same now.
+        max_warm_up_s: How long the warm-up may take, MAX_WARM_UP_S at most.
 
     Returns:
         The report; and the same measurement as a baseline for later ones, with all samples.
@@ -92,6 +97,8 @@ def measure(
             would be measured.
     """
     check(config, mode)
+    if config.runtime.fast_cores:
+        use_fastest_cores()  # before the cores of this process are counted
     names = config.inputs.source
     time_limit = TimeLimit()
     # A mistyped name fails before the cold starts, which take a minute.
@@ -125,10 +132,13 @@ def measure(
         if mode is BenchMode.THROUGHPUT:
             at_once = conditions.batch * conditions.workers
             inputs = repeat(names, run.decode)
-            throughput, samples = measure_throughput(run.pipeline(), at_once, inputs, seconds)
+            throughput, samples = measure_throughput(
+                run.pipeline(), at_once, inputs, seconds, max_warm_up_s=max_warm_up_s
+            )
         else:
             runner = BatchRunner(run.detector, conditions.batch, names, time_limit, run.decode)
-            latency, samples = time_limit.run(partial(measure_latency, runner, seconds))
+            measure_batches = partial(measure_latency, runner, seconds, max_warm_up_s)
+            latency, samples = time_limit.run(measure_batches)
         host_peak = peak_memory()
         states = gpu.stop()
     noise = noise_meter.finish(Summary.of(samples[WALL]), states)
@@ -449,7 +459,9 @@ class BatchRunner:
         report_end(Stage.DRAW)
 
 
-def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
+def measure_latency(
+    runner: BatchRunner, seconds: float, max_warm_up_s: float = math.inf
+) -> tuple[Latency, Samples]:
     """Measure how long one batch takes, one after the other, after a warm-up.
 
     Each batch runs twice: timed, which shows how long each stage takes, and untimed, which shows
@@ -458,12 +470,13 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
     Args:
         runner: Runs the batches.
         seconds: For how long to measure, and at least MIN_RUNS batches.
+        max_warm_up_s: How long the warm-up may take, MAX_WARM_UP_S at most.
 
     Returns:
         The figures for the report; and all durations in seconds, those of the untimed runs (WALL)
         and those of each stage.
     """
-    warm_up = sampling.warm_up(runner.run_both)
+    warm_up = sampling.warm_up(runner.run_both, max_warm_up_s)
     untimed_s: list[float] = []  # of each batch, how long the untimed run took
     stages_of_runs: list[dict[Stage, int]] = []  # of each timed run, the nanoseconds of each stage
     end = time.perf_counter() + seconds

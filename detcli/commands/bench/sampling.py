@@ -139,7 +139,7 @@ the first one already works."""
 MAX_WARM_UP_S = 20.0
 
 
-def warm_up(run: Callable[[], float]) -> WarmUp:
+def warm_up(run: Callable[[], float], max_warm_up_s: float = math.inf) -> WarmUp:
     """Call a function until its times are stable, or until it takes too long.
 
     The first runs are slow: they allocate memory, fill caches, raise clocks, let a GPU's libraries
@@ -147,14 +147,17 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
 
     Args:
         run: Runs what is measured once, and returns how many seconds that took.
+        max_warm_up_s: After how many seconds this gives up, although the times are not stable;
+            after MAX_WARM_UP_S at the latest.
     """
+    limit_s = min(max_warm_up_s, MAX_WARM_UP_S)
     start = time.perf_counter()
     durations: list[float] = []
     while True:
         durations.append(run())
         elapsed_s = time.perf_counter() - start
         stable = elapsed_s > MIN_WARM_UP_S and is_stable(durations)
-        too_long = elapsed_s > MAX_WARM_UP_S and len(durations) >= BLOCK
+        too_long = elapsed_s > limit_s and len(durations) >= BLOCK
         if stable or too_long:
             return WarmUp(len(durations), elapsed_s, durations[0], stable=stable)
 

@@ -1,6 +1,7 @@
 """Throughput: how many images a second the whole pipeline works."""
 
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -25,7 +26,12 @@ MIN_STEPS = 2
 
 
 def measure_throughput(
-    pipeline: Pipeline, at_once: int, inputs: Iterator[Item], seconds: float
+    pipeline: Pipeline,
+    at_once: int,
+    inputs: Iterator[Item],
+    seconds: float,
+    *,
+    max_warm_up_s: float = math.inf,
 ) -> tuple[Throughput, Samples]:
     """Measure how many images a second the pipeline of `detcli predict` works, after a warm-up.
 
@@ -35,13 +41,14 @@ def measure_throughput(
             counted in steps of as many.
         inputs: Images without an end.
         seconds: For how long to measure.
+        max_warm_up_s: How long the warm-up may take, MAX_WARM_UP_S at most.
 
     Returns:
         The figures for the report; and the seconds for one image in each of about WINDOWS parts
         of the measured time.
     """
     running = _RunningPipeline(pipeline, inputs)
-    warm_up = _warm_up(running, at_once)
+    warm_up = _warm_up(running, at_once, max_warm_up_s)
     arrival_times = [time.perf_counter()]
     while len(arrival_times) <= MIN_STEPS or arrival_times[-1] - arrival_times[0] <= seconds:
         running.take(at_once)
@@ -116,18 +123,19 @@ class _RunningPipeline:
                 raise record.error
 
 
-def _warm_up(running: _RunningPipeline, at_once: int) -> WarmUp:
+def _warm_up(running: _RunningPipeline, at_once: int, max_warm_up_s: float) -> WarmUp:
     """Let the pipeline work until its pace is steady.
 
     Args:
         running: The pipeline.
         at_once: How many records to take in each step.
+        max_warm_up_s: How long it may take.
 
     Returns:
         How many images it took, how long, and whether the pace became steady.
     """
     first_s = running.take(1)
-    steps = sampling.warm_up(partial(running.take, at_once))
+    steps = sampling.warm_up(partial(running.take, at_once), max_warm_up_s)
     return WarmUp(
         runs=1 + at_once * steps.runs,
         seconds=first_s + steps.seconds,

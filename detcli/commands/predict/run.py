@@ -338,7 +338,7 @@ def _detect(
         raise KeyboardInterrupt
 
 
-TUNED_OPTIONS = ("model", "device", "half", "batch", "workers")
+TUNED_OPTIONS = ("model", "device", "half", "batch", "workers", "fast_cores")
 """The options that a table of `detcli tune` may set."""
 
 
@@ -378,7 +378,7 @@ def use_tuned(
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
-    for option_name in {"batch", "workers"} & value_sources.keys():
+    for option_name in {"batch", "workers", "fast_cores"} & value_sources.keys():
         values.pop(option_name, None)
     tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))

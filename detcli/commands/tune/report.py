@@ -106,7 +106,8 @@ class BoxAgreement:
 class Configuration:
     """A configuration in which a model runs: a device, a precision, and sizes.
 
-    None for `batch` or `workers` leaves the number to the device. With `int8`, another model runs,
+    None for `batch` or `workers` leaves the number to the device. With `fast_cores`, it runs on the
+    fastest kind of cores only. With `int8`, another model runs,
     which is the conversion of the first to 8 bits.
     """
 
@@ -115,6 +116,7 @@ class Configuration:
     int8: bool = False
     batch: int | None = None
     workers: int | None = None
+    fast_cores: bool = False
 
     def __str__(self) -> str:
         """Return what people call it, as in "cuda:0 half batch 4"."""
@@ -127,6 +129,8 @@ class Configuration:
             words.append(f"batch {self.batch}")
         if self.workers:
             words.append(f"workers {self.workers}")
+        if self.fast_cores:
+            words.append("fast cores")
         return " ".join(words)
 
     @property
@@ -141,7 +145,7 @@ class Configuration:
         Those that would have their default are left out.
         """
         options: dict[str, str | int | bool] = {}
-        for name in ("device", "half", "batch", "workers"):
+        for name in ("device", "half", "batch", "workers", "fast_cores"):
             value = getattr(self, name)
             if value:
                 options[name] = value
@@ -152,7 +156,7 @@ class Configuration:
         """The same options as one types them: ["--device", "cpu", "--half"]."""
         words = []
         for name, value in self.options.items():
-            words.append(f"--{name}")
+            words.append(f"--{name.replace('_', '-')}")
             if value is not True:  # a flag
                 words.append(str(value))
         return words

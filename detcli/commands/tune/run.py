@@ -25,6 +25,7 @@ from detcli.commands.tune.report import (
 )
 from detcli.compare.detections import COARSE
 from detcli.config.config import Config
+from detcli.config.cores import fastest_cores
 from detcli.config.device import Device, DeviceKind, available_cores
 from detcli.config.option import arguments_of
 from detcli.core.errors import CheckError, DetcliError, DeviceError, UsageError
@@ -42,6 +43,7 @@ ROUNDS = 3
 """How often what may be the fastest is measured, each time after the others."""
 
 PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
+WARM_UP_PARTS = 60  # of the budget; a warm-up takes one of them at most
 COLD_STARTS = 2  # processes for each measurement of a start
 BATCHES = (1, 4, 16)
 SHOWN = 4  # images in the command line of a choice
@@ -356,6 +358,8 @@ class Tuning:
             The report of bench.
         """
         options = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
+        # Where other programs run, times may never become steady.
+        options += ["--max-warm-up", str(min(20, self._budget_s / WARM_UP_PARTS))]
         options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         options += self._options(row)
         report = self._run_command("bench", options, self._images)
@@ -580,12 +584,15 @@ def _configurations(devices: Sequence[Device], *, int8: bool) -> list[Configurat
 
 
 def _variants(row: TuneRow) -> list[Configuration]:
-    """List variants of a measured configuration: other batch sizes, and fewer workers than usual.
+    """List variants of a measured configuration: fast cores, other batch sizes, fewer workers.
 
-    Usually, there are as many workers as cores. Half as many and a single one are tried too, except
-    on a GPU, which always has one worker.
+    The fast cores alone are tried where the processor has slower ones, too. Usually, there are as
+    many workers as cores. Half as many and a single one are tried too, except on a GPU, which
+    always has one worker.
     """
     variants = []
+    if fastest_cores():
+        variants.append(replace(row.way, fast_cores=True))
     for batch_size in BATCHES:
         if batch_size != row.batch:
             variants.append(replace(row.way, batch=batch_size))

@@ -38,7 +38,7 @@ def test_its_own_cost_grows_with_the_calls():
 def warmed(monkeypatch):
     """The end of a warm-up of runs that take these seconds, on a clock of their own."""
 
-    def run(*waits):
+    def run(*waits, **limits):
         clock_s = 0.0
 
         def wait():
@@ -50,7 +50,7 @@ def warmed(monkeypatch):
         monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock_s)
         monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 1.0)
         monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 20.0)
-        return warm_up(wait)
+        return warm_up(wait, **limits)
 
     return run
 
@@ -63,6 +63,12 @@ def test_it_ends_when_two_blocks_take_equally_long(warmed):
     # first one the median is 0.4 already when two larger ones are still in it.
     assert summary.runs == 14
     assert summary.seconds == pytest.approx(6.4 + 8 * 0.4)
+
+
+def test_it_gives_up_after_the_time_that_it_is_given(warmed):
+    summary = warmed(*[1.0, 2.0] * 9, max_warm_up_s=8.0)
+    assert summary.stable is False
+    assert summary.seconds == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize(

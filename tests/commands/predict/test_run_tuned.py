@@ -55,6 +55,16 @@ def test_one_image_has_a_choice_of_its_own(tuned):
     assert message.endswith("--device cpu --workers 1")
 
 
+def test_fast_cores_may_be_the_choice(tuned, monkeypatch):
+    pinned = []
+    monkeypatch.setattr("detcli.run.use_fastest_cores", lambda: pinned.append(True))
+    message, _ = tuned("a.png a.png", "many = { fast_cores = true }")
+    assert message.endswith(": --fast-cores")
+    assert pinned == [True]
+    message, _ = tuned("a.png a.png --no-fast-cores", "many = { fast_cores = true }")
+    assert pinned == [True]
+
+
 def test_another_model_does_not_use_it(tuned, make_model):
     make_model("other.onnx", tail="transposed")
     message, completed = tuned("a.png a.png -m other.onnx", CPU)

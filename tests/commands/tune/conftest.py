@@ -62,6 +62,8 @@ class Commands:
             parts.append(f"batch {words['--batch']}")
         if "--workers" in words:
             parts.append(f"workers {words['--workers']}")
+        if "--fast-cores" in options:
+            parts.append("fast cores")
         return " ".join(parts)
 
     def answer(self, tuning, name, options):

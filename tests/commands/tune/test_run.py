@@ -111,6 +111,39 @@ def test_fewer_workers_are_tried_on_a_processor(rows, commands, monkeypatch, cor
     assert commands.asked.count(("predict", "cpu")) == 1
 
 
+@pytest.mark.parametrize("fast_cores", [{0, 1}, set()])
+def test_fast_cores_are_tried_where_there_are_slower_ones(rows, commands, monkeypatch, fast_cores):
+    monkeypatch.setattr("detcli.commands.tune.run.fastest_cores", lambda: fast_cores)
+    by_name = rows("--device", "cpu")
+    assert ("cpu fast cores" in by_name) == bool(fast_cores)
+    if fast_cores:
+        assert by_name["cpu fast cores"]["way"]["fast_cores"] is True
+        assert by_name["cpu fast cores"]["one"] is not None
+        assert commands.asked.count(("predict", "cpu fast cores")) == 1
+
+
+def test_the_choice_of_fast_cores_names_their_option(commands, monkeypatch, tune, make_model):
+    monkeypatch.setattr("detcli.commands.tune.run.fastest_cores", lambda: {0})
+    commands.rates = {"cpu fast cores": 20.0}
+    report = tune(make_model(), "--device", "cpu")
+    many = report["choices"][0]
+    assert many["options"] == {"device": "cpu", "fast_cores": True}
+    assert "--fast-cores" in many["command"]
+
+
+def test_a_warm_up_takes_a_sixtieth_of_the_budget_at_most(tune, commands, make_model, monkeypatch):
+    limits = []
+    answer = commands.bench
+
+    def bench(way_name, options):
+        limits.append(options[options.index("--max-warm-up") + 1])
+        return answer(way_name, options)
+
+    monkeypatch.setattr(commands, "bench", bench)
+    tune(make_model(), "--device", "cpu", "--budget", "60s")
+    assert set(limits) == {"1.0"}
+
+
 @pytest.mark.usefixtures("commands")
 def test_a_gpu_has_one_worker_and_other_batches(rows):
     assert varied_of(rows("--device", "cuda"), "cuda:0") == [
