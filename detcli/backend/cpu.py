@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from detcli.backend.image_boxes import detect_all
 from detcli.backend.network_output import split_by_image
+from detcli.backend.optimised import open_on_cpu
 from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
@@ -48,9 +49,7 @@ class CpuBackend(HostBackend):
         if options.workers > 1 or options.cores:
             cores = options.cores or available_cores()
             threads = max(1, cores // options.workers)
-        self._session = TensorSession(
-            self.device, CPU, model.graph, model.name, threads=threads, spins=options.spins
-        )
+        self._session = open_on_cpu(model, threads, spins=options.spins)
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
         """Run the network on a batch, and return the output of each image.

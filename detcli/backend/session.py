@@ -390,19 +390,40 @@ def simplified(graph: bytes) -> bytes | None:
         A serialised model that computes the same outputs from the same inputs; None if ONNX
         Runtime cannot load the graph, or takes too long.
     """
+    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    try:
+        return optimised(graph, level, "the graph")
+    except (DetcliError, OSError):
+        return None
+
+
+def optimised(graph: bytes, level: Any, title: str) -> bytes:  # noqa: ANN401
+    """Optimise a graph for the CPU with ONNX Runtime, and return what it would run.
+
+    Args:
+        graph: A serialised ONNX model without external data.
+        level: How far, of `onnxruntime.GraphOptimizationLevel`.
+        title: What the graph is called in errors.
+
+    Returns:
+        A serialised model; from the level ORT_ENABLE_EXTENDED on, other runtimes and providers
+        lack some of its operators.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load or save the graph, or takes too long.
+        OSError: There is no folder for temporary files.
+    """
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = level
     with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
-        # ONNX Runtime writes the simplified graph to a file, and offers no other way to get it.
-        file = Path(folder) / "simplified.onnx"
+        # ONNX Runtime writes the optimised graph to a file, and offers no other way to get it.
+        file = Path(folder) / "optimised.onnx"
         options.optimized_model_filepath = str(file)
         try:
-            run_with_timeout(
-                LOAD_TIMEOUT_S, "the graph", lambda: _create_quietly(graph, options, CPU)
-            )
-            return file.read_bytes()
-        except (*FAILURES, DetcliError, ValueError, OSError):
-            return None
+            run_with_timeout(LOAD_TIMEOUT_S, title, lambda: _create_quietly(graph, options, CPU))
+        except (*FAILURES, ValueError) as error:
+            raise _creation_error(reason(error), title, on_cpu=True) from error
+        return file.read_bytes()
 
 
 def cuda_provider(

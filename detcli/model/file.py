@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from detcli.model.external_data import (
 )
 from detcli.model.preprocessing import overridden
 from detcli.model.sidecar import Sidecar
-from detcli.storage.cache import cached
+from detcli.storage.cache import cached, is_cached
 from detcli.storage.files import (
     LFS_HINT,
     LFS_REASON,
@@ -422,9 +422,41 @@ def _not_onnx(path: Path, reason: str) -> ModelError:
     )
 
 
-VERSION = 45  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 46  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
+
+
+class StoredGraph:
+    """The graph that detcli runs, which is read when it is first needed.
+
+    On the CPU, it is not needed where ONNX Runtime's own copy is in the cache, see
+    `detcli.backend.optimised`.
+
+    Attributes:
+        identity: The hash of the files that the graph was made from, which names it in the cache;
+            empty for a graph of no file.
+    """
+
+    def __init__(self, read: Callable[[], bytes], identity: str = "") -> None:
+        """Note how the graph is read.
+
+        Args:
+            read: Returns it as a serialised ONNX model whose only output is the head.
+            identity: The hash of the files that it was made from.
+        """
+        self._read = read
+        self.identity = identity
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Hold a graph that is in memory already, and that no file has."""
+        return cls(lambda: content)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The graph, as a serialised ONNX model."""
+        return self._read()
 
 
 @frozen
@@ -433,10 +465,15 @@ class PreparedModel:
 
     name: str  # the name in records: that of the zoo, else the file's without its suffix
     contract: Contract
-    graph: bytes  # serialised ONNX graph whose only output is the head
+    stored_graph: StoredGraph
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
     half: bool = False  # the whole network computes in float16
     canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
+
+    @property
+    def graph(self) -> bytes:
+        """The graph that detcli runs: a serialised ONNX model whose only output is the head."""
+        return self.stored_graph.content
 
 
 def prepare(
@@ -502,19 +539,42 @@ def _prepared(file: ModelFile) -> PreparedModel:
     contract = Contract.from_json(description["contract"])
     runs_as_it_is = description["output"] == contract.head and not external
     if runs_as_it_is:
-        graph = file.content
+        graph = StoredGraph(lambda: file.content, hash_with_weights)
     else:
-        graph = cached(
-            f"prepared/{hash_with_weights}-{VERSION}.graph",
-            lambda: _serialised_body(_require_unchanged(file, external)),
-        )
+        graph = _graph_in_cache(file, external, hash_with_weights)
     return PreparedModel(
         name=file.name,
         contract=contract,
-        graph=graph,
+        stored_graph=graph,
         sha256=identity_of(file.sha256, external, file.sidecar),
         half=description["half"],
     )
+
+
+def _graph_in_cache(
+    file: ModelFile, external: tuple[ExternalFile, ...], hash_with_weights: str
+) -> StoredGraph:
+    """Return the graph that is cut from a model, which the cache holds.
+
+    Where it does not yet, it is made at once, since the files may change until it is needed.
+
+    Args:
+        file: The model.
+        external: The files beside it with its weights.
+        hash_with_weights: The hash of all of these.
+
+    Raises:
+        ChangedError: The files have changed since their hash was computed.
+    """
+    name = f"prepared/{hash_with_weights}-{VERSION}.graph"
+
+    def read() -> bytes:
+        return cached(name, lambda: _serialised_body(_require_unchanged(file, external)))
+
+    graph = StoredGraph(read, hash_with_weights)
+    if not is_cached(name):
+        graph.content  # noqa: B018 - the first access makes it
+    return graph
 
 
 def _suffix_of_description(file: ModelFile) -> str:

@@ -63,6 +63,34 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
     return entry
 
 
+def is_cached(name: str) -> bool:
+    """Whether a trusted cache has an entry of this name, which may be damaged."""
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return False
+    path = folder / name
+    return path.is_file() and is_cache_trusted(folder, path.parent, path)
+
+
+def can_be_cached(name: str) -> bool:
+    """Whether a new entry can be written, as far as its folder tells; the disk may be full.
+
+    What takes longer to build than it takes to do without is not worth building where it is not.
+    """
+    try:
+        folder = cache_folder()
+    except OutputError:
+        return False
+    path = folder / name
+    if not is_cache_trusted(folder, path.parent, path):
+        return False
+    existing_folder = path.parent
+    while not existing_folder.exists() and existing_folder != existing_folder.parent:
+        existing_folder = existing_folder.parent
+    return existing_folder.is_dir() and os.access(existing_folder, os.W_OK | os.X_OK)
+
+
 def _read_entry(path: Path, name: str) -> bytes | None:
     """Read the file of an entry; None if it does not exist or is damaged, which the log says."""
     import hashlib  # `--help` needs none

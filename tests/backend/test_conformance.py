@@ -24,7 +24,7 @@ from detcli.config.values import Tiling
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout, MultiLabel, ScoreForm
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.file import PreparedModel, StoredGraph, prepare
 
 BACKENDS = [
     "cpu",
@@ -68,7 +68,8 @@ def promising(model, graph=None, **contract):
     """A model file with another contract, and perhaps another graph."""
     model = prepare(model)
     contract = replace(model.contract, **contract)
-    return replace(model, contract=contract, graph=graph or model.graph)
+    stored_graph = StoredGraph.of(graph or model.graph)
+    return replace(model, contract=contract, stored_graph=stored_graph)
 
 
 @pytest.fixture

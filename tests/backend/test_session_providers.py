@@ -9,14 +9,14 @@ import pytest
 from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
 from detcli.config.device import DeviceOptions
 from detcli.model.contract import Resize
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.file import PreparedModel, StoredGraph, prepare
 
 LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 
 
 def tensorrt(options=DeviceOptions(), graph=b"graph", *, half=False, profile=()):  # noqa: B008 - frozen
     contract = SimpleNamespace(input_dtype="float32")
-    model = PreparedModel("model", contract, graph, half=half)  # type: ignore[arg-type]
+    model = PreparedModel("model", contract, StoredGraph.of(graph), half=half)  # type: ignore[arg-type]
     name, provider_options = tensorrt_provider(1, 32512, options, model, dict(profile))
     assert name == TENSORRT
     return provider_options

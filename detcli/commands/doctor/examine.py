@@ -438,7 +438,7 @@ def _detect(device: str) -> "Detections":
     from detcli.backend.postprocess import SelectionOptions
     from detcli.config.values import BoxFormat
     from detcli.data.geometry import Letterbox
-    from detcli.model.file import PreparedModel
+    from detcli.model.file import PreparedModel, StoredGraph
     from detcli.model.recognise import read_graph
 
     image = np.full((32, 32, 3), 114, np.uint8)  # the grey of padding
@@ -446,7 +446,8 @@ def _detect(device: str) -> "Detections":
     image[18:20, 2:4] = 0, 204, 0  # a score of 204 / 255 = 0.8 for "green"
     model = onnx.parser.parse_model(DETECTOR)
     contract = read_graph(model, "trial", BoxFormat.XYXY).contract
-    backend = open_backend(device, PreparedModel("trial", contract, model.SerializeToString()))
+    graph = StoredGraph.of(model.SerializeToString())
+    backend = open_backend(device, PreparedModel("trial", contract, graph))
     with contextlib.closing(backend):
         letterboxes = [Letterbox.fit((32, 32), (32, 32))]
         head = backend.infer(backend.prepare([image], letterboxes))

@@ -22,7 +22,7 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.file import PreparedModel, StoredGraph, prepare
 from detcli.run.batches import BatchDetector
 
 optional.require("cuda.core")
@@ -178,7 +178,7 @@ def test_rows_can_be_read_in_any_order_and_twice(
     model = prepare(file)
     if layout:
         contract = replace(model.contract, layout=Layout.ROWS, **layout)
-        model = replace(model, contract=contract, graph=file.read_bytes())
+        model = replace(model, contract=contract, stored_graph=StoredGraph.of(file.read_bytes()))
     batches = [noise(random, size) for size in (3, 1, 2, 1, 1, 2, 3)]
     expected = on_cpu(model, batches)
     backend = opened_on_fake_driver(model)
