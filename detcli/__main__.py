@@ -54,6 +54,9 @@ def _available_memory() -> int | None:
 def main() -> None:
     """Run the command line, and exit."""
     interrupts.install()
+    from detcli.core.collection import collect_seldom
+
+    collect_seldom()
     import threading
 
     from detcli.cli.console import protect_stderr

@@ -258,7 +258,10 @@ def selected_options(
     for name, option in options_of(Config).items():
         is_selected = name in selected or option.group in selected
         if is_selected and name not in excluded_names:
-            options[name] = replace(option, **changes.get(name, {}))
+            if name in changes:
+                options[name] = replace(option, **changes[name])
+            else:
+                options[name] = option
     return options
 
 

@@ -7,11 +7,15 @@ lines.py        lines of text that others wrote
 json_stream.py  a large object of JSON, read piece by piece
 threads.py      threads in the background
 timing.py       clocks and deadlines
+collection.py   the garbage collector while a command starts
 packages.py     libraries that may be missing
 opencv.py       what OpenCV is told once
 """
 
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform
 
 Fields = dict[str, Any]  # an object of JSON, or values by name
@@ -20,5 +24,64 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(kind: type[T]) -> type[T]:
-    """A dataclass that never changes, which most types are."""
-    return dataclass(frozen=True, slots=True)(kind)
+    """A dataclass that never changes, which most types are.
+
+    Python compiles the methods of each dataclass anew when the class is made. Those that can do
+    without are the same functions over its fields for all, as a command makes dozens of classes
+    when it starts.
+    """
+    frozen_class = dataclass(frozen=True, slots=True, repr=False, eq=False)(kind)
+    defined_names = vars(kind).keys()
+    if "__repr__" not in defined_names:
+        _set_repr(frozen_class)
+    has_own_hash = vars(kind).get("__hash__") is not None
+    if not has_own_hash:
+        _set_hash(frozen_class)
+    if "__eq__" not in defined_names:
+        _set_equality(frozen_class)
+    return frozen_class
+
+
+def _set_repr(frozen_class: type) -> None:
+    """Give a class the representation of dataclasses, such as `Point(x=1, y=2)`."""
+    names = [field.name for field in fields(frozen_class) if field.repr]
+
+    @recursive_repr()
+    def represent(self: object) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__qualname__}({values})"
+
+    setattr(frozen_class, "__repr__", represent)  # noqa: B010 - mypy knows no such assignment
+
+
+def _set_hash(frozen_class: type) -> None:
+    """Give a class the hash of its fields, but for those that are not compared."""
+    names = []
+    for hashed_field in fields(frozen_class):
+        if hashed_field.hash or (hashed_field.hash is None and hashed_field.compare):
+            names.append(hashed_field.name)
+    values_of = _reader_of_fields(names)
+
+    def hash_of_fields(self: object) -> int:
+        return hash(values_of(self))
+
+    setattr(frozen_class, "__hash__", hash_of_fields)  # noqa: B010
+
+
+def _set_equality(frozen_class: type) -> None:
+    """Let two objects of a class be equal if all fields that are compared are."""
+    values_of = _reader_of_fields([field.name for field in fields(frozen_class) if field.compare])
+
+    def equals(self: object, compared: object) -> Any:  # noqa: ANN401 - what tuples say
+        if compared.__class__ is not self.__class__:
+            return NotImplemented
+        return values_of(self) == values_of(compared)
+
+    setattr(frozen_class, "__eq__", equals)  # noqa: B010
+
+
+def _reader_of_fields(names: list[str]) -> Callable[[object], tuple[Any, ...]]:
+    """Return a function that reads some fields of an object into a tuple."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)  # in C
+    return lambda instance: tuple(getattr(instance, name) for name in names)

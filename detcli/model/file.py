@@ -33,6 +33,7 @@ from detcli.storage.files import (
     is_lfs_pointer,
     open_regular,
 )
+from detcli.storage.hashes import FileChangedError, recorded_sha256
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -133,16 +134,34 @@ class ModelFile:
         hint = "give the path of an ONNX file"
         try:
             with open_regular(self.path, MAX_BYTES) as file:
-                return file.read()
+                content = file.read()
         except OSError as error:
             raise ModelError(f"{problem}: {error.strerror}", hint) from error
         except MemoryError as error:
             raise ModelError(f"{problem}: it does not fit into memory", hint) from error
+        looked_up_sha256 = vars(self).get("sha256")
+        if looked_up_sha256 not in {None, hashlib.sha256(content).hexdigest()}:
+            raise ChangedError(self.path)
+        return content
 
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the file's bytes."""
         return hashlib.sha256(self.content).hexdigest()
+
+    def look_up_sha256(self) -> None:
+        """Take the hash from the cache if the file has not changed since it was computed.
+
+        Then the file is not read before its content is needed.
+
+        Raises:
+            ChangedError: It was written while it was read.
+        """
+        try:
+            sha256 = recorded_sha256(self.path, lambda: hashlib.sha256(self.content).hexdigest())
+        except FileChangedError as error:
+            raise ChangedError(self.path) from error
+        self.__dict__["sha256"] = sha256  # as if the cached property had computed it
 
     @property
     def identity(self) -> str:
@@ -500,8 +519,9 @@ def prepare(
         UsageError: The preprocessing is malformed.
     """
     for attempt in range(1, ATTEMPTS + 1):  # again if the files change while they are read
-        file = ModelFile.read(path, box_format, boxes_only=boxes_only)
+        file = ModelFile(path=path, name=path.stem, box_format=box_format, boxes_only=boxes_only)
         try:
+            file.look_up_sha256()
             prepared = _prepared(file)
             break
         except ChangedError:

@@ -44,6 +44,7 @@ from detcli.config.option import options_of, values_of
 from detcli.config.values import Tiling
 from detcli.config.watched import Watched
 from detcli.core import frozen
+from detcli.core.collection import collect_as_usual
 from detcli.core.errors import DetcliNote, ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.text import escape_surrogates, public_name
@@ -341,7 +342,8 @@ def is_one_image(config: Config) -> bool:
 
 
 def set_up_process() -> None:
-    """Set up OpenCV and keep freed memory; to be called before the first image is read."""
+    """Set up OpenCV and memory; to be called when modules are loaded, before the first image."""
+    collect_as_usual()
     silence_opencv()
     open_streams_in_parallel()
     keep_freed_memory()
