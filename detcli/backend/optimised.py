@@ -27,7 +27,7 @@ from detcli.core.opencv import cv2
 from detcli.core.timing import LateError, within
 from detcli.data.geometry import Image, Letterbox, Pixels
 from detcli.model.contract import Contract
-from detcli.model.file import VERSION, PreparedModel
+from detcli.model.file import PreparedModel
 from detcli.storage.cache import cached, can_be_cached, is_cached
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,10 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
         ModelError: ONNX Runtime cannot load the model.
     """
     opener = _Opener(model, threads, spins)
+    if not model.stored_graph.identity:
+        return opener.open(model.graph)
     name = _entry_name(model)
-    if not model.stored_graph.identity or not (is_cached(name) or can_be_cached(name)):
+    if not is_cached(name) and not can_be_cached(name):
         return opener.open(model.graph)
     first_use = _FirstUse(model, opener)
     try:
@@ -104,7 +106,7 @@ class _Opener:
 
 def _entry_name(model: PreparedModel) -> str:
     """Name the cache entry of a model's optimised graph, by all that it depends on."""
-    return f"prepared/{model.stored_graph.identity}-{VERSION}-{_runtime_name()}.optimised"
+    return f"prepared/{model.stored_graph.key}-{_runtime_name()}.optimised"
 
 
 @cache

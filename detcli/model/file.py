@@ -477,6 +477,16 @@ class StoredGraph:
         """The graph, as a serialised ONNX model."""
         return self._read()
 
+    @property
+    def key(self) -> str:
+        """What the name of a cache entry has that depends on the graph.
+
+        The graph is only read for it where it is of no file.
+        """
+        if self.identity:
+            return f"{self.identity}-{VERSION}"
+        return hashlib.sha256(self.content).hexdigest()
+
 
 @frozen
 class PreparedModel:

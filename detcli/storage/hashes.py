@@ -1,5 +1,6 @@
 """The hashes of large files, in the cache: a file that did not change is not read again for it."""
 
+import hashlib
 import os
 import sys
 import time
@@ -44,7 +45,8 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
             raise FileChangedError
         return sha256.encode()
 
-    return cached(f"hashes/{state}", compute_unchanged).decode()
+    name = hashlib.sha256(state.encode()).hexdigest()
+    return cached(f"prepared/{name}.hash", compute_unchanged).decode()
 
 
 def _settled_state(path: Path) -> str | None:

@@ -115,7 +115,7 @@ def test_openvino_gets_the_cut_graph(make_model, cache, monkeypatch):
     open_network = openvino.open_network
 
     def note(graph, **arguments):
-        graphs.append(graph)
+        graphs.append(graph.content)
         return open_network(graph, **arguments)
 
     monkeypatch.setattr(openvino, "open_network", note)

@@ -39,7 +39,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         require_same_head(compiled, model)
 
     compiled, precision = open_network(
-        graph=model.graph, title=model.name, device=device, options=options, check=check
+        graph=model.stored_graph, title=model.name, device=device, options=options, check=check
     )
     if "int8" in precision:
         _require_fixed_image_size(compiled, model.name)

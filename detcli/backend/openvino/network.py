@@ -24,6 +24,7 @@ from detcli.backend.protocol import (
 )
 from detcli.config.device import Device, DeviceOptions, available_cores, visible_cores
 from detcli.core.errors import DeviceError, ModelError
+from detcli.model.file import StoredGraph
 from detcli.storage.cache import cached
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ CompiledModelCheck = Callable[[CompiledModel], None]
 
 
 def open_network(
-    graph: bytes,
+    graph: StoredGraph,
     title: str,
     device: Device,
     options: DeviceOptions,
@@ -48,7 +49,7 @@ def open_network(
     """Compile a network for a device, or read the compiled network from the cache.
 
     Args:
-        graph: The network as the content of an ONNX file.
+        graph: The network, which is only read if it has to be compiled.
         title: What errors call the network.
         device: One of OpenVINO's devices.
         options: Whether half precision was asked for, and how many cores and workers there are.
@@ -131,7 +132,7 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
 
 def _read_or_compile(
     core: Core,
-    graph: bytes,
+    graph: StoredGraph,
     unit: str,
     config: dict[str, str],
     check: CompiledModelCheck | None,
@@ -140,7 +141,7 @@ def _read_or_compile(
 
     Args:
         core: OpenVINO's Core.
-        graph: The network as the content of an ONNX file.
+        graph: The network, which is only read if it has to be compiled.
         unit: OpenVINO's name of the device, such as "CPU".
         config: OpenVINO's properties for compiling.
         check: Called with the network in float32 if it has to be compiled.
@@ -153,7 +154,7 @@ def _read_or_compile(
         return core.import_model(content, unit, config)
     except RuntimeError as error:
         log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
-        return core.compile_model(core.read_model(graph), unit, config)
+        return core.compile_model(core.read_model(graph.content), unit, config)
 
 
 class _Compilation:
@@ -166,7 +167,7 @@ class _Compilation:
     def __init__(
         self,
         core: Core,
-        graph: bytes,
+        graph: StoredGraph,
         unit: str,
         config: dict[str, str],
         check: CompiledModelCheck | None,
@@ -175,7 +176,7 @@ class _Compilation:
 
         Args:
             core: OpenVINO's Core.
-            graph: The network as the content of an ONNX file.
+            graph: The network, which is only read if it has to be compiled.
             unit: OpenVINO's name of the device, such as "CPU".
             config: OpenVINO's properties for compiling, the precision among them.
             check: Called with the network in float32 after it has been compiled.
@@ -198,7 +199,7 @@ class _Compilation:
         # processors, above all in virtual machines.
         dependencies.extend(self._device_capabilities)
         dependencies.append(self._config[PRECISION])
-        dependencies.append(hashlib.sha256(self._graph).hexdigest())
+        dependencies.append(self._graph.key)
         return hashlib.sha256("\n".join(dependencies).encode()).hexdigest()
 
     def export(self) -> bytes:
@@ -206,7 +207,7 @@ class _Compilation:
 
         A device without float32, such as an NPU, is not checked.
         """
-        model = self._core.read_model(self._graph)
+        model = self._core.read_model(self._graph.content)
         compiled = self._core.compile_model(model, self._unit, self._config)
         computes_float32 = CAPABILITIES["f32"] in self._device_capabilities
         if self._check is not None and computes_float32:

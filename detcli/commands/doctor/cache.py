@@ -20,7 +20,7 @@ CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub", "tuned")
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
 # those of 0.1.0 had shorter names. Earlier versions had a folder `sent-HASH` for each model.
 CACHED_FILE = re.compile(
-    r"prepared/[0-9a-f]{64}[\w-]*\.(contract|graph|openvino)"
+    r"prepared/[0-9a-f]{64}[\w.-]*\.(contract|graph|hash|openvino|optimised)"
     r"|kernels/[0-9a-f]{64}\.cubin"
     r"|(prepared|kernels)/\.(detcli-)?[0-9a-f]{16}\.part(\.\w+)?"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"

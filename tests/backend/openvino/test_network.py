@@ -16,12 +16,17 @@ from detcli.backend.openvino.network import REQUEST_COUNT, open_network, schedul
 from detcli.backend.openvino.precision import choose_precision, precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
-from detcli.model.file import prepare
+from detcli.model.file import StoredGraph, prepare
 
 pytestmark = optional.needs("openvino")
 
 
 CPU = Device.parse("openvino")
+
+
+def open_graph(graph, options, check=None):
+    """Open a graph of no file on the processor, by OpenVINO."""
+    return open_network(StoredGraph.of(graph), "m", CPU, options, check)
 
 
 def has_bf16():
@@ -33,12 +38,12 @@ def has_bf16():
 
 def test_float32_means_float32_and_half_is_bfloat16_or_refused():
     """OpenVINO's own default is half precision, where the processor has it."""
-    assert open_network(convolution(), "m", CPU, DeviceOptions())[1] == "f32"
+    assert open_graph(convolution(), DeviceOptions())[1] == "f32"
     if has_bf16():
-        assert open_network(convolution(), "m", CPU, DeviceOptions(half=True))[1] == "bf16"
+        assert open_graph(convolution(), DeviceOptions(half=True))[1] == "bf16"
         return
     with pytest.raises(DeviceError, match="--half would be slower"):
-        open_network(convolution(), "m", CPU, DeviceOptions(half=True))
+        open_graph(convolution(), DeviceOptions(half=True))
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -48,10 +53,10 @@ def test_what_is_checked_is_float32(half, cache):
         pytest.skip("this processor does not multiply in bfloat16")
     checked = []
     options = DeviceOptions(half=half)
-    _, precision = open_network(convolution(), "m", CPU, options, checked.append)
+    _, precision = open_graph(convolution(), options, checked.append)
     assert list(map(precision_of, checked)) == ["f32"]
     assert precision == ("bf16" if half else "f32")
-    open_network(convolution(), "m", CPU, options, checked.append)
+    open_graph(convolution(), options, checked.append)
     assert len(checked) == len(list(cache.rglob("*.openvino"))) == 1
 
 
@@ -59,7 +64,7 @@ def test_float32_that_runs_in_half_precision_is_refused(monkeypatch):
     compiled = layers(("Convolution", "bf16", ""))
     monkeypatch.setattr(network, "_read_or_compile", lambda *_: compiled)
     with pytest.raises(DeviceError, match="OpenVINO runs m in bf16 on CPU, though float32"):
-        open_network(b"", "m", CPU, DeviceOptions())
+        open_graph(b"", DeviceOptions())
 
 
 @pytest.fixture
@@ -84,20 +89,20 @@ def test_a_second_start_compiles_nothing(cache, compiled):
     graph = convolution()
     for workers in (1, 1, 8):
         options = DeviceOptions(workers=workers)
-        assert open_network(graph, "m", CPU, options)[1] == "f32"
+        assert open_graph(graph, options)[1] == "f32"
     assert compiled == ["f32"]
     (entry,) = (cache / "prepared").glob("*.openvino")
     assert entry.stat().st_mode & 0o777 == 0o600
     other_graph = graph.replace(b"made", b"make")
-    open_network(other_graph, "m", CPU, DeviceOptions())
+    open_graph(other_graph, DeviceOptions())
     assert compiled == ["f32", "f32"]
 
 
 def test_each_precision_and_device_has_its_own_entry(cache, compiled, monkeypatch):
     graph = convolution()
-    open_network(graph, "m", CPU, DeviceOptions())
+    open_graph(graph, DeviceOptions())
     monkeypatch.setattr(network, "choose_precision", lambda *_, **__: "bf16")
-    open_network(graph, "m", CPU, DeviceOptions(half=True))
+    open_graph(graph, DeviceOptions(half=True))
     assert compiled == ["f32", "bf16"]
     assert len(list((cache / "prepared").glob("*.openvino"))) == 2
 
@@ -105,11 +110,11 @@ def test_each_precision_and_device_has_its_own_entry(cache, compiled, monkeypatc
 @pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda _: b"", lambda data: data[::-1]])
 def test_a_damaged_entry_is_compiled_again(spoil, cache, compiled):
     graph = convolution()
-    open_network(graph, "m", CPU, DeviceOptions())
+    open_graph(graph, DeviceOptions())
     (entry,) = (cache / "prepared").glob("*.openvino")
     content = entry.read_bytes()
     entry.write_bytes(spoil(content))
-    open_network(graph, "m", CPU, DeviceOptions())
+    open_graph(graph, DeviceOptions())
     assert compiled == ["f32", "f32"]
     assert entry.stat().st_size == len(content)
 
@@ -117,16 +122,16 @@ def test_a_damaged_entry_is_compiled_again(spoil, cache, compiled):
 def test_an_entry_that_openvino_refuses_is_compiled_again(cache, compiled, monkeypatch):
     """As after an update of a driver."""
     monkeypatch.setattr(network, "cached", lambda *_: b"of another release")
-    assert open_network(convolution(), "m", CPU, DeviceOptions())[1] == "f32"
+    assert open_graph(convolution(), DeviceOptions())[1] == "f32"
     assert compiled == ["f32"]
     assert not cache.exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_a_cache_that_others_can_write_to_is_not_used(cache, compiled):
-    open_network(convolution(), "m", CPU, DeviceOptions())
+    open_graph(convolution(), DeviceOptions())
     (cache / "prepared").chmod(0o777)
-    open_network(convolution(), "m", CPU, DeviceOptions())
+    open_graph(convolution(), DeviceOptions())
     assert compiled == ["f32", "f32"]
 
 
@@ -147,7 +152,7 @@ def test_streams_are_left_to_openvino_within_the_quota(monkeypatch):
 
 def test_a_quota_limits_the_threads(monkeypatch):
     monkeypatch.setattr(network, "available_cores", lambda: 1)
-    compiled, _ = open_network(convolution(), "m", CPU, DeviceOptions(workers=4))
+    compiled, _ = open_graph(convolution(), DeviceOptions(workers=4))
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert compiled.get_property(REQUEST_COUNT) == 1
 
@@ -166,7 +171,7 @@ def test_a_graph_that_does_not_fit_into_memory(monkeypatch):
     for failure in (MemoryError("std::bad_alloc"), RuntimeError("bad_alloc")):
         monkeypatch.setattr(network, "_read_or_compile", mock.Mock(side_effect=failure))
         with pytest.raises(ModelError, match=r"^m does not fit into memory"):
-            open_network(b"", "m", CPU, DeviceOptions())
+            open_graph(b"", DeviceOptions())
 
 
 def test_tensors_of_any_graph_by_name():

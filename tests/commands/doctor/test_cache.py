@@ -16,6 +16,8 @@ OWN = [
     f"prepared/{HASH}-1.contract",
     f"prepared/{HASH}-1-cxcywh.contract",
     f"prepared/{HASH}.graph",
+    f"prepared/{HASH}-44-1.31.1-0123456789abcdef.optimised",
+    f"prepared/{HASH}.hash",
     "prepared/.detcli-0123456789abcdef.part",
     "prepared/.detcli-0123456789abcdef.part.graph",
     f"kernels/{HASH}.cubin",
@@ -73,7 +75,7 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     assert list(cache.iterdir()) == []  # nor do empty folders stay
     put(cache, OWN + OTHERS)
     assert list(sizes(describe_cache()).values()) == [
-        (5, 25),
+        (7, 35),
         (2, 10),
         (3, 15),
         (2, 10),
