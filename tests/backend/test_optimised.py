@@ -353,5 +353,5 @@ def test_processes_that_start_at_once_agree(model, cache):
         process.stdin.flush()
     hashes = {process.communicate(timeout=60)[0].strip() for process in processes}
     assert hashes == {hashlib.sha256(head_of_cut_graph(model).tobytes()).hexdigest()}
-    suffixes = sorted(path.suffix for path in cache.rglob("*") if path.is_file())
-    assert suffixes == [".contract", ".graph", ".optimised"]  # no parts left
+    suffixes = {path.suffix for path in cache.rglob("*") if path.is_file()}
+    assert suffixes - {".hash"} == {".contract", ".graph", ".optimised"}  # no parts left

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import colour_model
 import numpy as np
@@ -20,6 +22,7 @@ from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.external_data import ExternalFile
 from detcli.model.file import ModelFile, prepare
+from detcli.storage import hashes
 from detcli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
@@ -42,7 +45,12 @@ def head_of(prepared):
 
 
 def entries(cache):
-    return {path: path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()}
+    """The entries of the cache, without hashes of files, which are kept of older files only."""
+    content_by_path = {}
+    for path in sorted(cache.rglob("*")):
+        if path.is_file() and path.suffix != ".hash":
+            content_by_path[path] = path.read_bytes()
+    return content_by_path
 
 
 def started(*models):
@@ -181,6 +189,42 @@ def test_a_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache)
         printed += started(path) + started(path)
     assert [line[2] for line in printed] == ["True", "False", "True", "False"]
     assert entries(cache)
+
+
+@pytest.fixture
+def _later(monkeypatch):
+    """The files of a test have not been changed for long, so that their hashes are kept."""
+    now_ns = time.time_ns
+    monkeypatch.setattr(hashes.time, "time_ns", lambda: now_ns() + 2 * hashes.SETTLED_NS)
+
+
+@pytest.mark.usefixtures("_later")
+def test_a_warm_start_does_not_read_the_file(make_model, cache, monkeypatch):
+    path = make_model(tail="authors")
+    cold = prepare(path)
+    monkeypatch.setattr(ModelFile, "content", property(Mock(side_effect=AssertionError)))
+    warm = prepare(path)
+    assert warm.sha256 == cold.sha256 == sha256(path)
+    assert warm.contract == cold.contract
+    assert warm.graph == cold.graph
+    assert [entry.suffix for entry in cache.rglob("*.hash")] == [".hash"]
+
+
+@pytest.mark.usefixtures("_later", "cache")
+def test_a_changed_file_is_prepared_anew(make_model):
+    prepare(make_model(tail="authors"))
+    time.sleep(0.02)  # longer than a step of the clock of files
+    changed = prepare(make_model(tail="authors", metadata={"names": "['a', 'b', 'c']"}))
+    assert changed.contract.names == ("a", "b", "c")
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_file_whose_hash_was_another_is_not_read(make_model, monkeypatch):
+    """It was exchanged between the look-up of its hash and the reading of its content."""
+    path = make_model(tail="authors")
+    monkeypatch.setattr("detcli.model.file.recorded_sha256", lambda *_: "0" * 64)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        prepare(path)
 
 
 @pytest.mark.usefixtures("cache")
