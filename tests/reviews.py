@@ -1,5 +1,6 @@
 """Records of many images with a known truth, reviews of them, and a reviewer who answers."""
 
+import copy
 import json
 import random
 
@@ -60,6 +61,14 @@ class Card:
     def write(self, name="boxes.jsonl"):
         text = "".join(f"{json.dumps(fields)}\n" for fields in self.records)
         (self.folder / name).write_text(text, encoding="utf-8")
+
+    def copy_to(self, folder):
+        """The same card in another folder, without images, with records that may be changed."""
+        card = copy.copy(self)
+        card.folder = folder
+        card.records = copy.deepcopy(self.records)
+        card.write()
+        return card
 
     def write_images(self):
         """Write the images: all of them are the same small one."""

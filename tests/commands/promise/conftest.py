@@ -17,11 +17,14 @@ def images(tmp_path_factory):
 
 @pytest.fixture
 def card(images, tmp_path):
-    """The card, with its images linked, and records that a test may change."""
-    shutil.copytree(images.folder / "card", tmp_path / "card", copy_function=os.link)
-    card = Card(tmp_path)
-    assert card.animals == images.animals
-    return card
+    """The card without its images, and records that a test may change."""
+    return images.copy_to(tmp_path)
+
+
+@pytest.fixture
+def linked_images(images, card):
+    """The images of the card, linked: a test may remove them, but not write to them."""
+    shutil.copytree(images.folder / "card", card.folder / "card", copy_function=os.link)
 
 
 @pytest.fixture
@@ -46,6 +49,7 @@ def dealt_review(images, tmp_path_factory):
 
 @pytest.fixture
 def review(dealt_review, promise):
-    """A review that was dealt, in the folder of the test."""
-    shutil.copytree(dealt_review, promise.review)
+    """A review that was dealt, in the folder of the test; nobody writes to its images."""
+    shutil.copytree(dealt_review, promise.review, ignore=shutil.ignore_patterns("images"))
+    (promise.review / "images").symlink_to(dealt_review / "images")
     return promise.review

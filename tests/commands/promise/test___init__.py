@@ -17,6 +17,7 @@ from detcli.commands.promise.images import MAX_IMAGES
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_a_review_from_the_card_to_the_folders(promise, card):
     said = promise.deal().stderr
     assert "1,000 images (20 failed: always to be looked at)" in said
@@ -49,6 +50,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     assert lost <= 0.1 * sum(card.animals.values())
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_split_links_and_is_taken_back(promise, card, review):
     card.write("card.jsonl")
     promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
@@ -64,6 +66,7 @@ def test_split_links_and_is_taken_back(promise, card, review):
     assert list((card.folder / "sorted").iterdir()) == []
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_split_says_what_it_does_not_find(promise, card, review):
     promise.check(answer(review, card.animals), "--records", "boxes.jsonl")
     words = ("split", "review", "-o", "sorted", "--records", "boxes.jsonl")
@@ -105,6 +108,7 @@ def test_answers_to_what_was_not_dealt_are_counted(promise, card, review):
     promise.check("more.jsonl", "--records", "boxes.jsonl", says=says)
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
     (card.folder / "empty").mkdir()
     promise.review.symlink_to("empty")
@@ -112,6 +116,7 @@ def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
     assert (card.folder / "empty/index.html").is_file()
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_a_class_of_another_spelling_is_said(promise, card):
     card.records[0] = record(card.records[0]["source"], box(0.5, name="Animal"))
     card.write()
@@ -138,6 +143,7 @@ def test_the_folder_says_what_was_dealt(review, card):
     assert set(card.animals) >= {copy["source"] for copy in copies}
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_images_are_small_copies_without_metadata(promise, card):
     name = next(name for name in card.animals if "site1" in name)
     large = np.full((2000, 3000, 3), 90, np.uint8)
@@ -274,6 +280,7 @@ def test_a_promise_that_later_answers_refute_is_withdrawn(promise, card, review)
     promise("verify", "forged.json", "boxes.jsonl", code=6, says="does not hold")
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, card):
     promise.deal("--lost", "30%")
     deck = deck_of(promise.review)
@@ -287,6 +294,7 @@ def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, c
     promise("verify", "review/promise.json", "boxes.jsonl", says="it holds")
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_a_sample_from_above_is_enough(promise, card):
     said = promise.deal("--above", "100").stderr
     assert "--above 400 would take" not in said
@@ -318,6 +326,7 @@ def test_too_few_animals_leave_no_share(promise, card, review):
     )
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_all_below_looked_at_needs_no_bound(promise, card):
     promise.deal("--misses", "1000", "--force")
     said = promise.check(answer(promise.review, card.animals)).stdout
@@ -335,6 +344,7 @@ def test_all_below_looked_at_needs_no_bound(promise, card):
     assert "of 1 image, only 24 images are shown" in said
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
     gone = dealt(dealt_review)[:2]
     (card.folder / gone[0]).unlink()
@@ -346,12 +356,14 @@ def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
     assert sorted(promise.promise()["doubtful_below"]) == sorted(gone)
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_without_any_image_nothing_is_dealt(promise, card):
     shutil.rmtree(card.folder / "card")
     promise.deal(code=3, says="is found")
     assert not promise.review.exists()
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, review):
     labels = answer(review, card.animals)
     promise.check(labels, "--records", "boxes.jsonl")
@@ -364,6 +376,7 @@ def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, rev
     assert not kept & set(dealt(card.folder / "again"))
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_labels_of_another_class_or_unit_are_not_kept(promise, review):
     deck = deck_of(review)
     words = ("--keep-labels", "review")
@@ -375,6 +388,7 @@ def test_labels_of_another_class_or_unit_are_not_kept(promise, review):
         promise("deal", *DEAL, "-o", "again", *words, code=2, says=says)
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_each_class_has_a_review_of_its_own(promise, card):
     for number, fields in enumerate(card.records):
         if fields.get("detections"):
@@ -415,6 +429,7 @@ def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
     assert not promise.review.exists()
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_bursts_and_videos_show_their_images_in_order(promise, card):
     """A burst of three in each folder, and a video of thirty frames."""
     records = []
@@ -466,6 +481,7 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
     assert {"b0/0.jpg", "b0/1.jpg", "b0/2.jpg", "clip.avi"} <= set(eyes)
 
 
+@pytest.mark.usefixtures("linked_images")
 def test_results_of_megadetector_are_records(promise, card):
     images = []
     for fields in card.records:
