@@ -11,6 +11,7 @@ from pathlib import Path
 import patient_threads  # noqa: F401 - children import this module before they run a command
 
 from detcli.commands.bench import sampling
+from detcli.source import sources
 
 IMPORTED = [
     *(
@@ -100,6 +101,7 @@ def become(argv, cwd, environment, closed_streams=()):
     """
     os.fsync = os.fstat  # nothing waits for the disk, as in conftest.py
     sampling.MAX_WARM_UP_S = sampling.MIN_WARM_UP_S  # times are not stable where other tests run
+    sources.FOLLOW_S = 0.1  # a test waits for several looks
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

@@ -142,6 +142,7 @@ film.requestVideoFrameCallback(next);
 film.onended = () => done({times, width: film.videoWidth, height: film.videoHeight,
   duration: film.duration, heard: film.webkitAudioDecodedByteCount});
 film.onerror = () => done({error: film.error.message});
+film.playbackRate = 2;
 film.play();
 """
 

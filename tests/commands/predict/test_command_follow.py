@@ -40,12 +40,12 @@ def follow(warm_detcli, make_model, tmp_path):
 
 
 def reach(path, name):
-    """The sources of all records, a while after there is one of this name."""
+    """The sources of all records, a few looks after there is one of this name."""
     deadline = time.monotonic() + 30
     while not (path.exists() and f'/{name}"' in path.read_text()):
         assert time.monotonic() < deadline, f"no record of {name} in {path}"
-        time.sleep(0.05)
-    time.sleep(1.2)  # in which there could be more
+        time.sleep(0.02)
+    time.sleep(0.4)  # in which there could be more
     return [record["source"] for record in lines(path.read_text())]
 
 
