@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optional
 import pytest
+import thinning
 from benchmarks.gpu import __main__ as check
 from benchmarks.gpu import bench, graphs, pack
 
@@ -35,6 +36,7 @@ def test_elsewhere(): raise SystemExit
 """
 
 
+@thinning.only_whole
 def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsys):
     """Here it fails because there is none; all parts are tried, and the report is there."""
     optional.require("cuda.core")

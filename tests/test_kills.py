@@ -111,11 +111,16 @@ FAILED = (
 )
 
 KILL_EVERY = 31 if thinning.RUNS_WHOLE else 93
-both_ways = pytest.mark.parametrize("kill_every", [None, KILL_EVERY], ids=["states", "kills"])
+WAYS = [pytest.param(None, id="states"), pytest.param(KILL_EVERY, id="kills")]
 """Every state that a kill could leave, and at some points a process that is killed in fact.
 
 The second shows that the first are the states that kills leave: some kinds of writing are enough.
 """
+
+both_ways = pytest.mark.parametrize("kill_every", WAYS)
+states_at_home = pytest.mark.parametrize(
+    "kill_every", thinning.thin("ways to try the kills of a command", WAYS, count=1)
+)
 
 
 @both_ways
@@ -126,7 +131,7 @@ def test_a_resumed_run_that_saves(scenario, memory_folder, kill_every, tmp_path)
     check(kills.examine(resumed, memory_folder, kill_every))
 
 
-@both_ways
+@states_at_home
 def test_a_resumed_run_over_a_video(scenario, memory_folder, kill_every, tmp_path):
     command = ["predict", "clip.mp4", "-m", "m.onnx", "--resume", JOURNAL, "--save", "out"]
     path = str(tmp_path / "clip.mp4")
@@ -162,7 +167,7 @@ def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
     return [f"{name} has no image" for name in lost] + [f"{name} is not there" for name in behind]
 
 
-@both_ways
+@states_at_home
 def test_a_resumed_run_with_a_page(scenario, memory_folder, kill_every):
     resumed = scenario("--resume", JOURNAL, "--report", "page")
     resumed = replace(resumed, state=page_state, torn=unreadable)
@@ -190,7 +195,7 @@ def test_the_cache_of_prepared_models(scenario, memory_folder, make_model):
     assert any(".graph" in point or "prepared" in point for point in outcome.points)
 
 
-@both_ways
+@states_at_home
 def test_the_cache_of_compiled_networks(scenario, memory_folder, kill_every):
     optional.require("openvino")
     cold = scenario("-q", "-o", "r.jsonl", "--device", "openvino", DETCLI_CACHE_DIR="cache")
@@ -210,7 +215,7 @@ def torn_model(_, after, here):
     return [f"{name} is torn" for name, found in fetched(here).items() if found != whole.get(name)]
 
 
-@both_ways
+@states_at_home
 def test_a_fetched_model(scenario, memory_folder, kill_every, hub, make_model):
     hub.add("yolov10s", make_model().read_bytes())
     pull = scenario("models", "pull", "yolov10s", code=0, HF_HOME="hub")

@@ -49,7 +49,7 @@ def commands(block):
 
 
 BLOCKS = list(blocks())
-TRIED = thin("complaints of docs/troubleshooting.md", BLOCKS, count=7)
+TRIED = thin("complaints of docs/troubleshooting.md", BLOCKS, count=5)
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,14 @@ def test_the_commands_about_evaluation(workplace):
     assert [*(workplace / "plots").iterdir()]
 
 
-@pytest.mark.parametrize("text", [README, page("index")], ids=["README", "index"])
+@pytest.mark.parametrize(
+    "text",
+    thin(
+        "pages whose Python examples run",
+        [pytest.param(README, id="README"), pytest.param(page("index"), id="index")],
+        count=1,
+    ),
+)
 def test_python_examples(text, workplace):
     """Each is a program of its own, in a file, as another process of a pool reads it again."""
     output = ""

@@ -246,6 +246,7 @@ def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     assert plain.stdout.count('"class_name": "red"') == 3
 
 
+@thinning.only_whole
 def test_a_ray_of_its_own(make_shard_images, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command, expected = one_run(make_shard_images(20))

@@ -26,7 +26,9 @@ def children_of(process):
         return []
 
 
-@pytest.mark.parametrize("on", ["local:1", "local:3"])
+@pytest.mark.parametrize(
+    "on", thinning.thin("numbers of workers on this machine", ["local:3", "local:1"], count=1)
+)
 def test_the_parts_are_what_one_run_prints(make_shard_images, one_run, tmp_path, on):
     command, expected = one_run(make_shard_images(50))
     completed = forked.run(
@@ -176,7 +178,7 @@ def test_workers_that_cannot_start_end_the_run(make_shard_images, make_model, de
     assert "workers keep dying: SIGABRT; none has started" in completed.stderr
 
 
-PART = "part-00000.jsonl"
+MANIFEST, PART = "_manifest.jsonl", "part-00000.jsonl"
 
 LIMITED = """
 import resource, runpy, sys
@@ -188,23 +190,28 @@ runpy.run_module("detcli", run_name="__main__")
 
 
 def test_a_full_disk_ends_the_run(make_shard_images, one_run, tmp_path):
-    """The disk is full when the manifest is written, and when the first part is."""
+    """The disk is full when the first part is written, and when the manifest is."""
     command, expected = one_run(make_shard_images(30))
     command += ["--shard-size", 30, "-o"]
-    assert forked.run([*command, f"{tmp_path / 'whole'}/"]).returncode == 0
-    sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("_manifest.jsonl", PART)]
-    assert sizes[0] < sizes[1]
-    command.append(f"{tmp_path / 'boxes'}/")
-    for name, size in zip(("_manifest.jsonl", PART), sizes, strict=True):
-        limited = [sys.executable, "-c", LIMITED, size - 1, *command]
+    whole = tmp_path / "whole"
+    assert forked.run([*command, f"{whole}/"]).returncode == 0
+    assert (whole / MANIFEST).stat().st_size < (whole / PART).stat().st_size
+    for name in thinning.thin("files that fill the disk of a run", [PART, MANIFEST], count=1):
+        boxes = tmp_path / f"boxes-{name}"
+        limit = (whole / name).stat().st_size - 1
+        limited = [sys.executable, "-c", LIMITED, limit, *command, f"{boxes}/"]
         completed = subprocess.run(
-            [*map(str, limited)], check=False, capture_output=True, text=True, timeout=120
+            [str(word) for word in limited],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert completed.returncode == 1
-        assert f"boxes/{name}: File too large" in completed.stderr
-        assert name not in os.listdir(tmp_path / "boxes")  # noqa: PTH208 - names
-    assert forked.run(command).returncode == 0
-    assert merged(tmp_path / "boxes") == expected
+        assert f"{boxes.name}/{name}: File too large" in completed.stderr
+        assert not (boxes / name).exists()
+        assert forked.run([*command, f"{boxes}/"]).returncode == 0
+        assert merged(boxes) == expected
 
 
 @pytest.mark.parametrize(
