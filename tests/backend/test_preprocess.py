@@ -196,6 +196,7 @@ def test_an_image_that_was_decoded_at_half_its_size_has_half_the_border(random):
     assert (result[:6] == 114).all()
 
 
+@pytest.mark.slow
 def test_a_long_strip_is_padded_in_little_memory():
     """As a whole, the padded image would have 27 GB."""
     strip = np.full((2, 95_000, 3), 255, np.uint8)
