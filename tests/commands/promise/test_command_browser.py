@@ -48,9 +48,9 @@ def shown_source(browser):
         " || [...document.querySelectorAll('#stage .frame')]"
         ".every((frame) => frame.children.length)"
     )
-    if not browser.find("#stage").is_displayed():
-        return None
-    return browser.run("return review.shown[0].source")
+    return browser.run(
+        "return document.getElementById('stage').checkVisibility() ? review.shown[0].source : null"
+    )
 
 
 def answer_all(browser, animals):

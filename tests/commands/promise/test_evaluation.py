@@ -1,12 +1,13 @@
 """What is promised is false as seldom as it says: many reviews at the worst case."""
 
+import itertools
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 import pytest
 from saved_records import box, record
-from thinning import RUNS_WHOLE, note
+from thinning import RUNS_WHOLE, note, thin
 
 from detcli.commands.promise.bounds import smallest_share
 from detcli.commands.promise.deck import ALL, Deck
@@ -146,9 +147,14 @@ def true_answers(units, animals):
     return answers
 
 
-@pytest.mark.parametrize("rounds", [1, 3])
-@pytest.mark.parametrize("loss", [0.02, 0.05])
-@pytest.mark.parametrize("above", [ALL, 40])
+WORST_CASES = list(itertools.product([0.02, 0.05], [1, 3], [ALL, 40]))
+"""The loss, how many rounds there are, and how many units above are looked at."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "rounds", "above"), thin("kinds of reviews at the worst case", WORST_CASES, count=3)
+)
 def test_a_threshold_chosen_after_the_answers_is_false_as_seldom(loss, rounds, above):
     """Whole reviews by the hash of a seed, with all thresholds, on 200 images."""
     deals = 200
@@ -268,6 +274,7 @@ REVIEWERS_WHO_OVERLOOK = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REVIEWERS_WHO_OVERLOOK)
 def test_reviewers_who_overlook_animals_cause_no_more_false_promises(case):
     """The loss that is asked for is a little less than the true one, which overlooking hides."""
