@@ -22,7 +22,7 @@ from colour_model import image
 from documentation.shells import ROOT, blocks, page, run, section, shell, skip_without_jq, works
 from json_lines import lines
 from reviews import answer
-from thinning import thin
+from thinning import only_whole, thin
 
 from detcli import Detector, Settings
 from detcli.config.values import Tiling
@@ -330,6 +330,7 @@ def results_of_recipes(workplace):
     return workplace
 
 
+@only_whole
 @pytest.mark.usefixtures("results_of_recipes")
 def test_other_programs_read_what_is_written():
     """DuckDB, pandas, supervision and hotcoco, in one process."""

@@ -85,12 +85,12 @@ def many_images(make_image, tmp_path):
     return tmp_path / "images"
 
 
-@pytest.mark.parametrize("ending", thin("videos that are left early", ENDINGS, 4))
+@pytest.mark.parametrize("ending", thin("videos that are left early", ENDINGS, 2))
 def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, long_film_path, ending):
     assert_quiet(run_script(ENDINGS[ending], long_film_path))
 
 
-@pytest.mark.parametrize("ending", thin("images that are left early", ENDINGS, 4))
+@pytest.mark.parametrize("ending", thin("images that are left early", ENDINGS, 3))
 def test_images_that_are_left_early_do_not_abort_the_process(run_script, many_images, ending):
     assert_quiet(run_script(ENDINGS[ending], many_images))
 

@@ -30,7 +30,7 @@ def test_the_unchanged_kernels_are_right(compiled_shim):
     assert examine(compiled_shim) == ""
 
 
-TRIED = thinning.thin("barriers of the kernels", BARRIERS, 4)
+TRIED = thinning.thin("barriers of the kernels", BARRIERS, 2)
 
 
 @pytest.mark.parametrize("barrier", TRIED, ids=[barrier.name for barrier in TRIED])

@@ -39,7 +39,7 @@ def converted(shared, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("export", "options"), thin("conversions that change nothing", CONVERSIONS, 2)
+    ("export", "options"), thin("conversions that change nothing", CONVERSIONS, 1)
 )
 def test_conversions_that_change_nothing(converted, export, options):
     report = converted(export, **options)
