@@ -80,7 +80,7 @@ for change in (
 
 @pytest.mark.parametrize(
     ("name", "slim"),
-    thin("changed files of heads", CHANGED, 40),
+    thin("changed files of heads", CHANGED, 20),
 )
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)

@@ -1,5 +1,6 @@
 """Videos, frame by frame."""
 
+import itertools
 import math
 import struct
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 from made_videos import record_film
 from number_video import CODES
 from source_items import error_of
+from thinning import thin
 
 from detcli.config.config import Inputs
 from detcli.core.errors import InputError
@@ -274,8 +276,13 @@ def test_seeking_to_the_start_can_be_stopped():
     assert double.released == 2  # opened again from the beginning after seeking failed
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "flv", "webm"])
-@pytest.mark.parametrize("step", [2, 3.5])
+STARTS = list(itertools.product([2, 3.5], ["mp4", "mkv", "ts", "flv", "webm"]))
+"""For how many seconds no frame comes, and the container."""
+
+
+@pytest.mark.parametrize(
+    ("step", "suffix"), thin("starts in videos of a variable rate", STARTS, count=5)
+)
 def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suffix, step):
     """Phones leave out frames in the dark, screen recorders those that are like the one before."""
     times = [number / 25 for number in range(50)]
