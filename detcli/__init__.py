@@ -31,7 +31,20 @@ if TYPE_CHECKING:
     from detcli.config.shapes import Line, Region, Zone
     from detcli.config.values import Tiling, Tracking
     from detcli.config.watched import Watched
-    from detcli.core.errors import DetcliError, DetcliWarning
+    from detcli.core.errors import (
+        DecodeError,
+        DependencyError,
+        DetcliError,
+        DetcliWarning,
+        DeviceError,
+        DeviceMemoryError,
+        InferenceError,
+        InputError,
+        ModelError,
+        OutputError,
+        SourceError,
+        UsageError,
+    )
     from detcli.data.detections import Detections
     from detcli.data.record import Record
     from detcli.data.topk import top_k
@@ -39,19 +52,29 @@ if TYPE_CHECKING:
     from detcli.run.records import Records
 
 _MODULES = {
-    "Detections": "detcli.data.detections",
-    "Detector": "detcli.run.detector",
-    "DeviceOptions": "detcli.config.device",
+    "DecodeError": "detcli.core.errors",
+    "DependencyError": "detcli.core.errors",
     "DetcliError": "detcli.core.errors",
     "DetcliWarning": "detcli.core.errors",
+    "Detections": "detcli.data.detections",
+    "Detector": "detcli.run.detector",
+    "DeviceError": "detcli.core.errors",
+    "DeviceMemoryError": "detcli.core.errors",
+    "DeviceOptions": "detcli.config.device",
+    "InferenceError": "detcli.core.errors",
+    "InputError": "detcli.core.errors",
     "Inputs": "detcli.config.config",
     "Line": "detcli.config.shapes",
+    "ModelError": "detcli.core.errors",
+    "OutputError": "detcli.core.errors",
     "Record": "detcli.data.record",
     "Records": "detcli.run.records",
     "Region": "detcli.config.shapes",
     "Settings": "detcli.config.config",
+    "SourceError": "detcli.core.errors",
     "Tiling": "detcli.config.values",
     "Tracking": "detcli.config.values",
+    "UsageError": "detcli.core.errors",
     "Watched": "detcli.config.watched",
     "Zone": "detcli.config.shapes",
     "predict": "detcli.run.detector",
@@ -59,19 +82,29 @@ _MODULES = {
 }
 
 __all__ = [
+    "DecodeError",
+    "DependencyError",
     "DetcliError",
     "DetcliWarning",
     "Detections",
     "Detector",
+    "DeviceError",
+    "DeviceMemoryError",
     "DeviceOptions",
+    "InferenceError",
+    "InputError",
     "Inputs",
     "Line",
+    "ModelError",
+    "OutputError",
     "Record",
     "Records",
     "Region",
     "Settings",
+    "SourceError",
     "Tiling",
     "Tracking",
+    "UsageError",
     "Watched",
     "Zone",
     "__version__",

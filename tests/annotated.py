@@ -2,7 +2,7 @@
 
 from sample_records import image
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.data.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
@@ -11,7 +11,7 @@ from detcli.source.sources import Sources
 NO_DETECTIONS = image(count=0).detections
 
 
-def annotate(source, folder, *, inputs=Inputs(), before_write=None, **sink_options):  # noqa: B008
+def annotate(source, folder, *, inputs=InputOptions(), before_write=None, **sink_options):  # noqa: B008
     """Write the video of a source, and return its path.
 
     Args:
@@ -24,7 +24,9 @@ def annotate(source, folder, *, inputs=Inputs(), before_write=None, **sink_optio
     sink = VideoSink(OutputFolder(folder), **sink_options)
     with Sources([str(source)], inputs) as sources:
         for index, item in enumerate(sources):
-            record = Record(item.origin, index, "m", "cpu", item.load(), NO_DETECTIONS)
+            record = Record(
+                item.origin, index, "m", "cpu", picture=item.load(), detections=NO_DETECTIONS
+            )
             if before_write is not None:
                 before_write(record)
             sink.write(record)

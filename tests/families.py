@@ -74,7 +74,7 @@ def measure(entry, folder=FOLDER):
     try:
         # Duplicates are suppressed as they were for the family's own answers.
         settings = Settings(conf=CONFIDENCE, nms=(entry.get("nms") or {}).get("iou"))
-        detector = Detector(folder / entry["file"], "cpu", settings)
+        detector = Detector(folder / entry["file"], "cpu", settings=settings)
     except ModelError as error:
         refused = str(error).partition(": ")[2].partition(". Inputs")[0]
         cells += [f"refused: {refused.partition(':')[0]}", "-", "-", "-", "-"]

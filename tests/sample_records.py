@@ -29,7 +29,7 @@ def image(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5
     ids = np.zeros(count, np.int64)
     found = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
     pixels = Image.whole(np.zeros((40, 60, 3), np.uint8))
-    return Record(Origin(source), index, "m", "cpu", pixels, found)
+    return Record(Origin(source), index, "m", "cpu", picture=pixels, detections=found)
 
 
 def detected(*rows, names=("person", "car")):

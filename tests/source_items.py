@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import InputError, SourceError
 from detcli.data.record import Origin
 from detcli.source.sources import Sources
@@ -19,7 +19,7 @@ def touch(*names):
 
 def file_sources(*names, written=(), **inputs):
     """The sources of the items, all of them files; the final total is checked."""
-    with Sources(names, Inputs(**inputs), written) as sources:
+    with Sources(names, InputOptions(**inputs), written) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
@@ -28,7 +28,7 @@ def file_sources(*names, written=(), **inputs):
 
 def failure(name, kind=SourceError, **inputs):
     """The error message for a name without an input."""
-    with Sources([name], Inputs(**inputs)) as sources:
+    with Sources([name], InputOptions(**inputs)) as sources:
         (item,) = sources
         assert sources.progress.total in {1, None}
     assert replace(item.origin, path=None, time=None) == Origin(name)  # files have the first
@@ -40,7 +40,7 @@ def failure(name, kind=SourceError, **inputs):
 
 def frames(*names, **inputs):
     """Source and number of each frame."""
-    with Sources(names, Inputs(**inputs)) as sources:
+    with Sources(names, InputOptions(**inputs)) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.progress.total == len(items)
     return items
@@ -48,7 +48,7 @@ def frames(*names, **inputs):
 
 def read(source, **inputs):
     """The items of one source."""
-    with Sources([str(source)], Inputs(**inputs)) as sources:
+    with Sources([str(source)], InputOptions(**inputs)) as sources:
         return list(sources)
 
 

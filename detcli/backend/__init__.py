@@ -19,7 +19,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from detcli.config.device import Device, DeviceKind, DeviceOptions, has_openvino
+from detcli.config.device import (
+    Device,
+    DeviceKind,
+    DeviceOptions,
+    check_device_options,
+    has_openvino,
+)
 from detcli.core.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:
@@ -57,7 +63,7 @@ def open_backend(
     """
     requested = Device.parse(device)
     device_options = options or DeviceOptions()
-    device_options.check(requested)
+    check_device_options(device_options, requested)
 
     def load_model(engine: "Engine", device: Device) -> "Backend":
         return engine.open_backend(model, device, device_options)

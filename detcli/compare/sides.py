@@ -11,7 +11,7 @@ from detcli.backend.image_boxes import to_detections
 from detcli.backend.postprocess import as_selection, confident_rows
 from detcli.backend.preprocess import fit_letterbox, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
-from detcli.config.config import Settings
+from detcli.config.config import Settings, effective_conf
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
 from detcli.data.detections import Detections
@@ -81,7 +81,7 @@ class GraphSide:
         contract = selection.contract
         self._contract = contract
         self._input_shape = contract.input_shape(settings.imgsz)
-        self._conf = settings.effective_conf(contract.conf)
+        self._conf = effective_conf(settings, contract.conf)
         graph = selection.body(file.model)
         self._session = open_tensors("cpu", graph.SerializeToString(), file.path.name)
 

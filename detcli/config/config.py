@@ -8,8 +8,10 @@ The groups Outputs and Shards have files of their own.
 # Not `from __future__ import annotations`: options read their types.
 import math
 import os
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from detcli.config.device import AUTO, MAX_WORKERS, Device, DeviceOptions
 from detcli.config.option import (
@@ -38,9 +40,6 @@ from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 INPUT = "Input"
 MODEL = "Model"
 SELECTION = "Selection"
@@ -56,19 +55,24 @@ DEFAULT_CONF = 0.25  # the confidence for models that recommend none, as in Ultr
 
 DEFAULT_MODEL = "yolov10n"
 
+ClassConfidences = (
+    Mapping[str | int, float]
+    | Mapping[str, float]
+    | Mapping[int, float]
+    | Iterable[tuple[str | int, float]]
+)
+"""Confidences of single classes, as programs may give them: a mapping, or pairs."""
+
 EPSILON_S = 1e-6  # times of frames are not more exact
 
 
 @frozen
 class Inputs:
-    """Which inputs, and how they are read.
+    """How inputs are read.
 
     Attributes:
-        source: Names of further inputs, before those that `predict` gets.
         recursive: Whether folders in folders are searched.
         follow: Whether folders are watched for new files; the run has no end then.
-        files_from: The path of a list of names, or "-" for standard input.
-        null: Whether names in that list end with NUL instead of a newline.
         column: The column of Parquet files that has the images; None for the only one.
         vid_stride: Every Nth frame of a video is used, for this N; 1 for all.
         every: Seconds between the frames of a video that are used; None goes by `vid_stride`.
@@ -77,21 +81,15 @@ class Inputs:
         end: Seconds from the start of a video, at which its frames are used no more; None for all.
         max_pixels: Images of more pixels, height times width, are errors.
         input_timeout: Seconds that reading an input may take; 0 for any time.
-        strict: Whether a damaged image is an error even if it can be decoded.
         lenient: Whether what there is of a JPEG without its last bytes is taken.
-        fast_decode: Whether large JPEGs are decoded at a reduced size, which is faster.
+        fast_decode: Whether large JPEGs are decoded at a reduced size, which is faster; boxes are
+            in pixels of the full size all the same.
 
     Raises:
-        UsageError: A value is of another type or out of range, or an input is a model.
+        UsageError: A value is of another type or out of range.
     """
 
-    source: tuple[str, ...] = option(
-        (),
-        "SOURCE...",
-        "Images, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
-        "rtsp:// or http:// streams; - reads images from stdin.",
-        affects_detections=False,
-    )
+    _: KW_ONLY
     recursive: bool = option(
         False,
         "-r, --recursive",
@@ -113,19 +111,6 @@ class Inputs:
             ),
         },
         other_names="watch monitor",
-    )
-    files_from: str | None = option(
-        None,
-        "--files-from FILE|-",
-        "Read names of images and videos from this file, one per line, or JSON Lines.",
-        affects_detections=False,
-    )
-    null: bool = option(
-        False,
-        "-0, --null",
-        "Names in --files-from end with NUL instead of a newline.",
-        affects_detections=False,
-        needs={"files_from": "name a list, or leave it out"},
     )
     column: str | None = option(
         None,
@@ -180,9 +165,6 @@ class Inputs:
         affects_detections=False,
         range=(0, None),
     )
-    strict: bool = option(
-        False, "--strict", "Make a damaged image an error, even if it can be decoded."
-    )
     lenient: bool = option(
         False,
         "--lenient",
@@ -196,7 +178,52 @@ class Inputs:
     )
 
     def __post_init__(self) -> None:
+        """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
+
+
+@frozen
+class InputOptions(Inputs):
+    """Which inputs, and how they are read: also what only the command line has.
+
+    Attributes:
+        source: Names of the inputs.
+        files_from: The path of a list of names, or "-" for standard input.
+        null: Whether names in that list end with NUL instead of a newline.
+        strict: Whether a damaged image is an error even if it can be decoded.
+
+    Raises:
+        UsageError: A value is of another type or out of range, or an input is a model.
+    """
+
+    _: KW_ONLY
+    source: tuple[str, ...] = option(
+        (),
+        "SOURCE...",
+        "Images, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
+        "rtsp:// or http:// streams; - reads images from stdin.",
+        affects_detections=False,
+    )
+    files_from: str | None = option(
+        None,
+        "--files-from FILE|-",
+        "Read names of images and videos from this file, one per line, or JSON Lines.",
+        affects_detections=False,
+    )
+    null: bool = option(
+        False,
+        "-0, --null",
+        "Names in --files-from end with NUL instead of a newline.",
+        affects_detections=False,
+        needs={"files_from": "name a list, or leave it out"},
+    )
+    strict: bool = option(
+        False, "--strict", "Make a damaged image an error, even if it can be decoded."
+    )
+
+    def __post_init__(self) -> None:
+        """Convert and check the values, and refuse a model among the inputs."""
+        Inputs.__post_init__(self)
         for name in self.source:
             if name.lower().endswith(".onnx"):
                 raise UsageError(f"{name} is a model, and not an input", f"name it with -m {name}")
@@ -312,6 +339,29 @@ def _parse_tile(text: str) -> str | Tiling:
     return Tiling.parse(text)
 
 
+class SettingsValues(TypedDict, total=False):
+    """What programs may give as the fields of `Settings`, which makes values of them.
+
+    Type checkers go by it: `Settings(tile=640)` has a `Tiling`, and `classes=["car"]` a tuple.
+    """
+
+    conf: float | None
+    max_det: int
+    classes: Iterable[int | str]
+    nms: Literal["none"] | float | None
+    imgsz: int | None
+    names: str | Path | None
+    box_format: BoxFormat | str | None
+    class_conf: ClassConfidences
+    unique: bool
+    agnostic_nms: bool
+    rect: bool
+    preprocess: str | None
+    boxes_only: bool
+    region: Region | str | Iterable[float] | None
+    tile: Tiling | str | int | None
+
+
 @frozen
 class Settings:
     """How to read a model and which detections to keep.
@@ -343,9 +393,10 @@ class Settings:
             may be a text as on the command line, "640,overlap=0.3", or the side of a tile, 640.
 
     Raises:
-        UsageError: A value is out of range.
+        UsageError: A value is of another type or out of range.
     """
 
+    _: KW_ONLY
     conf: float | None = option(
         None,
         "--conf SCORE",
@@ -449,29 +500,8 @@ class Settings:
     )
 
     if TYPE_CHECKING:
-        # What programs may give; `convert_fields` makes values of the fields' types of it.
-        def __init__(  # noqa: PLR0913 - one for each field
-            self,
-            *,
-            conf: float | None = None,
-            max_det: int = 300,
-            classes: Iterable[int | str] = (),
-            nms: Literal["none"] | float | None = None,
-            imgsz: int | None = None,
-            names: str | Path | None = None,
-            box_format: BoxFormat | str | None = None,
-            class_conf: Mapping[str | int, float]
-            | Mapping[str, float]
-            | Mapping[int, float]
-            | Iterable[tuple[str | int, float]] = (),
-            unique: bool = False,
-            agnostic_nms: bool = False,
-            rect: bool = False,
-            preprocess: str | None = None,
-            boxes_only: bool = False,
-            region: Region | str | Iterable[float] | None = None,
-            tile: Tiling | str | int | None = None,
-        ) -> None: ...
+
+        def __init__(self, **values: Unpack[SettingsValues]) -> None: ...
 
     def __post_init__(self) -> None:
         """Convert the values to the types of the fields, and refuse those out of range."""
@@ -482,32 +512,39 @@ class Settings:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
-        iou = self.suppression(None)
+        iou = suppression_iou(self.nms, recommended=None)
         if iou is not None and not 0 < iou <= 1:
             raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1, or none")
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
-    def effective_conf(self, recommended: float | None) -> float:
-        """Return `conf` where it is given, else what the model recommends, else the default."""
-        if self.conf is not None:
-            return self.conf
-        if recommended is not None:
-            return recommended
-        return DEFAULT_CONF
 
-    confidence = effective_conf  # its name up to this version
+def effective_conf(settings: Settings, recommended: float | None) -> float:
+    """Return the confidence of settings where they have one, else the recommended or the default.
 
-    def suppression(self, recommended: float | None) -> float | None:
-        """Return the IoU of non-maximum suppression: `nms` if it is given, else the recommended.
+    Args:
+        settings: Their `conf` counts if it is given.
+        recommended: What the model recommends, if anything.
+    """
+    if settings.conf is not None:
+        return settings.conf
+    if recommended is not None:
+        return recommended
+    return DEFAULT_CONF
 
-        None means that there is no suppression.
-        """
-        if self.nms is None:
-            return recommended
-        if self.nms == "none":
-            return None
-        return self.nms
+
+def suppression_iou(nms: Literal["none"] | float | None, recommended: float | None) -> float | None:
+    """Return the IoU of non-maximum suppression; None means that there is no suppression.
+
+    Args:
+        nms: As `Settings.nms`.
+        recommended: What counts where `nms` is None.
+    """
+    if nms is None:
+        return recommended
+    if nms == "none":
+        return None
+    return nms
 
 
 @frozen
@@ -528,7 +565,7 @@ class Verbosity:
 class Config:
     """All options of a run, by group."""
 
-    inputs: Inputs = panel(Inputs(), INPUT, affects_detections=True)
+    inputs: InputOptions = panel(InputOptions(), INPUT, affects_detections=True)
     runtime: Runtime = panel(Runtime(), DEVICES, affects_detections=True)
     settings: Settings = panel(Settings(), SELECTION, affects_detections=True)
     watched: Watched = panel(Watched(), SCENE, affects_detections=True)

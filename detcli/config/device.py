@@ -7,8 +7,12 @@ import importlib.util
 import math
 import os
 import re
+import warnings
+from dataclasses import KW_ONLY
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detcli.config.typed import convert_fields, describe_value
 from detcli.core import frozen
@@ -155,6 +159,7 @@ class DeviceOptions:
         UsageError: A value is out of range.
     """
 
+    _: KW_ONLY
     cuda_graph: bool | None = None
     gpu_mem_limit: int | None = None
     half: bool = False
@@ -175,35 +180,52 @@ class DeviceOptions:
                 "give 1 MiB or more: 2GiB on the command line, and 2 << 30 in Python",
             )
 
-    def wants_half_file(self, device: Device) -> bool:
-        """Whether to take a model's float16 file."""
-        return self.half and not device.computes_half
+    if not TYPE_CHECKING:  # type checkers should not see these names
 
-    def check(self, device: Device) -> None:
-        """Refuse options that the device cannot fulfil; those that do not concern it are ignored.
+        def __getattr__(self, name: str) -> object:
+            """Return a method that version 0.1.0 had, for its callers, with a warning."""
+            former_methods = {"check": check_device_options, "wants_half_file": wants_half_file}
+            if name not in former_methods:
+                raise AttributeError(f"'DeviceOptions' object has no attribute {name!r}")
+            warnings.warn(
+                f"DeviceOptions.{name} is not public any more, and will be removed in 1.0: "
+                "Detector checks its options",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return partial(former_methods[name], self)
 
-        So one command line serves machines with and without a GPU: on the CPU, `--no-cuda-graph`
-        and `--gpu-mem-limit` are fulfilled anyway.
 
-        Raises:
-            UsageError: The device cannot do it; the hint says which one can.
-        """
-        if self.half and not device.computes_half:
-            raise UsageError(
-                f"--half has no effect with --device {device.kind}",
-                "use --device tensorrt or openvino, a model that was exported in float16, or one "
-                "by its name",
-            )
-        if self.cuda_graph and device.kind in {DeviceKind.CPU, DeviceKind.OPENVINO}:
-            raise UsageError(
-                "--cuda-graph needs one of NVIDIA's GPUs", "use --device cuda, or leave it out"
-            )
-        if self.cuda_graph and device.uses_tensorrt:
-            raise UsageError(
-                "--cuda-graph does not work with --device tensorrt: ONNX Runtime's TensorRT "
-                "provider replays one graph whatever the addresses are",
-                "use --device cuda, or leave it out",
-            )
+def wants_half_file(options: DeviceOptions, device: Device) -> bool:
+    """Whether to take a model's float16 file for a device, with these options."""
+    return options.half and not device.computes_half
+
+
+def check_device_options(options: DeviceOptions, device: Device) -> None:
+    """Refuse options that the device cannot fulfil; those that do not concern it are ignored.
+
+    So one command line serves machines with and without a GPU: on the CPU, `--no-cuda-graph`
+    and `--gpu-mem-limit` are fulfilled anyway.
+
+    Raises:
+        UsageError: The device cannot do it; the hint says which one can.
+    """
+    if options.half and not device.computes_half:
+        raise UsageError(
+            f"--half has no effect with --device {device.kind}",
+            "use --device tensorrt or openvino, a model that was exported in float16, or one "
+            "by its name",
+        )
+    if options.cuda_graph and device.kind in {DeviceKind.CPU, DeviceKind.OPENVINO}:
+        raise UsageError(
+            "--cuda-graph needs one of NVIDIA's GPUs", "use --device cuda, or leave it out"
+        )
+    if options.cuda_graph and device.uses_tensorrt:
+        raise UsageError(
+            "--cuda-graph does not work with --device tensorrt: ONNX Runtime's TensorRT "
+            "provider replays one graph whatever the addresses are",
+            "use --device cuda, or leave it out",
+        )
 
 
 def has_openvino() -> bool:

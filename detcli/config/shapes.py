@@ -122,24 +122,6 @@ class Shape:
         shape._set(subject, name, points)
         return shape
 
-    @staticmethod
-    def zone(text: str) -> "Zone":
-        """Parse a zone: the name that `Zone.parse` had before."""
-        zone: Zone = Zone.parse(text)
-        return zone
-
-    @staticmethod
-    def line(text: str) -> "Line":
-        """Parse a line: the name that `Line.parse` had before."""
-        line: Line = Line.parse(text)
-        return line
-
-    @staticmethod
-    def region(text: str) -> "Region":
-        """Parse a region: the name that `Region.parse` had before."""
-        region: Region = Region.parse(text)
-        return region
-
     def __str__(self) -> str:
         numbers = ",".join(f"{x:.12g},{y:.12g}" for x, y in self.points)
         if not self.name:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import KW_ONLY, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -142,6 +142,7 @@ class Tracking:
     """
 
     tracker: Tracker
+    _: KW_ONLY
     conf: float | None = None
 
     def __post_init__(self) -> None:
@@ -166,7 +167,7 @@ class Tracking:
         conf = numbers.get("conf", 0)
         if numbers.keys() != {"conf"} or not 0 <= conf <= 1:
             raise UsageError(f"--track {text}: '{rest}' is not a confidence", hint)
-        return cls(Tracker(name), conf)
+        return cls(Tracker(name), conf=conf)
 
     def __str__(self) -> str:
         if self.conf is None:
@@ -406,6 +407,7 @@ class Tiling:
     """
 
     size: int
+    _: KW_ONLY
     overlap: float = 0.2
     crowd: int = 0
 
@@ -436,7 +438,7 @@ class Tiling:
                 "write 640, 640,overlap=0.2 or 640,crowd=10",
             )
         size, overlap, crowd = match.groups()
-        return cls(int(size), float(overlap or 0.2), int(crowd or 0))
+        return cls(int(size), overlap=float(overlap or 0.2), crowd=int(crowd or 0))
 
     def __str__(self) -> str:
         text = f"{self.size},overlap={self.overlap:.12g}"

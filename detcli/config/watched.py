@@ -64,16 +64,19 @@ class Watched:
         read: Whether the texts of QR Codes, bar codes and other symbols are read.
         track: The tracker that follows objects through a video, and the score from which on they
             begin a track; None for no tracks.
-        zones: Polygons: each detection names those in which the middle of its lower side is.
-        lines: Lines of which each detection names those that its track has crossed since the frame
-            before; they need `track`.
+        zones: Polygons, with x and y of the corners in fractions of the image or in pixels: each
+            detection names those in which the middle of its lower side is.
+        lines: Lines, with x and y of both ends as for `zones`: each detection names those that its
+            track has crossed since the frame before; they need `track`.
         ignore: Polygons in which nothing counts: detections in them are left out of records,
             before tracks and zones. As a text, one is `site7/**=0,0.9,1,0.9,1,1,0,1` if it is only
             for the sources that fit a pattern.
-        ignore_share: A detection is ignored if at least this share of its box's area is in one of
-            the polygons; None: if the middle of its lower side is.
+        ignore_share: A detection is ignored if at least this share of its box's area, from 0.01 to
+            1, is in one of the polygons; None: if the middle of its lower side is.
         zone: The same as `zones`, by the name of the option.
         line: The same as `lines`, by the name of the option.
+        zones_and_lines: The names of zones, of lines, and of both directions across these, as in
+            "gate left", which `Detections.zones_and_lines()` yields.
 
     Zones, lines and the tracker may be texts as on the command line, also `@FILE` with one a line:
 
@@ -188,8 +191,3 @@ class Watched:
         for line_name in line_names:
             crossing_names += [f"{line_name} left", f"{line_name} right"]
         return zone_names + line_names + crossing_names
-
-    @property
-    def places(self) -> list[str]:
-        """The same as `zones_and_lines`, by the name that it had before."""
-        return self.zones_and_lines

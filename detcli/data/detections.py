@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
-from detcli.data.barcode import Barcode
 from detcli.data.columns import ABSENT, DETECTED_COLUMNS
 from detcli.data.geometry import Size, area, clipped, overlap, shown
 
@@ -46,9 +45,6 @@ SORT_KEYS = ("score", "area", "class_id", "class_name", "track_id")
 Index = int | slice | npt.NDArray[Any] | list[int] | list[bool]
 """Which detections to select: one or several of them, or a mask with a bool for each."""
 
-
-Symbol = Barcode
-"""The name that `Barcode` had before."""
 
 AnyDetections = TypeVar("AnyDetections", bound="Detections")
 
@@ -137,6 +133,7 @@ class Detections:
     score: npt.NDArray[np.float32]
     class_id: npt.NDArray[np.int64]
     names: tuple[str, ...]
+    _: KW_ONLY
     track_id: npt.NDArray[np.int64] | None = None
     track_class: npt.NDArray[np.object_] | None = None
     zones: npt.NDArray[np.object_] | None = None
@@ -175,7 +172,7 @@ class Detections:
                 raise ValueError(f"{name} must be (N,), got {array.shape}")
 
     @classmethod
-    def empty(cls, names: tuple[str, ...], image_size: Size | None = None) -> Self:
+    def empty(cls, names: tuple[str, ...], *, image_size: Size | None = None) -> Self:
         """Return the detections of an image in which nothing was found.
 
         Args:
@@ -308,10 +305,6 @@ class Detections:
                 for line, side in crossings:
                     yield f"{line} {side}", track_class
 
-    def places(self) -> Iterator[tuple[str, str]]:
-        """The same as `zones_and_lines`, by the name that it had before."""
-        return self.zones_and_lines()
-
     def within(self, size: Size) -> Self:
         """Return the detections that are visible in an image, with boxes cut off at its edges.
 
@@ -370,6 +363,7 @@ class Detections:
     def to_coco(
         self,
         image_id: int,
+        *,
         category_id: Callable[[int, tuple[str, ...]], int | None] = coco_category,
     ) -> list[Fields]:
         """Return the detections as COCO's results: a dictionary for each.
@@ -456,8 +450,13 @@ class Detections:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let `copy` and `pickle` use the constructor, which makes the arrays read-only."""
-        values = tuple(getattr(self, field.name) for field in fields(self))
-        return type(self), values
+        values_by_name = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _from_values, (type(self), values_by_name)
+
+
+def _from_values(kind: type[AnyDetections], values: dict[str, Any]) -> AnyDetections:
+    """Make detections of the values of their fields by name, as copies and `pickle` do."""
+    return kind(**values)
 
 
 def with_rows(detections: AnyDetections, index: Index) -> AnyDetections:

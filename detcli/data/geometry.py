@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -30,16 +30,31 @@ def new_image(size: Size) -> Pixels:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Image:
-    """A decoded image, possibly at reduced size."""
+    """A decoded image, possibly at reduced size.
 
-    pixels: Pixels  # `(H, W, 3)` uint8 BGR, upright
-    size: Size  # height and width of the full image; boxes are in its pixels
-    warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
-    # what its file held, where that was to be kept and shows nothing that the pixels must not
+    Attributes:
+        pixels: `(H, W, 3)` uint8, rows from top to bottom, in the order blue, green, red, upright
+            as the EXIF of its file says.
+        size: Height and width of the full image in pixels, in which boxes are; `pixels` may have
+            fewer.
+        warnings: What is wrong with it, although it could be decoded.
+        file: The bytes of its file, where these were to be kept and show nothing that the pixels
+            must not; else None.
+        is_plain: Whether OpenCV alone, as in trainers, makes these pixels of its file.
+        file_stamp: The size in bytes and the time of change of the file that it was read from;
+            None without a file.
+        capture_time: When it was photographed, in local time of the camera, as the EXIF of its file
+            says; None if it does not.
+    """
+
+    pixels: Pixels
+    size: Size
+    _: KW_ONLY
+    warnings: tuple[str, ...] = ()
     file: bytes | None = None
-    is_plain: bool = True  # whether OpenCV alone, as in trainers, makes these pixels of its file
-    file_stamp: str | None = None  # size and time of the file that it was read from, if it has one
-    capture_time: CaptureTime | None = None  # when it was photographed, if its file says so
+    is_plain: bool = True
+    file_stamp: str | None = None
+    capture_time: CaptureTime | None = None
 
     @classmethod
     def whole(cls, image: Pixels) -> Self:
@@ -65,11 +80,6 @@ class Letterbox:
     bordered: Size | None = None
     # rows of that border above the image, and columns to its left
     border: tuple[int, int] = (0, 0)
-
-    @property
-    def gains(self) -> tuple[float, float]:
-        """The earlier name of `scale`."""
-        return self.scale
 
     @classmethod
     def fit(

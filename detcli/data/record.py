@@ -4,7 +4,7 @@ import base64
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import (
@@ -41,18 +41,32 @@ class Video:
 
 @frozen
 class Origin:
-    """Where an image comes from."""
+    """Where an image comes from.
 
-    source: str  # the input as its user named it, without credentials
-    path: Path | None = None  # the file, for an image in a file
-    frame: int | None = None  # number of the frame in its video, from 0
-    time_s: float | None = None  # seconds from the start of the video
-    video: Video | None = None  # the video that the frame belongs to
-    time: datetime | None = None  # when it came, for a live source
-    input: int = 0  # number of the input, from 0, which the frames of a video share
-    meta: str | None = None  # what a list in JSON Lines says of it, as JSON
-    # size and time of its video or archive when that was opened, or the ETag of an object when its
-    # folder was listed; an image that has a file of its own gets these when it is read
+    Attributes:
+        source: The input as its user named it, without credentials.
+        path: The file of an image that has one of its own; None for frames of videos, images in
+            archives, objects in buckets, and standard input.
+        frame: The number of the frame in its video, from 0, also counting those that are not used;
+            None for an image.
+        time_s: Seconds from the start of the video; None for an image, and where it is unknown.
+        time: When the frame of a camera or stream came, with a time zone; None for other inputs.
+        input: The number of the input, from 0, which the frames of a video share.
+        meta: What a list in JSON Lines says of it, as the text of JSON; None without.
+        video: What the frames of a video have in common; None for an image.
+        file_stamp: Size and time of its video or archive when that was opened, or the ETag of an
+            object when its folder was listed; see `Record.file_stamp`.
+    """
+
+    source: str
+    path: Path | None = None
+    _: KW_ONLY
+    frame: int | None = None
+    time_s: float | None = None
+    video: Video | None = None
+    time: datetime | None = None
+    input: int = 0
+    meta: str | None = None
     file_stamp: str | None = None
 
     def __post_init__(self) -> None:
@@ -228,6 +242,15 @@ class MarkJson(TypedDict):
     box_fractions: NotRequired[list[float]]  # its box in fractions of the image, x1, y1, x2, y2
 
 
+@dataclass(slots=True)
+class RecordNotes:
+    """What the command line notes of a record, which its JSON says after the detections."""
+
+    # files that were made for it; each sink that makes some adds them
+    saved: list[Path] = field(default_factory=list)
+    added: AddedJson = field(default_factory=AddedJson)  # fields that say what made the record
+
+
 @frozen
 class Overlay:
     """What images show besides boxes, in pixels of the image."""
@@ -245,17 +268,16 @@ class Record:
 
     Attributes:
         origin: Which input it is: its name, the number of a frame, and its time in seconds.
-        index: The number of the record, from 0.
+        index: The number of the record in its run, from 0.
         model: The name of the model.
         device: Where it ran, as in "cpu" or "cuda:0".
         picture: The image: `picture.pixels` is `(H, W, 3)` uint8 in the order blue, green, red,
             upright, and `picture.size` is height and width of the image in pixels, also where
             `Inputs(fast_decode=True)` leaves fewer in the array. None with an error.
-        detections: What was found, in pixels of the image; None with an error.
-        error: Why the input failed; None with detections.
-        saved: Files that the command line made for it.
+        detections: What was found, with corners in pixels of the upright image at its full size;
+            None with an error.
+        error: Why the input failed, a `DetcliError` with a hint; None with detections.
         overlay: What the command line draws besides boxes, in pixels of the image.
-        added: Fields of its JSON that the command line adds, which say what made it.
         precision: What the network computed in, as in "bf16", where the device chooses that; else
             empty.
     """
@@ -264,24 +286,18 @@ class Record:
     index: int  # number of the record, from 0
     model: str  # name of the model
     device: str  # where it ran
+    _: KW_ONLY
     picture: Image | None = None  # like detections, None in case of an error
     detections: Detections | None = None
     error: DetcliError | None = None  # why the input failed
-    # files that were made for it; each sink that makes some adds them
-    saved: list[Path] = field(default_factory=list)
     overlay: Overlay = field(default_factory=Overlay)  # what images show besides its detections
-    added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
     precision: str = ""  # what the network computed in, where the device chooses that
+    _notes: RecordNotes = field(default_factory=RecordNotes, repr=False)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with the image, although it could be decoded."""
         return () if self.picture is None else self.picture.warnings
-
-    @property
-    def scene(self) -> Overlay:
-        """The overlay, by the name that it had before."""
-        return self.overlay
 
     @property
     def file_stamp(self) -> str | None:
@@ -313,7 +329,7 @@ class Record:
             "message": escape_surrogates(str(error)),
             "hint": escape_surrogates(error.hint),
         }
-        fields = {**self._input_fields(), "error": failure, **self.added}
+        fields = {**self._input_fields(), "error": failure, **self._notes.added}
         return cast("RecordJson", fields)
 
     def to_json_text(self) -> str:
@@ -353,9 +369,19 @@ class Record:
             fields["precision"] = self.precision
         if self.warnings:
             fields["warnings"] = escape_surrogates([*self.warnings])
-        if self.saved:
-            fields["saved"] = escape_surrogates([path.as_posix() for path in self.saved])
-        return {**fields, **self.added}
+        if self._notes.saved:
+            fields["saved"] = escape_surrogates([path.as_posix() for path in self._notes.saved])
+        return {**fields, **self._notes.added}
+
+
+def notes_of(record: Record) -> RecordNotes:
+    """Return what the command line notes of a record; sinks add the files that they make."""
+    return record._notes  # noqa: SLF001 - it is no part of what programs see
+
+
+def with_added_fields(record: Record, fields: AddedJson) -> Record:
+    """Return a record whose JSON has these fields, which say what made it, at its end."""
+    return replace(record, _notes=RecordNotes(notes_of(record).saved, fields))
 
 
 def _image_fields(image: Image) -> Fields:

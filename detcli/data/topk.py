@@ -27,7 +27,7 @@ DEPTH = 16  # entries in a column
 SPARE = 4
 
 
-def top_k(values: npt.ArrayLike, k: int, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002, FBT001, FBT002 - the signature of torch.topk
+def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002 - as in torch.topk
     """Return the k largest entries along the last axis, and where they are.
 
     Any row length and any leading shape; float16, float32, float64 and integers. The semantics

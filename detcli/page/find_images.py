@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import InputError
 from detcli.core.text import is_object
 from detcli.data.geometry import Image, Pixels, Size
@@ -30,7 +30,7 @@ class Finder:
     """Finds the images of records where they are now."""
 
     folder: Path | None  # where to look first; None to look only where the records say
-    inputs: Inputs  # how images are read
+    inputs: InputOptions  # how images are read
     lost: int = 0  # records whose image was not found, or is another one
     unproven: int = 0  # images that may be other ones of this size, as records have no hash
     # the folder of a file whose names are relative to it, as MegaDetector's are; tried last
@@ -218,7 +218,7 @@ def _may_be_file(source: str) -> bool:
 class _FrameReader:
     """The frames of a video, one after the other."""
 
-    def __init__(self, path: Path, inputs: Inputs) -> None:
+    def __init__(self, path: Path, inputs: InputOptions) -> None:
         self.path = path
         self.number = -1  # of the frame read last
         self._sources = Sources([str(path)], inputs)

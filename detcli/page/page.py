@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from detcli import __version__
 from detcli.config.ignored import IgnoredZone, matches, pattern_of
-from detcli.config.shapes import Shape, Zone
+from detcli.config.shapes import Line, Shape, Zone
 from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
 from detcli.data.columns import DetectionJson
 from detcli.data.geometry import Letterbox, Pixels
-from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of
+from detcli.data.record import Record, RecordJson, SettingsJson, box_of, iso_time, name_of, notes_of
 from detcli.page.entries import (
     BoxKind,
     PageBox,
@@ -472,7 +472,7 @@ class PageSink:
         # Without the frames that have no detections, times in an annotated video are others than
         # in its source, so the page cannot play it beside the frames.
         if not self._only_detections:
-            annotated_video = _first_video(record.saved)
+            annotated_video = _first_video(notes_of(record).saved)
         self._page.add(record.to_json(), image, annotated_video=annotated_video)
 
     def close(self) -> None:
@@ -541,7 +541,7 @@ def zones_and_lines_of(settings: Mapping[str, object]) -> Iterator[Shape]:
 
     Values that are no zones or lines are left out.
     """
-    for setting, parse_shape in (("zones", Shape.zone), ("lines", Shape.line)):
+    for setting, parse_shape in (("zones", Zone.parse), ("lines", Line.parse)):
         texts = settings.get(setting)
         if not isinstance(texts, list):
             continue

@@ -39,7 +39,7 @@ from typing import Any, Self, cast
 from detcli.analytics import Watcher
 from detcli.config.config import Config
 from detcli.config.cores import use_fastest_cores
-from detcli.config.device import Device, available_cores
+from detcli.config.device import Device, available_cores, wants_half_file
 from detcli.config.option import options_of, values_of
 from detcli.config.values import Tiling
 from detcli.config.watched import Watched
@@ -254,7 +254,7 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)  # it raises an error if the text is wrong
     runtime = config.runtime
-    half = runtime.options().wants_half_file(runtime.device[0])
+    half = wants_half_file(runtime.options(), runtime.device[0])
     try:
         return find(runtime.model, half=half, fetch=False)
     except ModelError:

@@ -12,7 +12,8 @@ from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import fit_letterbox
 from detcli.backend.protocol import Backend, Observer, Pending
-from detcli.config.config import Settings
+from detcli.config.config import Settings, effective_conf, suppression_iou
+from detcli.config.device import wants_half_file
 from detcli.config.values import Tiling
 from detcli.core.errors import DetcliWarning
 from detcli.core.threads import BackgroundThread
@@ -87,7 +88,7 @@ class BatchDetector:
         for warning in prepared.contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
         require_preprocessing(prepared)
-        self.nms = settings.suppression(prepared.contract.nms)
+        self.nms = suppression_iou(settings.nms, prepared.contract.nms)
         require_anchors_for_unique(prepared, settings)
         require_suppression_for_agnostic_nms(prepared, settings, self.nms)
 
@@ -141,7 +142,7 @@ class BatchDetector:
             UsageError: A class is unknown, or has two confidences.
         """
         contract = self.contract
-        self.conf = settings.effective_conf(contract.conf)  # but for the classes of `class_conf`
+        self.conf = effective_conf(settings, contract.conf)  # but for the classes of `class_conf`
         self.class_conf = class_confidences(contract, settings)
         # `(C,)`, what the scores of each class must exceed
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
@@ -585,5 +586,5 @@ def _located(
     """
     if isinstance(model, ModelFile):
         return model
-    wants_half_file = options is not None and options.wants_half_file(device)
-    return find(model, half=wants_half_file)
+    is_half = options is not None and wants_half_file(options, device)
+    return find(model, half=is_half)

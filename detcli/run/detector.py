@@ -7,15 +7,15 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self, overload
+from typing import Any, NoReturn, Self, Unpack, overload
 
 import numpy as np
 
 from detcli.analytics import Watcher
-from detcli.config.config import Config, Inputs, Settings
+from detcli.config.config import Config, InputOptions, Inputs, Settings, SettingsValues
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.option import options_of
-from detcli.config.typed import describe_value
+from detcli.config.typed import UnfitError, convert, describe_value
 from detcli.config.watched import Watched
 from detcli.core.errors import DetcliError, UsageError
 from detcli.core.text import closest
@@ -59,9 +59,10 @@ class Detector:
         self,
         model: str | Path,
         device: str | Device = "auto",
+        *,
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
-        **changes: Any,  # noqa: ANN401 - see the fields of Settings
+        **changes: Unpack[SettingsValues],
     ) -> None:
         """Load a model.
 
@@ -94,7 +95,7 @@ class Detector:
         if options is not None:
             _require_type("options", options, DeviceOptions, "workers=2")
         with _errors_in_python_words():
-            changed_settings = _with_changes(settings or Settings(), changes)
+            changed_settings = _with_changes(settings or Settings(), {**changes})
             self._set_batch_detector(BatchDetector(model, device, changed_settings, options))
 
     def _set_batch_detector(self, detector: BatchDetector) -> None:
@@ -150,7 +151,9 @@ class Detector:
             images: An image, or a list of images of any sizes, which run as one batch. An image
                 is `(H, W, 3)` uint8 BGR as from `cv2.imread`; the path of a file, the bytes of one,
                 or a file that is open in binary mode, all of which are read upright; or one of
-                Pillow, which is read as its file is. An array `(N, H, W, 3)` is a list of N images.
+                Pillow, which is read as its file is: turned upright as its EXIF says, which it
+                keeps in `rotate` and `transpose`, so call `ImageOps.exif_transpose` before these.
+                An array `(N, H, W, 3)` is a list of N images.
             conf: The confidence of this call, in place of that of the settings. Classes that have
                 one of their own in the settings keep it.
             channels: "bgr", or "rgb" for arrays of red, green and blue. Other images know it.
@@ -278,11 +281,17 @@ class Detector:
         return {str(stage): seconds for stage, seconds in dict(self._detector.times).items()}
 
     def letterbox(self, size: Size) -> Letterbox:
-        """Return where an image of (height, width) lies on the network's input.
+        """Return where an image lies on the network's input.
 
         The image is scaled to the input, and padded where it does not reach.
+
+        Args:
+            size: Height and width of the image in pixels.
+
+        Raises:
+            UsageError: It is something else than two whole numbers from 1 on.
         """
-        return self._detector.letterbox(size)
+        return self._detector.letterbox(_to_size(size))
 
     def close(self) -> None:
         """Release the device's memory, after the end of all runs of `predict` that use it."""
@@ -313,6 +322,7 @@ class Detector:
 def predict(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     detector: Detector,
+    *,
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
 ) -> Records:
@@ -338,9 +348,11 @@ def predict(
     _require_type("inputs", inputs, Inputs, "vid_stride=2")
     _require_type("watched", watched, Watched, 'track="bytetrack"')
     detector._open_records.require_open()  # noqa: SLF001 - `Records` is the other half of this
-    names = (*inputs.source, *_names_of(sources))
+    names = tuple(_names_of(sources))
+    input_values = {field.name: getattr(inputs, field.name) for field in fields(Inputs)}
     with _errors_in_python_words():
-        config = Config(inputs=replace(inputs, source=names), watched=watched)
+        input_options = InputOptions(source=names, **input_values)
+        config = Config(inputs=input_options, watched=watched)
         run = Run.over(config, detector._detector)  # noqa: SLF001 - it opens no other one
         pipeline = run.pipeline()
         records = Records(_records_of(run, pipeline), pipeline.stop)
@@ -390,6 +402,27 @@ def _names_of(sources: object) -> list[str]:
             raise UsageError(f"sources has {describe_value(source)} in it", hint)
         names.append(os.fsdecode(source))
     return names
+
+
+def _to_size(size: object) -> Size:
+    """Return the size of an image as two whole numbers: its height and width in pixels.
+
+    Args:
+        size: A tuple, a list or an array of them.
+
+    Raises:
+        UsageError: It is something else, or one of them is below 1.
+    """
+    try:
+        height, width = convert(size, tuple[int, int])
+    except UnfitError:
+        height, width = 0, 0
+    if height < 1 or width < 1:
+        raise UsageError(
+            f"size is {describe_value(size)}",
+            "give height and width of the image in pixels, as in (480, 640) or image.shape[:2]",
+        )
+    return height, width
 
 
 def _require_type(parameter: str, value: object, expected_type: type, example: str) -> None:

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,14 @@ from detcli.backend.nvidia import DriverFacts, ask_driver, driver_version
 from detcli.config.device import Device, available_cores
 from detcli.core.text import pluralize
 from detcli.data.geometry import Image
-from detcli.data.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
+from detcli.data.record import (
+    AddedJson,
+    Origin,
+    ProvenanceJson,
+    Record,
+    iso_time,
+    with_added_fields,
+)
 from detcli.source.loading import STDIN
 from detcli.storage.files import sha256
 
@@ -216,4 +222,4 @@ class Provenance:
         self._fields_of_run = {}
         if not added_fields:
             return record
-        return replace(record, added=added_fields)
+        return with_added_fields(record, added_fields)

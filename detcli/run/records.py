@@ -103,7 +103,7 @@ class Records(Iterator[Record]):
             with self._lock:
                 self._records.close()
 
-    def close_with_detector(self) -> None:
+    def _close_with_detector(self) -> None:
         """End the run because its detector is closed; taking a further record is an error then."""
         if not self._is_over:
             self._has_lost_detector = True
@@ -162,4 +162,4 @@ class OpenRecords:
             self._is_closed = True
             open_records = list(self._records)
         for records in open_records:
-            records.close_with_detector()
+            records._close_with_detector()  # noqa: SLF001 - not for programs

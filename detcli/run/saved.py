@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import CheckError, SourceError, system_reason
 from detcli.core.lines import utf8_file
@@ -141,7 +141,7 @@ def _default_finder() -> "Finder":
     """Make what finds images where the records say they are."""
     from detcli.page.find_images import Finder
 
-    return Finder(None, Inputs())
+    return Finder(None, InputOptions())
 
 
 def _other_format(file: BinaryIO) -> OtherFormat | None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.postprocess import SelectionOptions
-from detcli.config.config import Settings
+from detcli.config.config import Settings, effective_conf
 from detcli.data.detections import Detections
 from detcli.data.suppression import non_maximum_suppression
 from detcli.data.topk import rank_descending
@@ -159,7 +159,7 @@ def default_conf_thresholds(contract: Contract) -> npt.NDArray[np.float32]:
     Returns:
         `(C,)`, a threshold for each of the C classes.
     """
-    conf = Settings().effective_conf(contract.conf)
+    conf = effective_conf(Settings(), contract.conf)
     return conf_thresholds(conf, contract.class_conf, contract.names)
 
 

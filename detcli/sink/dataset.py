@@ -16,7 +16,7 @@ from detcli.core.errors import OutputError, UsageError, system_reason
 from detcli.core.text import escape_unprintable
 from detcli.data.geometry import Image
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Record
+from detcli.data.record import Record, notes_of
 from detcli.model.contract import parse_names
 from detcli.sink.folder import UniqueNames, stem
 from detcli.sink.image import SAVED_IMAGE_SUFFIXES, encode
@@ -108,7 +108,7 @@ class DatasetSink:
     def _write(self, record: Record, file: str, content: bytes) -> None:
         """Write a file of a record, by its path in the dataset, and list it as saved."""
         write_file(self._real_path / file, content)
-        record.saved.append(self._path / file)
+        notes_of(record).saved.append(self._path / file)
 
     def _is_described(self) -> bool:
         """Tell whether the dataset has its description, `data.yaml`.

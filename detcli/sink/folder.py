@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Origin, Record
+from detcli.data.record import Origin, Record, notes_of
 from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
 from detcli.storage.file_names import safe
@@ -343,9 +343,9 @@ class OutputFolder:
         self.subfolder(path.parent)
         if self._is_made_by_detcli:
             write_file(self.real(path), data)
-            record.saved.append(path)
+            notes_of(record).saved.append(path)
         else:
-            record.saved.append(self._write_new(path, data))
+            notes_of(record).saved.append(self._write_new(path, data))
 
     def _write_new(self, path: Path, data: bytes) -> Path:
         """Write a file without replacing one, even one that appears at this moment.

@@ -22,7 +22,7 @@ from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Image, Size, shown
 from detcli.data.json_text import encode as encode_json
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Record, box_of
+from detcli.data.record import Record, box_of, notes_of
 from detcli.sink.folder import FolderSink, OutputFolder
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
@@ -302,7 +302,7 @@ class CocoSink(JsonArray):
             self._leave_out(f"{source} has the COCO image id {image_id} of an earlier image")
             return
         self._image_ids.add(image_id)
-        elements = record.detections.to_coco(image_id, self._ids.category_id)
+        elements = record.detections.to_coco(image_id, category_id=self._ids.category_id)
         self.extend([json.dumps(element) for element in elements])
 
     def _leave_out(self, problem: str) -> None:
@@ -430,7 +430,7 @@ class MotFile:
 
     def write(self, record: Record) -> None:
         """Write a line for each detection of a frame that has a track."""
-        record.saved.append(self._path)
+        notes_of(record).saved.append(self._path)
         detections = record.detections
         if detections is None or detections.track_id is None:
             return

@@ -13,7 +13,7 @@ from detcli.core.errors import DependencyError, OutputError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Pixels
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Origin, Record, Video
+from detcli.data.record import Origin, Record, Video, notes_of
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder
 from detcli.storage.cache import warn_once
@@ -148,7 +148,7 @@ class AnnotatedVideo:
             if has_unreadable_start:
                 file.repeat(0.0)  # black until now
         file.append(image, time.shown_s - self._first_time.shown_s)
-        record.saved.append(self._path)
+        notes_of(record).saved.append(self._path)
 
     def _open(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
         """Begin the annotated video with the frame of a record.

@@ -4,14 +4,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import UsageError
 from detcli.core.text import is_object, public_name
 from detcli.source.loading import STDIN
 from detcli.source.names import identity, is_media
 
 
-def check_inputs(names: Sequence[str], inputs: Inputs) -> None:
+def check_inputs(names: Sequence[str], inputs: InputOptions) -> None:
     """Require that the names and options of inputs can be used together.
 
     Args:

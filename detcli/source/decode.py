@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
@@ -42,14 +42,14 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
 # The image that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
-TIMEOUT_S = Inputs().input_timeout  # default time limit for reading and decoding one input
+TIMEOUT_S = InputOptions().input_timeout  # default time limit for reading and decoding one input
 
 
 @frozen
 class DecodeOptions:
     """How images are decoded."""
 
-    inputs: Inputs = field(default_factory=Inputs)  # with the limits of size and time
+    inputs: InputOptions = field(default_factory=InputOptions)  # with the limits of size and time
     # Height and width of a network's input. A JPEG that is at least twice as large is decoded at a
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None
@@ -278,7 +278,7 @@ def _not_an_image(data: bytes) -> DecodeError:
     )
 
 
-def _undecodable_jpeg(data: bytes, reason: str, inputs: Inputs) -> DecodeError:
+def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeError:
     """Make the error of a JPEG that neither libjpeg-turbo nor OpenCV decodes.
 
     Args:
@@ -344,7 +344,7 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     return replace(Image.whole(shown), is_plain=is_plain)
 
 
-def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: Inputs) -> Image:
+def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> Image:
     """Decode what there is of a JPEG without its end, for `--lenient`.
 
     The missing end marker is put behind the data, as OpenCV decodes no file without it.

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import UsageError
 from detcli.source.loading import STDIN, Item
 from detcli.source.names import FileIdentity, identity, is_media, is_path, match, search
 from detcli.storage.objects import Address
 
-DEFAULTS = Inputs()
+DEFAULTS = InputOptions()
 
 
 class InputGuard:
@@ -22,7 +22,7 @@ class InputGuard:
     """
 
     def __init__(
-        self, names: Sequence[str], inputs: Inputs = DEFAULTS, written: Sequence[Path] = ()
+        self, names: Sequence[str], inputs: InputOptions = DEFAULTS, written: Sequence[Path] = ()
     ) -> None:
         self._all_names = frozenset(names)
         self._paths = [name for name in names if is_path(name)]

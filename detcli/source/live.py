@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import InputError, SourceError
 from detcli.core.opencv import cv2
@@ -81,7 +81,7 @@ def _has_frames_to_count(capture: cv2.VideoCapture) -> bool:
 
 def watch(
     sources: Sequence[LiveSource],
-    inputs: Inputs,
+    inputs: InputOptions,
     progress: SourceProgress,
 ) -> Iterator[Item]:
     """Yield the newest frame of each camera or stream, in turns, and an error for each lost one.
@@ -140,7 +140,7 @@ class _Watcher(BackgroundThread):
     def __init__(
         self,
         source: LiveSource,
-        inputs: Inputs,
+        inputs: InputOptions,
         progress: SourceProgress,
         news: threading.Condition,
         stop: threading.Event,
@@ -155,7 +155,7 @@ class _Watcher(BackgroundThread):
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
-        self._step = -1  # of the last frame that was used, see `Inputs.step`
+        self._step = -1  # of the last frame that was used, see `InputOptions.step`
         self.waiting: list[Item] = []  # not taken yet: a frame, an error, or both
         self.ended = False  # whether no more items will come
 
@@ -255,7 +255,7 @@ class _Watcher(BackgroundThread):
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
         They may select a span of time, and every Nth frame or one for each span of seconds, which
-        `Inputs.step` numbers.
+        `InputOptions.step` numbers.
         """
         number = self._number
         self._number += 1

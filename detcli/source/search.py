@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import is_object, public_name
 from detcli.source.fetch import Fetches
@@ -32,7 +32,11 @@ class NameSearch:
     """
 
     def __init__(
-        self, inputs: Inputs, written: Sequence[Path], progress: SourceProgress, fetches: Fetches
+        self,
+        inputs: InputOptions,
+        written: Sequence[Path],
+        progress: SourceProgress,
+        fetches: Fetches,
     ) -> None:
         """Nothing is searched yet.
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.config.device import available_cores
 from detcli.core.errors import (
     DecodeError,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 # `close` waits this long for another thread, which checks regularly whether to stop.
 CLOSE_TIMEOUT_S = 7.0
-DEFAULTS = Inputs()
+DEFAULTS = InputOptions()
 
 # The name or address of an image or a video, or a line with more; or the item with the error for
 # what is neither.
@@ -103,7 +103,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def __init__(
         self,
         names: Sequence[str],
-        inputs: Inputs = DEFAULTS,
+        inputs: InputOptions = DEFAULTS,
         written: Sequence[Path] = (),
         decode: DecodeOptions | None = None,
     ) -> None:

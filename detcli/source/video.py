@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from detcli.config.config import EPSILON_S, Inputs
+from detcli.config.config import EPSILON_S, InputOptions
 from detcli.core.errors import DecodeError, InputError, SourceError
 from detcli.core.opencv import cv2
 from detcli.data.record import Origin, Video
@@ -39,7 +39,9 @@ _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.m
 log = logging.getLogger(__name__)
 
 
-def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> Generator[Item]:
+def read_video(
+    video: VideoSource, inputs: InputOptions, progress: SourceProgress
+) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
     `progress` learns how many frames there are; before that, the video counts as one input.
@@ -66,7 +68,7 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
 
 @contextmanager
 def _open_before_start(
-    video: VideoSource, inputs: Inputs, progress: SourceProgress
+    video: VideoSource, inputs: InputOptions, progress: SourceProgress
 ) -> Iterator[VideoFrames]:
     """Open a video at a frame before the requested start, and close it at the end of the block.
 
@@ -139,7 +141,7 @@ def _report_choice(name: str, choice: TrackChoice) -> None:
         log.info("%s: its cover image or thumbnails are left out", name)
 
 
-def _expected_items(frames: VideoFrames, inputs: Inputs) -> int | None:
+def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     """Return how many frames of a video will be yielded; None if that is unknown.
 
     It is counted from the number of frames that the file declares, the requested start and end,
@@ -158,7 +160,7 @@ def _expected_items(frames: VideoFrames, inputs: Inputs) -> int | None:
     return min(last_step - first_step + 1, len(requested))
 
 
-def _requested_frames(declared: int, rate: float, inputs: Inputs) -> range:
+def _requested_frames(declared: int, rate: float, inputs: InputOptions) -> range:
     """Return the numbers of the frames from the requested start up to the requested end.
 
     Args:
@@ -173,7 +175,7 @@ def _requested_frames(declared: int, rate: float, inputs: Inputs) -> range:
     return range(first, end)
 
 
-def _select(frames: VideoFrames, inputs: Inputs) -> Iterator[Item]:
+def _select(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
     """Yield the frames between the requested start and end, one for each step.
 
     A step is a number of frames (--vid-stride) or of seconds (--every). If the first frame of a

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_records import Film, detected, failed_frame, frame, image
 
 from detcli.analytics import Watcher, tracks
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line
 from detcli.config.values import Tracker, Tracking
 from detcli.config.watched import Watched
 from detcli.core.errors import DependencyError, UsageError
@@ -53,7 +53,7 @@ def seen(number, rng, *, film=FILM, missed=0.05, count=COUNT):
 
 
 def watch(tracker=Tracker.BYTETRACK, conf=0.25):
-    return Watcher(Watched(track=Tracking(tracker, conf)))
+    return Watcher(Watched(track=Tracking(tracker, conf=conf)))
 
 
 def judge(records):
@@ -224,8 +224,8 @@ def test_a_box_that_is_there_twice_has_one_track(tracker):
 
 def test_a_track_has_the_class_that_it_had_most_often():
     """And what crosses a line counts for that class."""
-    gate = (Shape.line("gate=0,0.6,1,0.6"),)
-    follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
+    gate = (Line.parse("gate=0,0.6,1,0.6"),)
+    follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, conf=0.25), line=gate))
     track_classes = []
     zones_and_lines = []
     for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):
@@ -328,8 +328,8 @@ def test_the_library_may_be_old_or_missing(monkeypatch):
     ("text", "tracking"),
     [
         ("bytetrack", Tracking(Tracker.BYTETRACK)),
-        ("ocsort, conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
-        ("botsort,conf=1", Tracking(Tracker.BOTSORT, 1)),
+        ("ocsort, conf=0.5", Tracking(Tracker.OCSORT, conf=0.5)),
+        ("botsort,conf=1", Tracking(Tracker.BOTSORT, conf=1)),
     ],
 )
 def test_options_are_read_and_written(text, tracking):
@@ -357,7 +357,7 @@ def test_a_malformed_option_is_a_usage_error(text):
 
 
 def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
-    video_tracks = tracks.VideoTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
+    video_tracks = tracks.VideoTracks(Tracking(Tracker.BYTETRACK, conf=0.25), frame(0))
     detections = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
     classes, traces = video_tracks.follow(np.array([-1, 3, -1]), detections, SIZE)
     assert classes.tolist() == [None, "car", None]

@@ -12,7 +12,7 @@ from sample_records import failure, image
 
 from detcli.analytics import Watcher
 from detcli.analytics.zones import inside
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Zone
 from detcli.config.watched import Watched
 from detcli.core.errors import DetcliWarning, UsageError
 
@@ -81,7 +81,7 @@ def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
 
 def zoned(*texts):
     """The option for zones that are given as texts."""
-    return Watched(zone=tuple(Shape.zone(text) for text in texts))
+    return Watched(zone=tuple(Zone.parse(text) for text in texts))
 
 
 def watched(boxes, *zones):
@@ -105,12 +105,6 @@ def test_each_detection_has_its_zones():
     assert list(record.detections[1:].zones_and_lines()) == in_zones
     zones_within = record.detections.within((SIZE, SIZE)).zones.tolist()
     assert zones_within == [("left",), ("left", "low"), ("low",), ()]
-
-
-def test_zones_and_lines_have_their_earlier_name_too():
-    record = watched([(0, 0, 20, 30)], *ZONES)
-    assert list(record.detections.places()) == [("left", "cat")]
-    assert zoned(*ZONES).places == ["left", "low"]
 
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
@@ -142,4 +136,4 @@ def test_without_zones_records_pass_as_they_are():
 def test_two_zones_of_a_name_are_a_usage_error():
     with pytest.raises(UsageError, match="left is given twice"):
         zoned(ZONES[0], ZONES[0])
-    assert Shape.zone(ZONES[1]).name == "low"
+    assert Zone.parse(ZONES[1]).name == "low"

@@ -13,7 +13,7 @@ from sample_records import FILM, Film, detected, frame, image
 from detcli.analytics import Watcher, zones
 from detcli.analytics.zones import Crossings
 from detcli.config.config import Config
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line, Zone
 from detcli.config.values import Tracker, Tracking
 from detcli.config.watched import Watched
 from detcli.core.errors import UsageError
@@ -66,8 +66,8 @@ def test_a_new_track_comes_from_where_it_stood_first():
 def test_a_stride_loses_no_crossing(tracker):
     """Who crosses before the tracker is sure of him is counted in the frame where it is."""
     optional.require("trackers")
-    gate = (Shape.line("gate=0,0.5,1,0.5"),)
-    watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
+    gate = (Line.parse("gate=0,0.5,1,0.5"),)
+    watch = Watcher(Watched(line=gate, track=Tracking(tracker, conf=0.25)))
     film = Film(FILM.source, FILM.frames_per_second / 3)
     crossings = []
     for number in range(0, 30, 3):
@@ -115,7 +115,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
 
 @optional.needs("trackers")
 def test_a_frame_without_detections_still_shows_its_lines():
-    gate = (Shape.line("gate=0,0.5,1,0.5"),)
+    gate = (Line.parse("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
@@ -133,8 +133,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
 
 
 def test_a_line_needs_tracks():
-    gate = (Shape.line("gate=0,0,1,1"),)
+    gate = (Line.parse("gate=0,0,1,1"),)
     with pytest.raises(UsageError, match="--line needs --track"):
         Config(watched=Watched(line=gate))
     with pytest.raises(UsageError, match="gate is given twice"):
-        Watched(zone=(Shape.zone("gate=0,0,1,0,1,1"),), line=gate)
+        Watched(zone=(Zone.parse("gate=0,0,1,0,1,1"),), line=gate)

@@ -19,7 +19,7 @@ from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
 from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.backend.postprocess import SelectionOptions
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Region
 from detcli.config.values import Tiling
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.data.geometry import Letterbox
@@ -117,15 +117,15 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
     monkeypatch.setattr("detcli.run.batches.open_backend", opened)
     squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
     pixels = image(*squares, size=(112, 160), grey=40)
-    settings = Settings(conf=0.6, tile=Tiling(64, 0.25))
-    with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
+    settings = Settings(conf=0.6, tile=Tiling(64, overlap=0.25))
+    with Detector(make_model(size=64, batch=None), "cpu", settings=settings) as detector:
         detections, other_detections = detector([pixels, image(("blue", 1, 1), grey=40)])
     assert sorted(as_rows(detections)) == sorted(
         (name, 1.0, cell_box(*at)) for name, *at in squares
     )
     assert as_rows(other_detections) == [("blue", 1.0, cell_box(1, 1))]
-    settings = Settings(conf=0.6, region=Shape.region("48,24,112,88"))
-    with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
+    settings = Settings(conf=0.6, region=Region.parse("48,24,112,88"))
+    with Detector(make_model(size=64, batch=None), "cpu", settings=settings) as detector:
         detections, other_detections = detector([pixels, image(("blue", 12, 9), size=(104, 112))])
     assert sorted(as_rows(detections)) == [
         ("blue", 1.0, cell_box(6, 6)),

@@ -96,7 +96,7 @@ def detcli(stack: ExitStack, model: str) -> Reader:
     def read(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
         image = Image.whole(pixels)
         (found,) = run.detector.submit([image])()
-        record = watcher(Record(Origin(""), 0, "", "", image, found))
+        record = watcher(Record(Origin(""), 0, "", "", picture=image, detections=found))
         return [
             Symbol(one.get("text"), np.array([[one["x1"], one["y1"]], [one["x2"], one["y2"]]]))
             for one in record.to_json()["detections"]

@@ -91,7 +91,9 @@ class Ours:
         name = device.removesuffix(":half")
         # Workers as predict has them.
         options = DeviceOptions(workers=available_cores(), half=name != device)
-        self._detector = Detector(model, name, Settings(conf=CONF, tile=tiling), options)
+        self._detector = Detector(
+            model, name, settings=Settings(conf=CONF, tile=tiling), options=options
+        )
 
     def __call__(self, path: Path) -> tuple[float, list[Row]]:
         image = cv2.imread(str(path))

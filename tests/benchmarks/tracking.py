@@ -22,7 +22,7 @@ import numpy as np
 
 from detcli import Detections, Detector, Inputs, Record, Settings, predict
 from detcli.analytics import Watcher
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line
 from detcli.config.values import Tracker, Tracking
 from detcli.config.watched import Watched
 from detcli.data.geometry import overlap
@@ -89,15 +89,15 @@ def follow(
 def detections(clip: Path, model: Path, inputs: Inputs) -> Iterator[Record]:
     """The records of a clip, without hands."""
     with Detector(str(model), settings=Settings(conf=LOW)) as detector:
-        for record in predict(str(clip), detector, inputs):
+        for record in predict(str(clip), detector, inputs=inputs):
             detected = record.detections
             yield replace(record, detections=detected[detected.class_name != "person"])
 
 
 def ours(tracker: Tracker, line: str) -> Follow:
     """A tracker of detcli."""
-    lines = (Shape.line(f"gate={line}"),)
-    watch = Watcher(Watched(track=Tracking(tracker, HIGH), line=lines))
+    lines = (Line.parse(f"gate={line}"),)
+    watch = Watcher(Watched(track=Tracking(tracker, conf=HIGH), line=lines))
     return lambda record: watch(record).detections
 
 

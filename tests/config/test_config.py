@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, Inputs, Settings
+from detcli.config.config import Config, InputOptions, Settings, effective_conf
 from detcli.config.differences import differences
 from detcli.config.option import config_from, options_of, panel, values_of
 from detcli.config.values import Format
@@ -72,7 +72,7 @@ def config_with(name, **values):
 
 def test_a_group_has_to_say_whether_it_affects_detections():
     with pytest.raises(TypeError, match="affects_detections"):
-        panel(Inputs(), "Input")  # type: ignore[call-arg]
+        panel(InputOptions(), "Input")  # type: ignore[call-arg]
 
 
 def test_one_name_for_all():
@@ -245,10 +245,6 @@ def test_differences_are_named(changes, expected):
 
 
 def test_the_conf_of_the_settings_counts_before_the_recommended_one():
-    assert Settings(conf=0.0).effective_conf(0.4) == 0.0
-    assert Settings().effective_conf(0.4) == 0.4
-    assert Settings().effective_conf(None) == 0.25
-
-
-def test_the_earlier_name_of_effective_conf_is_still_there():
-    assert Settings(conf=0.3).confidence(None) == 0.3
+    assert effective_conf(Settings(conf=0.0), 0.4) == 0.0
+    assert effective_conf(Settings(), 0.4) == 0.4
+    assert effective_conf(Settings(), None) == 0.25

@@ -5,7 +5,15 @@ import math
 
 import pytest
 
-from detcli.config.device import Device, DeviceKind, DeviceOptions, available_cores, cpu_quota
+from detcli.config.device import (
+    Device,
+    DeviceKind,
+    DeviceOptions,
+    available_cores,
+    check_device_options,
+    cpu_quota,
+    wants_half_file,
+)
 from detcli.core.errors import UsageError
 
 KINDS = ["auto", "cpu", "cuda", "tensorrt", "openvino"]
@@ -53,18 +61,18 @@ def test_options_are_frozen():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_device_refuses_what_it_cannot_do_and_nothing_else(options, kinds, kind):
     if kind in kinds:
-        options.check(Device.parse(kind))
+        check_device_options(options, Device.parse(kind))
     else:
         with pytest.raises(UsageError, match="--") as caught:
-            options.check(Device.parse(kind))
+            check_device_options(options, Device.parse(kind))
         assert caught.value.hint
 
 
 def test_half_takes_a_float16_file_unless_the_device_computes_so_by_itself():
     for name in ("cpu", "cuda:1", "auto", "tensorrt:1", "openvino:GPU"):
         wanted = name in {"cpu", "cuda:1", "auto"}
-        assert DeviceOptions(half=True).wants_half_file(Device.parse(name)) == wanted
-        assert not DeviceOptions().wants_half_file(Device.parse(name))
+        assert wants_half_file(DeviceOptions(half=True), Device.parse(name)) == wanted
+        assert not wants_half_file(DeviceOptions(), Device.parse(name))
 
 
 def test_device_names():
@@ -155,3 +163,19 @@ def test_a_quota_limits_the_cores(quota, cores, monkeypatch):
     monkeypatch.setattr("detcli.config.device.visible_cores", lambda: 8)
     monkeypatch.setattr("detcli.config.device.cpu_quota", lambda: quota)
     assert available_cores() == cores
+
+
+def test_methods_that_version_0_1_0_had_warn():
+    options = DeviceOptions(half=True)
+    with pytest.warns(DeprecationWarning, match=r"DeviceOptions\.wants_half_file is not public"):
+        assert options.wants_half_file(Device.parse("cpu"))  # type: ignore[attr-defined]
+    with pytest.warns(DeprecationWarning, match=r"DeviceOptions\.check is not public"):
+        check = options.check  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="--half has no effect"):
+        check(Device.parse("cpu"))
+    with pytest.raises(AttributeError, match="no attribute 'cheque'"):
+        _ = options.cheque  # type: ignore[attr-defined]
+
+
+def test_the_deprecated_methods_are_not_listed():
+    assert {"check", "wants_half_file"}.isdisjoint(dir(DeviceOptions))

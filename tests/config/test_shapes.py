@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from detcli import Line, Region, Zone
-from detcli.config.shapes import Shape, read_shapes
+from detcli.config.shapes import read_shapes
 from detcli.core.errors import UsageError
 from detcli.data.geometry import bottom_centres
 
 
 def test_fractions_are_of_the_image_and_other_numbers_are_pixels():
-    zone = Shape.zone("door=0.1,0.4, 0.5,0.4,1,1")
+    zone = Zone.parse("door=0.1,0.4, 0.5,0.4,1,1")
     np.testing.assert_allclose(zone.pixels((100, 200)), [(20, 40), (100, 40), (200, 100)])
-    pixels = Shape.zone("door=0,0,50,0,50,25.5")
+    pixels = Zone.parse("door=0,0,50,0,50,25.5")
     np.testing.assert_array_equal(pixels.pixels((100, 200)), [(0, 0), (50, 0), (50, 25.5)])
     assert zone.name == "door"
     assert str(zone) == "door=0.1,0.4,0.5,0.4,1,1"
@@ -24,7 +24,7 @@ def test_fractions_are_of_the_image_and_other_numbers_are_pixels():
 
 @pytest.mark.parametrize("name", ["a", "Tür_3", "入口", "gate-2", "7"])
 def test_names(name):
-    assert Shape.line(f"{name}=0,0,1,1").name == name
+    assert Line.parse(f"{name}=0,0,1,1").name == name
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_names(name):
 )
 def test_what_is_no_zone_is_a_usage_error(text, says):
     with pytest.raises(UsageError, match=says) as caught:
-        Shape.zone(text)
+        Zone.parse(text)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["a=0,0", "a=0,0,1,1,1,0", "a=3,4,3,4", "a=0,0,1", "a=9,9,1,0.5"])
 def test_what_is_no_line_is_a_usage_error(text):
     with pytest.raises(UsageError):
-        Shape.line(text)
+        Line.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_no_line_is_a_usage_error(text):
 )
 def test_what_is_no_region_is_a_usage_error(text):
     with pytest.raises(UsageError, match="--region '") as caught:
-        Shape.region(text)
+        Region.parse(text)
     assert caught.value.hint
 
 
@@ -91,7 +91,7 @@ def test_a_file_has_one_a_line(tmp_path):
     assert read_shapes(str, "--zone", "a=1") == ["a=1"]
     lines = ["door=0,0,1,0,1,1", "road=0,0,1,0,1,1"]
     assert read_shapes(str, "--zone", f"@{file}") == lines
-    assert read_shapes(Shape.zone, "--zone", f"@{file}") == [*map(Shape.zone, lines)]
+    assert read_shapes(Zone.parse, "--zone", f"@{file}") == [Zone.parse(line) for line in lines]
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
@@ -133,10 +133,10 @@ def test_bottom_centres(box, point):
 def test_a_point_may_be_a_million_pixels_away(x, is_read, sign):
     text = f"gate=0,0,{sign * x},2"
     if is_read:
-        assert Shape.line(text).points[1] == (sign * x, 2)
+        assert Line.parse(text).points[1] == (sign * x, 2)
     else:
         with pytest.raises(UsageError, match="no image has such a point"):
-            Shape.line(text)
+            Line.parse(text)
 
 
 def test_a_shape_of_numbers_is_that_of_its_text():

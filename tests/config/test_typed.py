@@ -1,8 +1,6 @@
 # mypy: disable-error-code=arg-type
 """Values of settings as their types say: refused where they are made, or taken."""
 
-import ast
-import inspect
 import math
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -16,7 +14,8 @@ from hypothesis import strategies as st
 
 import detcli
 from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
-from detcli.config.shapes import Line, Shape
+from detcli.config.config import InputOptions, SettingsValues
+from detcli.config.shapes import Line, Region, Zone
 from detcli.config.typed import UnfitError, convert, describe_type
 from detcli.config.values import BoxFormat, Tracker, Tracking
 from detcli.core.errors import UsageError
@@ -90,9 +89,9 @@ YARD = "yard=0,0,1,0,1,1"
         (Inputs, "max_pixels", 0),
         (Inputs, "input_timeout", "5s"),
         (Inputs, "recursive", "yes"),
-        (Inputs, "source", "a.jpg"),
-        (Inputs, "source", (3,)),
-        (Inputs, "files_from", ["a.jpg"]),
+        (InputOptions, "source", "a.jpg"),
+        (InputOptions, "source", (3,)),
+        (InputOptions, "files_from", ["a.jpg"]),
         (Watched, "zone", "door"),
         (Watched, "zone", 5),
         (Watched, "zone", (DOOR, 5)),
@@ -146,23 +145,23 @@ def test_a_value_of_another_type_is_refused_where_it_is_made(kind, name, value):
         (Settings, "names", Path("names.txt"), Path("names.txt")),
         (Settings, "box_format", "cxcywh", BoxFormat.CXCYWH),
         (Settings, "rect", np.True_, True),
-        (Settings, "region", "0,0.5,1,1", Shape.region("0,0.5,1,1")),
-        (Settings, "region", (0, 0.5, 1, 1), Shape.region("0,0.5,1,1")),
-        (Settings, "region", np.array([0, 0, 640, 480]), Shape.region("0,0,640,480")),
+        (Settings, "region", "0,0.5,1,1", Region.parse("0,0.5,1,1")),
+        (Settings, "region", (0, 0.5, 1, 1), Region.parse("0,0.5,1,1")),
+        (Settings, "region", np.array([0, 0, 640, 480]), Region.parse("0,0,640,480")),
         (Settings, "tile", 640, Tiling(640)),
         (Settings, "tile", "640,crowd=10", Tiling(640, crowd=10)),
         (Settings, "tile", "none", "none"),
         (Settings, "tile", Tiling(32), Tiling(32)),
         (Inputs, "start", 2, 2.0),
         (Inputs, "every", 1, 1.0),
-        (Inputs, "source", [Path("a.jpg"), "b.jpg"], ("a.jpg", "b.jpg")),
-        (Inputs, "files_from", Path("names.txt"), "names.txt"),
-        (Watched, "zone", DOOR, (Shape.zone(DOOR),)),
-        (Watched, "zone", [DOOR, Shape.zone(YARD)], (Shape.zone(DOOR), Shape.zone(YARD))),
-        (Watched, "zone", Shape.zone(DOOR), (Shape.zone(DOOR),)),
-        (Watched, "zone", iter([DOOR]), (Shape.zone(DOOR),)),
-        (Watched, "line", "gate=0,0,1,1", (Shape.line("gate=0,0,1,1"),)),
-        (Watched, "track", "ocsort,conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
+        (InputOptions, "source", [Path("a.jpg"), "b.jpg"], ("a.jpg", "b.jpg")),
+        (InputOptions, "files_from", Path("names.txt"), "names.txt"),
+        (Watched, "zone", DOOR, (Zone.parse(DOOR),)),
+        (Watched, "zone", [DOOR, Zone.parse(YARD)], (Zone.parse(DOOR), Zone.parse(YARD))),
+        (Watched, "zone", Zone.parse(DOOR), (Zone.parse(DOOR),)),
+        (Watched, "zone", iter([DOOR]), (Zone.parse(DOOR),)),
+        (Watched, "line", "gate=0,0,1,1", (Line.parse("gate=0,0,1,1"),)),
+        (Watched, "track", "ocsort,conf=0.5", Tracking(Tracker.OCSORT, conf=0.5)),
         (Watched, "track", Tracker.OCSORT, Tracking(Tracker.OCSORT)),
         (Tiling, "size", np.int32(640), 640),
         (Tracking, "tracker", "ocsort", Tracker.OCSORT),
@@ -177,7 +176,7 @@ def test_what_is_natural_is_taken(kind, name, value, expected):
 @pytest.mark.parametrize("conf", ["0.5", True, 2, -0.1, math.nan])
 def test_a_tracker_needs_a_confidence(conf):
     with pytest.raises(UsageError, match=r"^conf is") as caught:
-        Tracking(Tracker.OCSORT, conf)
+        Tracking(Tracker.OCSORT, conf=conf)
     assert caught.value.hint
 
 
@@ -206,7 +205,7 @@ def test_a_shape_takes_an_array_of_points():
 def test_a_file_of_zones_is_read(tmp_path):
     path = tmp_path / "zones.txt"
     path.write_text(f"{DOOR}\n{YARD}\n")
-    assert Watched(zone=f"@{path}").zone == (Shape.zone(DOOR), Shape.zone(YARD))
+    assert Watched(zone=f"@{path}").zone == (Zone.parse(DOOR), Zone.parse(YARD))
     with pytest.raises(UsageError, match="door is given twice"):
         Watched(zone=(DOOR, f"@{path}"))
 
@@ -235,7 +234,7 @@ ODD = [
     {1: 2},
 ]
 ODD += [("x",), [1, 2], object(), int, np.float32(0.5), np.zeros(0), np.zeros((2, 2)), Path("x")]
-PUBLIC = [(kind, field) for kind in (Settings, Inputs, Watched) for field in fields(kind)]
+PUBLIC = [(kind, field) for kind in (Settings, InputOptions, Watched) for field in fields(kind)]
 
 
 @pytest.mark.parametrize(
@@ -304,8 +303,8 @@ def test_zones_and_lines_have_the_names_of_the_options_as_well():
     watched = Watched(track="bytetrack", zones=[DOOR], lines=["gate=0,0.5,1,0.5"])
     by_option_names = Watched(track="bytetrack", zone=DOOR, line="gate=0,0.5,1,0.5")
     assert watched == by_option_names
-    assert watched.zones == watched.zone == (Shape.zone(DOOR),)
-    assert watched.lines == watched.line == (Shape.line("gate=0,0.5,1,0.5"),)
+    assert watched.zones == watched.zone == (Zone.parse(DOOR),)
+    assert watched.lines == watched.line == (Line.parse("gate=0,0.5,1,0.5"),)
     assert replace(watched, zone=()).lines == watched.lines
 
 
@@ -316,9 +315,9 @@ def test_zones_are_given_by_one_of_both_names():
 
 def test_values_may_be_made_by_their_public_types():
     zone = detcli.Zone("door", [(0, 0), (1, 0), (1, 1)])
-    tracking = detcli.Tracking(Tracker.BYTETRACK, 0.5)
+    tracking = detcli.Tracking(Tracker.BYTETRACK, conf=0.5)
     watched = Watched(track=tracking, zones=[zone, YARD])
-    assert watched.zones == (zone, Shape.zone(YARD))
+    assert watched.zones == (zone, Zone.parse(YARD))
     assert watched.track == Watched(track="bytetrack,conf=0.5").track
     region = detcli.Region(0, 0.5, 1, 1)
     assert Settings(region=region).region == Settings(region="0,0.5,1,1").region
@@ -326,12 +325,19 @@ def test_values_may_be_made_by_their_public_types():
 
 def test_type_checkers_know_all_arguments_of_settings():
     """They read an `__init__` that is not there at run time, as it takes more than the fields."""
-    definitions = {}
-    for node in ast.walk(ast.parse(inspect.getsource(Settings))):
-        if isinstance(node, ast.FunctionDef):
-            definitions[node.name] = node
-    arguments = definitions["__init__"].args
-    names = [argument.arg for argument in arguments.kwonlyargs]
-    assert names == [field.name for field in fields(Settings)]
-    defaults = [ast.literal_eval(default) for default in arguments.kw_defaults]
-    assert defaults == [field.default for field in fields(Settings)]
+    assert list(SettingsValues.__annotations__) == [field.name for field in fields(Settings)]
+
+
+def test_settings_inputs_and_device_options_are_given_by_name():
+    for kind in (Settings, Inputs, Watched, DeviceOptions):
+        with pytest.raises(TypeError, match="positional"):
+            kind(0.4)
+
+
+def test_programs_do_not_see_what_only_the_command_line_has():
+    public_names = {field.name for field in fields(Inputs)}
+    internal_names = {field.name for field in fields(InputOptions)} - public_names
+    assert internal_names == {"source", "files_from", "null", "strict"}
+    for name in internal_names:
+        with pytest.raises(TypeError, match=name):
+            Inputs(**{name: True})

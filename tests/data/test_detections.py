@@ -12,7 +12,7 @@ import pytest
 
 from detcli.core.errors import DependencyError
 from detcli.data.barcode import Barcode
-from detcli.data.detections import COCO, DTYPES, Detections, Symbol, with_rows
+from detcli.data.detections import COCO, DTYPES, Detections, with_rows
 
 NAMES = ("person", "car", "猫")
 
@@ -146,7 +146,9 @@ def test_a_single_bool_is_no_index(index):
 
 def test_arrays_are_read_only():
     boxes = np.zeros((1, 4), np.float32)
-    tracked = Detections(boxes, np.ones(1, np.float32), np.zeros(1, int), NAMES, np.ones(1, int))
+    tracked = Detections(
+        boxes, np.ones(1, np.float32), np.zeros(1, int), NAMES, track_id=np.ones(1, int)
+    )
     for array in (
         tracked.xyxy,
         tracked.score,
@@ -197,7 +199,9 @@ def test_coco_results_have_cocos_ids():
     (row,) = Detections(boxes, scores, np.array([11]), COCO).to_coco(9)
     assert row == {"image_id": 9, "category_id": 13, "bbox": [1, 2, 3, 6], "score": 0.25}
     assert [row["category_id"] for row in detections().to_coco(9)] == [2, 0, 1]
-    results = detections().to_coco(9, lambda class_id, names: {"car": 77}.get(names[class_id]))
+    results = detections().to_coco(
+        9, category_id=lambda class_id, names: {"car": 77}.get(names[class_id])
+    )
     assert [row["category_id"] for row in results] == [77]
 
 
@@ -211,10 +215,6 @@ def test_pandas_gets_typed_columns():
     assert none.score.dtype == np.float32
     assert [*none] == [*frame][:-1]
     assert none.class_name.dtype == frame.class_name.dtype
-
-
-def test_a_barcode_has_its_earlier_name_too():
-    assert Symbol is Barcode
 
 
 def objects(*values):
@@ -281,7 +281,7 @@ def test_lists_become_arrays_of_the_promised_types():
 
 def test_other_numbers_become_those_that_are_promised():
     converted = Detections(
-        np.zeros((1, 4)), np.ones(1), np.array([1.0]), NAMES, np.ones(1, np.int32)
+        np.zeros((1, 4)), np.ones(1), np.array([1.0]), NAMES, track_id=np.ones(1, np.int32)
     )
     for name in ("xyxy", "score", "class_id", "track_id"):
         assert getattr(converted, name).dtype == DTYPES[name]

@@ -105,10 +105,6 @@ def test_in_the_corner_sides_are_rounded_down():
     assert Letterbox.fit((1, 5000), (640, 640), corner=True).resized == (1, 640)
 
 
-def test_the_scale_has_its_earlier_name_too():
-    assert Letterbox.stretched((480, 640), (320, 320)).gains == (0.5, 320 / 480)
-
-
 def test_a_stretched_image_maps_back_along_each_axis():
     letterbox = Letterbox.stretched((480, 640), (320, 320))
     mapped = letterbox.to_image(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))

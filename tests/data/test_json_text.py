@@ -13,7 +13,7 @@ from detcli.core.errors import DecodeError
 from detcli.data import json_text
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
-from detcli.data.record import Origin, Record
+from detcli.data.record import Origin, Record, RecordNotes
 
 NAMES = ("person", 'a "quoted", name: {}', "Größe", "\udcff.jpg", "")
 
@@ -113,25 +113,28 @@ def test_what_options_add_is_in_the_text():
 
 IMAGE = Image(np.zeros((4, 6, 3), np.uint8), (4, 6))
 RECORDS = {
-    "detections": Record(Origin("a.jpg"), 3, "m", "cpu", IMAGE, single([0, 0, 3, 4], 0.5)),
-    "no detections": Record(Origin("a.jpg"), 3, "m", "cpu", IMAGE, Detections.empty(NAMES)),
+    "detections": Record(
+        Origin("a.jpg"), 3, "m", "cpu", picture=IMAGE, detections=single([0, 0, 3, 4], 0.5)
+    ),
+    "no detections": Record(
+        Origin("a.jpg"), 3, "m", "cpu", picture=IMAGE, detections=Detections.empty(NAMES)
+    ),
     "a list that says the same words": Record(
         Origin("a.jpg", meta='{"detections": [], "}": "{"}'),
         3,
         "m {",
         "cpu",
-        IMAGE,
-        Detections.empty(NAMES),
+        picture=IMAGE,
+        detections=Detections.empty(NAMES),
     ),
     "a frame with files": Record(
         Origin("a}.mp4", frame=4, time_s=0.1234567),
         3,
         "m",
         "openvino:CPU",
-        IMAGE,
-        Detections.empty(NAMES),
-        saved=[Path("out/a.jpg")],
-        added={"sha256": "00"},
+        picture=IMAGE,
+        detections=Detections.empty(NAMES),
+        _notes=RecordNotes([Path("out/a.jpg")], {"sha256": "00"}),
         precision="f32",
     ),
     "an error": Record(Origin("\udcff.jpg"), 3, "m", "cpu", error=DecodeError("no", "try")),

@@ -17,7 +17,15 @@ from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.data.capture_time import CaptureTime
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
-from detcli.data.record import BOX, SCHEMA_VERSION, Origin, Overlay, Record, box_of, name_of
+from detcli.data.record import (
+    BOX,
+    SCHEMA_VERSION,
+    Origin,
+    Record,
+    RecordNotes,
+    box_of,
+    name_of,
+)
 from detcli.data.saved_record import finite, parse_outline, to_marks, to_record
 
 
@@ -144,7 +152,7 @@ def test_any_name_survives_json():
 def test_all_texts_are_unicode():
     odd = detections((1, 2, 3, 4, 0.5, 0), names=("\udcff",))
     for odd_record in (
-        replace(record(odd, model="\udcff"), saved=[Path("\udcff")]),
+        replace(record(odd, model="\udcff"), _notes=RecordNotes([Path("\udcff")])),
         Record(Origin("a"), 0, "m", "cpu", error=SourceError("\udcff", "\udcff")),
     ):
         json.dumps(odd_record.to_json(), ensure_ascii=False).encode()
@@ -207,17 +215,11 @@ def test_an_error_may_have_no_hint():
         to_record(fields)
 
 
-def test_the_overlay_has_its_earlier_name_too():
-    overlay = Overlay(traces={1: np.float32([(0, 0)])})  # type: ignore[dict-item]
-    record = Record(Origin("a.png"), 0, "m", "cpu", overlay=overlay)
-    assert record.scene is overlay
-
-
 def test_names_have_the_same_slashes_on_every_system(monkeypatch):
     monkeypatch.setattr(os, "sep", "\\")
     origins = [Origin(name) for name in ("pics\\a.jpg", "C:\\a.mp4", "s3://bucket/a\\b.jpg")]
-    saved = [PureWindowsPath("out/a.jpg")]
-    all_fields = [record(detections(), origin=entry, saved=saved).to_json() for entry in origins]
+    notes = RecordNotes([PureWindowsPath("out/a.jpg")])  # type: ignore[list-item]
+    all_fields = [record(detections(), origin=entry, _notes=notes).to_json() for entry in origins]
     assert [entry["source"] for entry in all_fields] == [
         "pics/a.jpg",
         "C:/a.mp4",

@@ -41,13 +41,13 @@ def rows(detections):
 @pytest.mark.parametrize(
     ("text", "tiling"),
     [
-        ("640", Tiling(640, 0.2)),
-        ("640,overlap=0.5", Tiling(640, 0.5)),
-        (" 320 , overlap = .25 ", Tiling(320, 0.25)),
-        ("1,overlap=0", Tiling(1, 0.0)),
-        ("640,overlap=0.9", Tiling(640, 0.9)),
-        ("640,crowd=9", Tiling(640, 0.2, 9)),
-        ("64, overlap=0, crowd = 1", Tiling(64, 0, 1)),
+        ("640", Tiling(640, overlap=0.2)),
+        ("640,overlap=0.5", Tiling(640, overlap=0.5)),
+        (" 320 , overlap = .25 ", Tiling(320, overlap=0.25)),
+        ("1,overlap=0", Tiling(1, overlap=0.0)),
+        ("640,overlap=0.9", Tiling(640, overlap=0.9)),
+        ("640,crowd=9", Tiling(640, overlap=0.2, crowd=9)),
+        ("64, overlap=0, crowd = 1", Tiling(64, overlap=0, crowd=1)),
     ],
 )
 def test_the_option_is_read_and_written(text, tiling):
@@ -75,7 +75,7 @@ def test_what_is_no_tiling_is_refused_with_what_to_write(message, texts):
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
 def test_tiles_cover_the_image_and_overlap(height, width, size, overlap):
-    *tiles, whole_image = Tiling(size, overlap).areas((height, width))
+    *tiles, whole_image = Tiling(size, overlap=overlap).areas((height, width))
     assert whole_image == (0, 0, width, height)
     assert bool(tiles) == (max(height, width) > size)
     for axis, length in ((0, width), (1, height)):
@@ -92,7 +92,7 @@ def test_tiles_cover_the_image_and_overlap(height, width, size, overlap):
 
 
 # Two tiles of 100 pixels that share 20 columns, and the whole.
-PAIR = Tiling(100, 0.2).areas((100, 180))
+PAIR = Tiling(100, overlap=0.2).areas((100, 180))
 LEFT, RIGHT, WHOLE = PAIR
 
 
@@ -175,7 +175,7 @@ def test_what_several_areas_show(left, right, whole, merged):
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
 def test_pieces_in_a_row_are_one_object(scores):
-    areas = Tiling(100, 0.2).areas((100, 260))
+    areas = Tiling(100, overlap=0.2).areas((100, 260))
     assert [area[0] for area in areas] == [0, 80, 160, 0]
     first, middle, last = scores
     merged = merge(
@@ -209,7 +209,7 @@ def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole()
 
 
 def test_without_overlap_the_whole_joins():
-    areas = Tiling(100, 0).areas((100, 200))
+    areas = Tiling(100, overlap=0).areas((100, 200))
     pieces = [detections_of((50, 20, 100, 60, 0.9)), detections_of((0, 20, 50, 60, 0.8))]
     assert len(merge([*pieces, detections_of()], areas)) == 2
     assert rows(merge([*pieces, detections_of((50, 20, 150, 60, 0.3))], areas)) == [
@@ -360,7 +360,7 @@ def size_of(*boxes):
 @st.composite
 def crowds(draw):
     """Objects that overlap and touch seams, and what a poor detector finds of them in each tile."""
-    tiling = Tiling(100, draw(st.sampled_from([0, 0.2, 0.5])))
+    tiling = Tiling(100, overlap=draw(st.sampled_from([0, 0.2, 0.5])))
     areas = tiling.areas((draw(st.sampled_from([60, 100, 180, 200])), draw(st.integers(101, 260))))
     count = draw(st.integers(1, 8))
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
@@ -395,7 +395,7 @@ def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
 def scenes(draw):
     """Objects of an image, and what an exact detector finds of them in each tile."""
     size = draw(st.integers(100, 400)), draw(st.integers(100, 400))
-    tiling = Tiling(100, draw(st.sampled_from([0.2, 0.3, 0.5])))
+    tiling = Tiling(100, overlap=draw(st.sampled_from([0.2, 0.3, 0.5])))
     cells = draw(
         st.lists(
             st.tuples(st.integers(0, size[1] // 50 - 1), st.integers(0, size[0] // 50 - 1)),

@@ -294,7 +294,7 @@ def test_the_page_counts_what_tiles_find():
     labels = np.tile(known.class_id, 9)
     counts = []
     for tile in (Tiling(max(sheet.shape)), Tiling(640), None):
-        with Detector("codes", "cpu", Settings(tile=tile)) as detector:
+        with Detector("codes", "cpu", settings=Settings(tile=tile)) as detector:
             found = detector(sheet)
         ious = overlap(found.xyxy[:, None], truth)  # (D, 63)
         matched = ious * (found.class_id[:, None] == labels) > 0.5

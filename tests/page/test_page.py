@@ -10,6 +10,7 @@ import pages
 import pytest
 from sample_records import failed_frame, failure, feed, frame, image
 
+from detcli.data.record import notes_of
 from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, Curves, Page, PageImage, PageSink, PageTable, RunInfo
@@ -269,7 +270,7 @@ def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_p
     def films(**options):
         records = [frame(0), frame(1)]
         for record in records:
-            record.saved.append(tmp_path / "out" / "film.mp4")
+            notes_of(record).saved.append(tmp_path / "out" / "film.mp4")
         return [entry.get("film") for entry in save(page, *records, **options)]
 
     assert films() == ["../out/film.mp4", None]

@@ -6,7 +6,7 @@ from pages import box, failure, make, record
 from thinning import thin
 
 from detcli.config.ignored import IgnoredZone
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line, Zone
 from detcli.page import folder as folders
 from detcli.page import page as module
 from detcli.page.page import Conclusion, Curves, PageTable, RunInfo
@@ -388,9 +388,9 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     about = RunInfo(
         "predict",
         zones_and_lines=(
-            Shape.zone("door=0,0,0.5,0,0.5,1,0,1"),
-            Shape.zone("yard=10,10,70,10,70,50"),
-            Shape.line("gate=0.5,0,0.5,1"),
+            Zone.parse("door=0,0,0.5,0,0.5,1,0,1"),
+            Zone.parse("yard=10,10,70,10,70,50"),
+            Line.parse("gate=0.5,0,0.5,1"),
         ),
     )
     browser.open(make(tmp_path / "page", [record("a.jpg", tracked, without_track)], about))

@@ -8,7 +8,7 @@ import pytest
 from pages import box, failure, grey, make, record
 from thinning import RUNS_WHOLE, note, thin
 
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, Curves, Page, PageTable, RunInfo
 
@@ -273,7 +273,7 @@ def everything(tmp_path_factory):
     for number in range(5):
         boxes = [tracked] + [box(1, 0.5)] * number
         records.append(record("film.mp4", *boxes, frame=number, time_s=number / 5))
-    gate = Shape.line("gate=0.5,0,0.5,1")
+    gate = Line.parse("gate=0.5,0,0.5,1")
     about = RunInfo("predict", [("conf", "0.25")], zones_and_lines=(gate,))
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)
 

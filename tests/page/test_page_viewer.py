@@ -6,7 +6,7 @@ import pytest
 from pages import box, grey, make, record
 from thinning import thin
 
-from detcli.config.shapes import Shape
+from detcli.config.shapes import Line
 from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Page, PageImage, RunInfo
@@ -419,7 +419,7 @@ def frames(count):
 
 @pytest.fixture(scope="module")
 def film_page(tmp_path_factory):
-    about = RunInfo("predict", zones_and_lines=(Shape.line("gate=0.5,0,0.5,1"),))
+    about = RunInfo("predict", zones_and_lines=(Line.parse("gate=0.5,0,0.5,1"),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "VIDEO_IMAGES", 16)
         return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)

@@ -18,7 +18,7 @@ from detcli.data.geometry import Image
 from detcli.run.batches import BatchDetector
 from detcli.run.selections import suppressed_across_classes
 
-TILES = Tiling(64, 0.25)
+TILES = Tiling(64, overlap=0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
 LARGE = image(*SQUARES, size=(112, 160), grey=40)
 
@@ -145,10 +145,10 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
         with_lower_scores = detect(detector.with_lower_conf(0.1), CROWD[:32])
         assert len(with_lower_scores) > 2
         assert sorted(names_of(in_whole)) == ["green", "red"]
-    with opened(model, workers, tile=Tiling(64, 0.25, crowd=3)) as detector:
+    with opened(model, workers, tile=Tiling(64, overlap=0.25, crowd=3)) as detector:
         assert boxes(detect(detector, CROWD)) == boxes(in_whole)
         assert detector.fast_for == (64, 64)
-    with opened(model, workers, tile=Tiling(64, 0.25, crowd=2)) as detector:
+    with opened(model, workers, tile=Tiling(64, overlap=0.25, crowd=2)) as detector:
         before, small, after = detect(detector, [CROWD, CROWD[:64, :64], CROWD])
         assert boxes(before) == boxes_of(CROWD_SQUARES)
         assert boxes(after) == boxes_of(CROWD_SQUARES)
@@ -156,7 +156,7 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
         # What only a lower confidence shows makes no crowd.
         lower = detector.with_lower_conf(0.1)
         assert boxes(detect(lower, CROWD[:32])) == boxes(with_lower_scores)
-    with opened(model, workers, tile=Tiling(64, 0.1, crowd=2)) as detector:
+    with opened(model, workers, tile=Tiling(64, overlap=0.1, crowd=2)) as detector:
         assert len(detect(detector, CROWD)) == 9 + 2  # with what is larger than the overlap
 
 
@@ -171,7 +171,7 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
 )
 def test_filters_do_not_change_what_makes_a_crowd(filters, names, make_model):
     model = make_model(metadata=NAMED)
-    with opened(model, tile=Tiling(64, 0.25, crowd=2), **filters) as detector:
+    with opened(model, tile=Tiling(64, overlap=0.25, crowd=2), **filters) as detector:
         detections = detect(detector, CROWD)
         for box, score, _, _ in detections:
             if score > 0.6:
@@ -180,7 +180,7 @@ def test_filters_do_not_change_what_makes_a_crowd(filters, names, make_model):
                 assert height == 8
         if names is not None:
             assert names_of(detections) == names
-    with opened(model, tile=Tiling(64, 0.25, crowd=3), **filters) as detector:
+    with opened(model, tile=Tiling(64, overlap=0.25, crowd=3), **filters) as detector:
         detections = detect(detector, CROWD)
         assert "blue" not in names_of(detections[detections.score > 0.6])
 
@@ -196,7 +196,7 @@ RED_CROWD[40:48, 40:48] = (180, 0, 0)
 def test_a_crowd_leaves_room_for_what_is_asked_for(filters, make_model):
     """The red ones are counted, but do not take the place of the blue one."""
     model = make_model(metadata=NAMED)
-    with opened(model, tile=Tiling(64, 0.25, crowd=2), max_det=1, **filters) as detector:
+    with opened(model, tile=Tiling(64, overlap=0.25, crowd=2), max_det=1, **filters) as detector:
         assert names_of(detect(detector, RED_CROWD)) == ["blue"]
 
 
@@ -204,7 +204,7 @@ def test_tiles_are_recommended_by_the_metadata(make_model):
     model = make_model(metadata=NAMED | {"detcli.tile": "64,overlap=0.25,crowd=2"})
     with opened(model, tile=None) as detector:
         assert "blue" in names_of(detect(detector, CROWD))
-    for tile in (Tiling(64, 0.25, crowd=3), "none"):
+    for tile in (Tiling(64, overlap=0.25, crowd=3), "none"):
         with opened(model, tile=tile) as detector:
             assert "blue" not in names_of(detect(detector, CROWD))
 

@@ -13,6 +13,7 @@ import numpy as np
 import optional
 import pytest
 from colour_model import NAMES, cell_box, image
+from PIL import ExifTags, ImageOps
 from PIL import Image as PillowImage
 from thinning import thin
 
@@ -62,7 +63,9 @@ def test_the_confidence_is_the_one_asked_for_or_recommended_or_the_usual_one(
     metadata = {"names": str(dict(enumerate(NAMES)))}
     if recommended is not None:
         metadata["detcli.conf"] = recommended
-    with Detector(make_model(metadata=metadata), "cpu", Settings(conf=requested)) as detector:
+    with Detector(
+        make_model(metadata=metadata), "cpu", settings=Settings(conf=requested)
+    ) as detector:
         detections = detector(image(("red", 2, 3)))
     assert detector.conf == conf
     assert len(detections) == (1 if conf == 0.6 else 190)
@@ -85,7 +88,7 @@ def promise(monkeypatch):
 
 def detected(model, image, **settings):
     """The class, the score and the box of each detection."""
-    with Detector(model, "cpu", Settings(**settings)) as detector:
+    with Detector(model, "cpu", settings=Settings(**settings)) as detector:
         detections = detector(image)
     return [(class_name, score, box.tolist()) for box, score, _, class_name in detections]
 
@@ -188,7 +191,7 @@ def test_a_model_may_leave_one_class_to_each_anchor(make_model, promise, random)
 def test_unique_needs_anchors(make_model, promise):
     promise(layout=Layout.ROWS)
     with pytest.raises(UsageError, match="unique=True: colours selects its detections itself"):
-        Detector(make_model(), "cpu", Settings(unique=True))
+        Detector(make_model(), "cpu", settings=Settings(unique=True))
 
 
 def test_agnostic_nms_leaves_one_class_of_boxes_that_overlap(make_model, promise):
@@ -210,15 +213,15 @@ def test_agnostic_nms_takes_the_suppression_that_the_model_recommends(make_model
 
 def test_agnostic_nms_needs_a_suppression(make_model):
     with pytest.raises(UsageError, match="agnostic_nms=True: colours gives one box") as raised:
-        Detector(make_model(), "cpu", Settings(agnostic_nms=True))
+        Detector(make_model(), "cpu", settings=Settings(agnostic_nms=True))
     assert "nms=0.7" in raised.value.hint
     with pytest.raises(UsageError, match="no boxes are compared"):
-        Detector(make_model(), "cpu", Settings(agnostic_nms=True, nms="none"))
+        Detector(make_model(), "cpu", settings=Settings(agnostic_nms=True, nms="none"))
 
 
 def test_agnostic_nms_is_found_by_its_name_elsewhere(make_model):
     with pytest.raises(UsageError, match="class_agnostic") as raised:
-        Detector(make_model(), "cpu", class_agnostic=True)
+        Detector(make_model(), "cpu", class_agnostic=True)  # type: ignore[call-arg]
     assert "agnostic_nms" in raised.value.hint
 
 
@@ -274,7 +277,7 @@ def test_settings_may_be_given_by_name(make_model):
     with Detector(make_model(), "cpu", conf=0.6, classes=["blue"]) as detector:
         assert detector.conf == 0.6
         assert detector(pixels).class_name.tolist() == ["blue"]
-    with Detector(make_model(), "cpu", STRICT, classes=["red"]) as detector:
+    with Detector(make_model(), "cpu", settings=STRICT, classes=["red"]) as detector:
         assert detector.conf == STRICT.conf
         assert detector(pixels).class_name.tolist() == ["red"]
 
@@ -338,7 +341,7 @@ def test_sources_of_another_type_are_refused(make_model, sources, message):
 @pytest.mark.parametrize("wrap", [str, Path, os.fsencode, lambda path: iter([path])])
 def test_sources_may_be_names_paths_and_iterables_of_them(make_model, make_image, wrap):
     path = make_image("a.png", ("red", 2, 3))
-    with Detector(make_model(), "cpu", STRICT) as detector:
+    with Detector(make_model(), "cpu", settings=STRICT) as detector:
         (record,) = predict(wrap(path), detector)
     assert record.detections.class_name.tolist() == ["red"]
 
@@ -351,7 +354,7 @@ def test_predict_refuses_arguments_of_another_type(make_model):
         with pytest.raises(UsageError, match="sources is Detector"):
             predict(detector, detector)
         with pytest.raises(UsageError, match="inputs is Settings") as caught:
-            predict("a.png", detector, STRICT)
+            predict("a.png", detector, inputs=STRICT)
         assert "Inputs(vid_stride=2)" in caught.value.hint
         with pytest.raises(UsageError, match="watched is the string") as caught:
             predict("a.png", detector, watched="bytetrack")
@@ -372,6 +375,37 @@ def test_zones_and_tracks_may_be_given_as_the_command_line_has_them(make_model, 
     assert detections
     for detection in detections:
         assert detection["zones"] == ["all"]
+
+
+@pytest.mark.parametrize("size", ["x", "48", 480, None, (480,), (480, 640, 3), (0, 640), (4.5, 6)])
+def test_the_letterbox_of_what_is_no_size_is_refused(make_model, size):
+    with Detector(make_model(), "cpu") as detector:
+        with pytest.raises(UsageError, match="size is ") as caught:
+            detector.letterbox(size)
+        assert "height and width" in caught.value.hint
+
+
+def test_the_letterbox_of_a_size_in_an_array(make_model):
+    with Detector(make_model(), "cpu") as detector:
+        assert detector.letterbox(np.array([480, 640])) == detector.letterbox((480, 640))
+
+
+@pytest.mark.parametrize("method", [3, 5, 8])
+def test_a_pillow_that_is_rotated_is_turned_upright_before(make_model, make_image, method):
+    """`rotate` keeps the EXIF in Pillow, so a program lets `exif_transpose` take it away before."""
+    path = make_image("a.png", ("red", 2, 3), ("blue", 5, 5))
+    with PillowImage.open(path) as plain:
+        exif = plain.getexif()
+        exif[ExifTags.Base.Orientation] = method
+        turned_path = path.with_name("turned.png")
+        plain.save(turned_path, exif=exif)
+    with Detector(make_model(), "cpu", settings=STRICT) as detector:
+        with PillowImage.open(turned_path) as turned:
+            upright = ImageOps.exif_transpose(turned)
+            rotated = upright.rotate(90, expand=True)
+        pixels = np.asarray(rotated)
+        assert detector(rotated) == detector(pixels, channels="rgb")
+        assert len(detector(rotated)) == 2
 
 
 def test_a_view_of_an_image_and_what_is_none(make_model):
@@ -398,7 +432,7 @@ def test_a_view_of_an_image_and_what_is_none(make_model):
 )
 def test_detections_know_the_size_of_their_image(make_model, settings):
     images = [image(("red", 2, 3), size=(64, 48)), image(size=(40, 64))]
-    with Detector(make_model(), "cpu", settings) as detector:
+    with Detector(make_model(), "cpu", settings=settings) as detector:
         results = detector(images)
         assert [detections.image_size for detections in results] == [(64, 48), (40, 64)]
         assert detector(images) == results
@@ -512,7 +546,9 @@ def test_threads_share_a_detector(make_model, random, device, tile):
         optional.require("openvino")
     images = random.integers(0, 256, (16, 64, 64, 3), np.uint8)
     settings = Settings(conf=0.5, tile=tile)
-    with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:
+    with Detector(
+        make_model(), device, settings=settings, options=DeviceOptions(workers=2)
+    ) as detector:
         expected = [detector(image).to_dict() for image in images]
         assert len({str(detections) for detections in expected}) == len(images)
         rounds = len(thin("rounds of images in threads", range(8), 2))
@@ -531,8 +567,10 @@ def test_predict_yields_what_the_command_prints(make_model, make_image, tmp_path
     os.mkfifo(endless)
     sources = [blue, film, "no.png", endless, red]
     writer = os.open(endless, os.O_RDWR)
-    with Detector(make_model(), "cpu", STRICT, DeviceOptions(workers=2)) as detector:
-        records = list(predict(sources, detector, Inputs(vid_stride=3, input_timeout=0.5)))
+    with Detector(
+        make_model(), "cpu", settings=STRICT, options=DeviceOptions(workers=2)
+    ) as detector:
+        records = list(predict(sources, detector, inputs=Inputs(vid_stride=3, input_timeout=0.5)))
         line = "-q --format jsonl --vid-stride 3 --input-timeout 0.5 --conf 0.6 --device cpu -m"
         process = invoke("predict", *sources, *line.split(), make_model())
     os.close(writer)

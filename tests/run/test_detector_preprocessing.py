@@ -15,7 +15,7 @@ WIDE = image(("red", 2, 3), size=(64, 128))
 
 
 def detected(model, image, preprocess=None, conf=0.6):
-    with Detector(model, "cpu", Settings(conf=conf, preprocess=preprocess)) as detector:
+    with Detector(model, "cpu", settings=Settings(conf=conf, preprocess=preprocess)) as detector:
         return detector(image)
 
 
@@ -60,7 +60,7 @@ def test_an_input_that_follows_the_image(make_model):
     small = np.repeat(np.repeat(WIDE, 2, axis=0), 2, axis=1)
     halved = detected(model, small, "shortest-edge=64:128")
     assert halved.xyxy.tolist() == [[32.0, 48.0, 48.0, 64.0]]
-    with Detector(model, "cpu", Settings(conf=0.6, preprocess="none")) as detector:
+    with Detector(model, "cpu", settings=Settings(conf=0.6, preprocess="none")) as detector:
         of_wide, of_square = detector([WIDE, image(("blue", 1, 1))])
     assert of_wide.class_name.tolist() == ["red"]
     assert of_square.class_name.tolist() == ["blue"]
@@ -77,9 +77,9 @@ def test_an_input_that_follows_the_image(make_model):
 )
 def test_what_does_not_go_together(make_model, settings, problem):
     with pytest.raises(UsageError, match=problem):
-        Detector(make_model(size=None), "cpu", Settings(**settings))
+        Detector(make_model(size=None), "cpu", settings=Settings(**settings))
     with pytest.raises(UsageError, match="this graph takes 64x64 images only"):
-        Detector(make_model(), "cpu", Settings(preprocess="none"))
+        Detector(make_model(), "cpu", settings=Settings(preprocess="none"))
 
 
 def test_values_that_nothing_settles_are_asked_for(save_model):

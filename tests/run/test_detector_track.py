@@ -19,7 +19,7 @@ WATCHED = Watched(track="bytetrack", zones=["left=0,0,0.5,0,0.5,1,0,1"], lines=[
 
 @pytest.fixture
 def tracking_detector(make_model):
-    with Detector(make_model(), "cpu", Settings(conf=0.5, max_det=20)) as detector:
+    with Detector(make_model(), "cpu", settings=Settings(conf=0.5, max_det=20)) as detector:
         yield detector
 
 

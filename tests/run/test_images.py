@@ -151,8 +151,8 @@ def test_channels_of_another_order_are_refused(make_model, channels):
 @pytest.mark.parametrize("conf", [0, 0.44, 0.6])
 def test_a_call_with_a_confidence_is_as_a_detector_with_it(make_model, settings, conf):
     with (
-        Detector(make_model(), "cpu", settings) as detector,
-        Detector(make_model(), "cpu", settings, conf=conf) as other,
+        Detector(make_model(), "cpu", settings=settings) as detector,
+        Detector(make_model(), "cpu", settings=settings, conf=conf) as other,
     ):
         before = detector(PIXELS)
         assert detector(PIXELS, conf=conf) == other(PIXELS)

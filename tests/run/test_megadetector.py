@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sample_records import Film, detected, failure, feed, frame, image
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DetcliWarning, SourceError, UsageError
 from detcli.page.find_images import Finder
 from detcli.run.saved import read_records
@@ -159,7 +159,7 @@ def write_photograph(path, size=(100, 200), orientation=None):
 def test_a_size_that_is_missing_is_that_of_the_image(read_entries, tmp_path, folder):
     """Beside the file of results, or in the folder of --images."""
     write_photograph(tmp_path / folder / "site/a.jpg")
-    finder = Finder(tmp_path / folder if folder else None, Inputs())
+    finder = Finder(tmp_path / folder if folder else None, InputOptions())
     (record,) = read_entries({"file": "site/a.jpg", "detections": [DETECTION]}, finder=finder)
     assert record["width"] == 200
     assert record["height"] == 100
@@ -195,7 +195,7 @@ def test_an_image_that_is_not_found_is_an_error_that_says_what_to_do(read_entrie
 
 
 def test_an_image_that_is_gone_can_be_left_out(read_entries):
-    finder = Finder(None, Inputs(), existing_only=True)
+    finder = Finder(None, InputOptions(), existing_only=True)
     known = {"file": "b.jpg", **SIZE, "detections": []}
     records = read_entries({"file": "a.jpg", "detections": []}, known, finder=finder)
     assert [record["source"] for record in records] == ["b.jpg"]

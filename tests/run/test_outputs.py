@@ -16,6 +16,7 @@ from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError
 from detcli.data.geometry import Image
+from detcli.data.record import notes_of
 from detcli.page.page import Page, PageSink, RunInfo
 from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
@@ -139,7 +140,7 @@ def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
     assert record.to_json() | {"saved": 0} == fields
     np.testing.assert_array_equal(record.picture.pixels, pixels)
     if name in FOLDERS or name == "dataset":
-        saved = {str(path.relative_to(tmp_path)) for path in record.saved}
+        saved = {str(path.relative_to(tmp_path)) for path in notes_of(record).saved}
         assert saved
         assert files(tmp_path).keys() - {"a/data.yaml"} == saved
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, Inputs
+from detcli.config.config import Config, InputOptions
 from detcli.config.outputs import Outputs
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
@@ -17,7 +17,7 @@ def test_an_endless_run_adds_to_files_that_are_complete_after_each_record():
         assert Destination(format_, OUTPUT, endless=True).appends == can_append
         assert not Destination(format_, OUTPUT).appends
     for source in ("camera:0", "a.jpg"):
-        config = Config(inputs=Inputs(source=(source,)), outputs=Outputs(output="boxes.csv"))
+        config = Config(inputs=InputOptions(source=(source,)), outputs=Outputs(output="boxes.csv"))
         assert choose_destination(config).appends == (source == "camera:0")
 
 

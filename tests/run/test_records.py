@@ -138,7 +138,7 @@ class Taker(threading.Thread):
 def waiting_taker(detector, make_image, tmp_path):
     """A thread that waits for the next record, of a folder into which nothing more comes."""
     make_image("images/a.png", ("red", 1, 1))
-    records = predict(tmp_path / "images", detector, Inputs(follow=True))
+    records = predict(tmp_path / "images", detector, inputs=Inputs(follow=True))
     taker = Taker(records)
     taker.start()
     deadline = time.monotonic() + 60

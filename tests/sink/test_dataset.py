@@ -13,7 +13,7 @@ from sample_records import Film, failed_frame, failure, feed, frame, image, numb
 
 from detcli.core.errors import OutputError, UsageError
 from detcli.data.geometry import Image
-from detcli.data.record import Origin
+from detcli.data.record import Origin, notes_of
 from detcli.sink import dataset as module
 from detcli.sink.dataset import DatasetSink
 
@@ -274,7 +274,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed_either(dataset_path, tmp_p
     sink = DatasetSink(tmp_path / "named" / dataset_path.name, NAMES)
     record = stored(tmp_path)
     sink.write(record)
-    assert record.saved == [
+    assert notes_of(record).saved == [
         tmp_path / "named" / dataset_path.name / "labels/a.txt",
         tmp_path / "named" / dataset_path.name / "images/a.png",
     ]

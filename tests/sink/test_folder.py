@@ -12,6 +12,7 @@ from sample_records import Film, frame, image, numbered
 
 from detcli.core.errors import OutputError
 from detcli.data.per_video import PerVideo
+from detcli.data.record import notes_of
 from detcli.sink.folder import MARK, OutputFolder
 
 DOOR = Film("camera:0", 0, live=True)
@@ -142,7 +143,7 @@ def test_a_link_in_place_of_a_folder_below_is_not_followed(tmp_path):
     (tmp_path / "out/a").symlink_to(tmp_path / "elsewhere")
     record = image("pics/a/b.jpg")
     folder.write(record, folder.file_of(record, ".txt"), b"label")
-    assert record.saved == [tmp_path / "out/b.txt"]
+    assert notes_of(record).saved == [tmp_path / "out/b.txt"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -151,7 +152,7 @@ def run(path, *records, **options):
     folder = OutputFolder(path, **options)
     for record in records:
         folder.write(record, folder.file_of(record, ".txt"), record.origin.source.encode())
-    return [record.saved[-1].name for record in records]
+    return [notes_of(record).saved[-1].name for record in records]
 
 
 def content(path):
@@ -288,7 +289,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
     (tmp_path / "out").symlink_to("there")
     record = image("a.jpg")
     run(tmp_path / "out", record)
-    assert record.saved == [tmp_path / "out" / "a.txt"]
+    assert notes_of(record).saved == [tmp_path / "out" / "a.txt"]
     assert (tmp_path / "there" / "a.txt").exists()
 
 

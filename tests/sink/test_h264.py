@@ -12,7 +12,7 @@ from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, frame
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.data.geometry import Image
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
@@ -50,7 +50,7 @@ def test_uneven_frames_keep_their_times_from_the_first_one_on(tmp_path, suffix):
     assert written.times == pytest.approx(UNEVEN, abs=TICK_S)
     assert UNEVEN[-1] < written.length_s < UNEVEN[-1] + 1
     assert written.seen_s == pytest.approx(1.0, abs=TICK_S)
-    inputs = Inputs(start=0.2, end=2.55, vid_stride=2)
+    inputs = InputOptions(start=0.2, end=2.55, vid_stride=2)
     written = watch(annotate(source, tmp_path / "later", inputs=inputs))
     assert written.times == pytest.approx([0, 0.7, 0.8, 2.21], abs=TICK_S)
 

@@ -7,7 +7,7 @@ from annotated import annotate
 from made_videos import play, record_film, watch
 from thinning import thin
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def test_it_is_copied_bit_for_bit(make_film, suffix, sound):
     [("mp4", "aac", 0.5), ("mp4", "aac", 0.93), ("mov", "pcm_s16le", 0.93)],
 )
 def test_it_begins_where_the_images_do(make_film, suffix, sound, start_s):
-    _, written = make_film(suffix, sound, inputs=Inputs(start=start_s, end=2.0))
+    _, written = make_film(suffix, sound, inputs=InputOptions(start=start_s, end=2.0))
     assert written.seen_s == pytest.approx(1.0 - start_s, abs=0.041)
     assert written.heard_s == pytest.approx(written.seen_s, abs=0.03)
     assert written.heard_until_s == pytest.approx(written.length_s, abs=0.06)
@@ -80,13 +80,13 @@ def test_it_begins_where_the_images_do(make_film, suffix, sound, start_s):
 def test_a_late_start_is_looked_up(tmp_path):
     times = [number / 25 for number in range(400)]
     source = record_film(tmp_path / "a.mp4", times, signal_s=14.0)
-    written = watch(annotate(source, tmp_path / "out", inputs=Inputs(start=12.0)))
+    written = watch(annotate(source, tmp_path / "out", inputs=InputOptions(start=12.0)))
     assert written.seen_s == pytest.approx(2.0, abs=0.001)
     assert written.heard_s == pytest.approx(2.0, abs=0.03)
 
 
 def test_a_stride_leaves_it_whole(make_film):
-    source, written = make_film(inputs=Inputs(vid_stride=5))
+    source, written = make_film(inputs=InputOptions(vid_stride=5))
     assert len(written.times) == 15
     assert written.heard_s == pytest.approx(source.heard_s, abs=0.001)
 

@@ -8,7 +8,7 @@ from sample_records import failure, image, numbered
 from sink.journals import sources, write
 
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.data.record import Origin
+from detcli.data.record import Origin, notes_of
 from detcli.sink.journal import Journal
 from detcli.source.reading import file_stamp
 
@@ -97,7 +97,7 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resu
     film.touch()
     frames = [numbered(number, str(film)) for number in range(3)]
     for frame in frames:
-        frame.saved.append(video)
+        notes_of(frame).saved.append(video)
     write(resumed_path, *frames, image("a"))
     if finished:
         video.parent.mkdir()
@@ -113,9 +113,9 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resu
 def test_frames_that_cannot_be_detected_again_stay(tmp_path, resumed_path, source):
     """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
     of_lost_video = numbered(0, source)
-    of_lost_video.saved.append(tmp_path / "out" / "film.mp4")
+    notes_of(of_lost_video).saved.append(tmp_path / "out" / "film.mp4")
     without_video = numbered(1, __file__)
-    without_video.saved.append(tmp_path / "elsewhere" / "crop.jpg")
+    notes_of(without_video).saved.append(tmp_path / "elsewhere" / "crop.jpg")
     write(resumed_path, of_lost_video, without_video)
     Journal(resumed_path, videos=tmp_path / "out").close()
     assert sources(resumed_path) == [source, __file__]

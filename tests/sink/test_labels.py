@@ -15,6 +15,7 @@ from sample_records import FILM, Film, detected, failed_frame, failure, feed, fr
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.detections import COCO, COCO_IDS
 from detcli.data.geometry import Image
+from detcli.data.record import notes_of
 from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
@@ -441,7 +442,7 @@ def test_motmetrics_reads_what_was_written(tracks):
     assert [*table.index] == [(5, 1), (5, 2), (8, 2)]
     assert table[["X", "Y", "Width", "Height"]].to_numpy().tolist() == [[1, 2, 2, 2.5]] * 3
     assert table["Confidence"].tolist() == [0.5] * 3
-    assert [len(record.saved) for record in records] == [1, 1, 1, 1]
+    assert [len(notes_of(record).saved) for record in records] == [1, 1, 1, 1]
 
 
 def test_each_video_has_its_file_of_tracks(tracks):

@@ -18,6 +18,7 @@ from small_disk import small_disk
 
 from detcli.core.errors import OutputError
 from detcli.data.geometry import Image
+from detcli.data.record import notes_of
 from detcli.sink import h264, video
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
@@ -119,7 +120,7 @@ def test_a_disk_that_fills_up(tmp_path, random):
         records = [*noise(random, 300, (240, 320))]
         with pytest.raises(OutputError, match=r"film\.mp4: no space left"):
             feed(VideoSink(OutputFolder(disk)), *records)
-        written = [record for record in records if record.saved]
+        written = [record for record in records if notes_of(record).saved]
         assert len(written) > 10
         assert len(play(disk / "film.mp4").shades) == len(written)
         assert [path.name for path in disk.glob("[!.]*")] == ["film.mp4"]

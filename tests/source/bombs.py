@@ -198,12 +198,12 @@ def _videos() -> Iterator[tuple[str, bytes]]:
 
 def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
-    from detcli.config.config import Inputs
+    from detcli.config.config import InputOptions
     from detcli.core.errors import InputError
     from detcli.source.sources import Sources
 
     said = set()
-    with Sources([str(path)], Inputs(max_pixels=MAX_PIXELS)) as sources:
+    with Sources([str(path)], InputOptions(max_pixels=MAX_PIXELS)) as sources:
         for item in sources:
             try:
                 said.add(f"image {item.load().size}")

@@ -7,7 +7,7 @@ import tarfile
 import optional
 import pytest
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.source.archives import read_archive
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceProgress
@@ -44,7 +44,9 @@ def archive(tmp_path, image):
 def read(path, **inputs):
     """The name of each item, and its size or error."""
     found = []
-    with Sources([str(path)], Inputs(input_timeout=600, **inputs)) as sources:  # on a busy machine
+    with Sources(
+        [str(path)], InputOptions(input_timeout=600, **inputs)
+    ) as sources:  # on a busy machine
         for item in sources:
             item.run()
             size = item.picture and item.picture.size

@@ -6,11 +6,11 @@ import pytest
 from json_lines import lines
 from made_jpegs import encode, exif, exif_with_thumbnail, insert, orientation, without
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, UsageError
 from detcli.source.decode import DecodeOptions, load_bytes
 
-LENIENT = DecodeOptions(Inputs(lenient=True))
+LENIENT = DecodeOptions(InputOptions(lenient=True))
 NOISE = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
 PHOTOGRAPH = cv2.resize(NOISE, (400, 301))
 SEQUENTIAL = [{}, {"RST_INTERVAL": 3}, {"SAMPLING_FACTOR": 0x111111}]

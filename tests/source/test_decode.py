@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made_jpegs import exif, insert, orientation, segment, without
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -67,7 +67,7 @@ def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
     image[:, 28:] = BLUE
     data = encode(suffix, image)
     assert_close(decode_bytes(data)[:, :24], image[:, :24], tolerance)
-    assert load_bytes(data, DecodeOptions(Inputs(strict=True))).warnings == ()
+    assert load_bytes(data, DecodeOptions(InputOptions(strict=True))).warnings == ()
     assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
 
 
@@ -77,7 +77,7 @@ def test_an_animation_is_its_first_frame_with_a_warning(suffix):
     film.frames = [gradient(), gradient()[::-1].copy()]
     film.durations = np.array([40, 40])
     _, data = cv2.imencodeanimation(f".{suffix}", film)
-    decoded = load_bytes(data.tobytes(), DecodeOptions(Inputs(strict=True)))
+    decoded = load_bytes(data.tobytes(), DecodeOptions(InputOptions(strict=True)))
     assert_close(decoded.pixels, gradient(), FORMATS["gif"])
     (warning,) = decoded.warnings
     assert "only its first frame" in warning
@@ -160,7 +160,7 @@ def test_a_jpeg_that_nothing_decodes_is_an_error_with_the_reason_of_libjpeg():
     data = without(encode("jpg", gradient()), 0xDB)
     for strict in (False, True):
         with pytest.raises(DecodeError, match="a damaged JPEG, or one of a kind") as caught:
-            load_bytes(data, DecodeOptions(Inputs(strict=strict)))
+            load_bytes(data, DecodeOptions(InputOptions(strict=strict)))
         assert "(Quantization table 0x00 was not defined)" in str(caught.value)
         assert caught.value.hint
 
@@ -239,7 +239,7 @@ def test_damage_that_can_be_decoded_is_a_warning(kind):
     assert fast.warnings == image.warnings
     assert fast.size == fast.pixels.shape[:2]
     with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
-        load_bytes(data, DecodeOptions(Inputs(strict=True)))
+        load_bytes(data, DecodeOptions(InputOptions(strict=True)))
     assert "--strict" in caught.value.hint
 
 
@@ -267,7 +267,7 @@ def test_odd_metadata_and_rare_subsampling_are_not_damage():
         jpeg[jpeg.index(b"\xff\xc0") + 11] = sampling
         sizes_of_files.append(((8, 32), bytes(jpeg)))
     for size, data in sizes_of_files:
-        decoded = load_bytes(data, DecodeOptions(Inputs(strict=True)))
+        decoded = load_bytes(data, DecodeOptions(InputOptions(strict=True)))
         assert decoded.size == size
         assert decoded.warnings == ()
 
@@ -305,11 +305,11 @@ def test_an_image_with_too_many_pixels_is_refused(request, suffix):
     if suffix in {"hdr", "pfm"}:
         image = image.astype(np.float32)
     data = encode(suffix, image)
-    assert load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56))).size == (40, 56)
+    assert load_bytes(data, DecodeOptions(InputOptions(max_pixels=40 * 56))).size == (40, 56)
     if suffix in {"jpg", "png"}:  # of others, OpenCV refuses those that are too large for it
         request.getfixturevalue("no_decoder")
     with pytest.raises(DecodeError) as caught:
-        load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56 - 1)))
+        load_bytes(data, DecodeOptions(InputOptions(max_pixels=40 * 56 - 1)))
     assert "56x40" in str(caught.value)
     assert str(40 * 56 - 1) in str(caught.value)
     assert "--max-pixels" in caught.value.hint
@@ -318,10 +318,10 @@ def test_an_image_with_too_many_pixels_is_refused(request, suffix):
 LOAD = """
 import sys
 from detcli.core.errors import DecodeError
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.source.decode import DecodeOptions
 from detcli.source.reading import load_file
-try: print(load_file(sys.argv[1], DecodeOptions(Inputs(max_pixels=int(sys.argv[2])))).size)
+try: print(load_file(sys.argv[1], DecodeOptions(InputOptions(max_pixels=int(sys.argv[2])))).size)
 except DecodeError as error: print(error, error.hint)
 """
 

@@ -13,7 +13,7 @@ from made_jpegs import encode, exif, image, insert, orientation, segment, withou
 from thinning import thin
 
 from detcli.backend.preprocess import letterbox_image
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Letterbox
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -162,7 +162,7 @@ def test_cmyk_decodes_as_in_opencv():
     assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
     for file in (jpeg, patched(jpeg, 0xEE, 11, 0)):
         assert_as_opencv(file)
-        assert load_bytes(file, DecodeOptions(Inputs(strict=True))).warnings == ()
+        assert load_bytes(file, DecodeOptions(InputOptions(strict=True))).warnings == ()
 
 
 UPRIGHT = {

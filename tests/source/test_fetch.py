@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import stream_server
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import fetch as module
@@ -26,7 +26,7 @@ def chunks(*parts):
 
 
 def shared(stop=None, **inputs):
-    return Fetches(DecodeOptions(Inputs(**inputs)), stop or threading.Event())
+    return Fetches(DecodeOptions(InputOptions(**inputs)), stop or threading.Event())
 
 
 def in_background(work):

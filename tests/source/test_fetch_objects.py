@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, DeviceError, SourceError
 from detcli.source.sources import Sources
 from detcli.storage.object_errors import ObjectKeyError
@@ -16,7 +16,7 @@ PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 
 def items(*names, max_pixels=10**6, **inputs):
     """The items of sources that stay open, as an item is loaded while they are."""
-    sources = Sources(names, Inputs(max_pixels=max_pixels, **inputs))
+    sources = Sources(names, InputOptions(max_pixels=max_pixels, **inputs))
     found = list(sources)
     if sources.progress.total is not None:
         assert sources.progress.total == len(found)

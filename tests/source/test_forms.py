@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 from source import image_forms
 from source.image_forms import GREY, RGB, ImageForm, bmp, colours_of_grey, pam, tiff
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError
 from detcli.source.decode import DecodeOptions, load_bytes
 
@@ -286,7 +286,7 @@ SIZED = [
 @pytest.mark.parametrize("data", SIZED, ids=["pgm", "pam", "bmp", "tiff"])
 def test_a_form_that_is_read_here_is_refused_if_it_is_too_large(data):
     with pytest.raises(DecodeError, match="too large: ") as caught:
-        load_bytes(data, DecodeOptions(Inputs(max_pixels=64 * 64 - 1)))
+        load_bytes(data, DecodeOptions(InputOptions(max_pixels=64 * 64 - 1)))
     assert "--max-pixels" in caught.value.hint
 
 
@@ -310,7 +310,7 @@ def mutated(data, randomness):
 
 def test_a_damaged_file_of_any_form_is_an_image_or_an_error(forms):
     randomness = random.Random(0)  # noqa: S311 - not a secret
-    options = DecodeOptions(Inputs(max_pixels=1_000_000))
+    options = DecodeOptions(InputOptions(max_pixels=1_000_000))
     names = sorted(forms)
     errors = 0
     for _ in range(3000):

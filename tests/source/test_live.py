@@ -15,7 +15,7 @@ import pytest
 import stream_server
 from source_items import error_of
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import SourceError
 from detcli.data.record import Video
 from detcli.source import capture, live
@@ -98,7 +98,7 @@ def source(*captures, name="camera:0", **options):
 
 
 def follow(*sources, progress=None, **inputs):
-    return watch(sources, Inputs(**inputs), progress or SourceProgress())
+    return watch(sources, InputOptions(**inputs), progress or SourceProgress())
 
 
 def eventually(condition):
@@ -217,7 +217,7 @@ def test_the_delay_between_attempts_doubles(monkeypatch, reconnect):
     shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
     reconnect(WAIT_S)
     news = threading.Condition()
-    watcher = live._Watcher(shelf, Inputs(), SourceProgress(), news, Stop())  # noqa: SLF001
+    watcher = live._Watcher(shelf, InputOptions(), SourceProgress(), news, Stop())  # noqa: SLF001
     watcher.start()
     watcher.join(WAIT_S)
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
@@ -396,7 +396,7 @@ def test_a_video_without_a_suffix_is_refused(live_server, tmp_path, path):
 def test_a_video_over_http_is_read_frame_by_frame(live_server, tmp_path):
     path = number_video.write(tmp_path / "v.mp4", 20)
     live_server.files["/v.mp4?key=secret"] = path.read_bytes()
-    with Sources([live_server.url("/v.mp4?key=secret")], Inputs(vid_stride=3)) as sources:
+    with Sources([live_server.url("/v.mp4?key=secret")], InputOptions(vid_stride=3)) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.frame for item in items] == list(range(0, 20, 3))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_items import touch
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import SourceError, UsageError
 from detcli.source import reading
 from detcli.source.loading import Item
@@ -271,7 +271,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
 
     writer = threading.Thread(target=write)
     writer.start()
-    with Sources([], Inputs(files_from=str(fifo))) as sources:
+    with Sources([], InputOptions(files_from=str(fifo))) as sources:
         items = iter(sources)
         first = [next(items).origin.source for _ in range(2)]
         taken.set()
@@ -303,10 +303,10 @@ def test_a_list_may_come_from_standard_input_if_there_is_one(monkeypatch, tmp_pa
 
 PEAK_MEMORY = """
 import sys, tracemalloc
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.source.sources import Sources
 
-items = Sources([], Inputs(files_from=sys.argv[1]))
+items = Sources([], InputOptions(files_from=sys.argv[1]))
 tracemalloc.start()
 print(sum(1 for _ in items), tracemalloc.get_traced_memory()[1])
 """

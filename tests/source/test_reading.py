@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.source import reading as module
 from detcli.source.decode import DecodeOptions
@@ -105,7 +105,7 @@ def test_a_pipe_is_read_to_its_end(pipe):
 @pytest.mark.slow
 def test_a_pipe_without_a_writer_or_that_drips_is_given_up(pipe):
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s") as caught:
-        load_file(pipe, DecodeOptions(Inputs(input_timeout=0.5)))
+        load_file(pipe, DecodeOptions(InputOptions(input_timeout=0.5)))
     assert "--input-timeout" in caught.value.hint
     over = threading.Event()
 
@@ -117,7 +117,7 @@ def test_a_pipe_without_a_writer_or_that_drips_is_given_up(pipe):
     writer = threading.Thread(target=drip)
     writer.start()
     with pytest.raises(SourceError, match=r"after 0\.5 s"):
-        load_file(pipe, DecodeOptions(Inputs(input_timeout=0.5)))
+        load_file(pipe, DecodeOptions(InputOptions(input_timeout=0.5)))
     over.set()
     writer.join()
 

@@ -12,7 +12,7 @@ import number_video
 import pytest
 from source_items import failure, file_sources, frames, touch
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.source.guard import InputGuard
 from detcli.source.loading import RECORDED
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_an_error(reason):
 def test_images_load_nothing_that_other_sources_need(make_image):
     code = """
 import sys
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()
@@ -114,7 +114,7 @@ def test_a_list_names_files(empty_folder):
     number_video.write(empty_folder / "c.mp4", 2)
     names = ["a.jpg", "-", "gone.jpg", "c.mp4", "in", "camera:0", "a[1].jpg", "http://x/y", "*"]
     Path("list").write_text("".join(f"{name}\n" for name in names))
-    with Sources(["first.jpg"], Inputs(files_from="list")) as sources:
+    with Sources(["first.jpg"], InputOptions(files_from="list")) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.progress.total is None
     names[3:4] = ["c.mp4", "c.mp4"]
@@ -138,7 +138,7 @@ IN_LIST = {  # what is said of a name in a list, and what to do
 def test_what_no_list_can_name_is_an_error(empty_folder):
     (empty_folder / "in").mkdir()
     Path("list").write_text("".join(f"{name}\n" for name in IN_LIST))
-    with Sources([], Inputs(files_from="list")) as sources:
+    with Sources([], InputOptions(files_from="list")) as sources:
         for item, (name, (reason, hint)) in zip(sources, IN_LIST.items(), strict=True):
             assert item.origin.source == (name if len(name) < 140_000 else "list")
             with pytest.raises(SourceError, match=reason) as caught:
@@ -158,7 +158,7 @@ def test_what_no_list_can_name_is_an_error(empty_folder):
 )
 def test_invalid_requests_are_refused(names, inputs):
     with pytest.raises(UsageError) as caught:
-        Sources(names, Inputs(**inputs))
+        Sources(names, InputOptions(**inputs))
     assert caught.value.hint
 
 
@@ -205,7 +205,7 @@ def test_errors_and_sources_contain_no_secrets(caplog):
 def test_totals_grow_as_inputs_are_found(empty_folder):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
     number_video.write(empty_folder / "v.mp4", 30)
-    with Sources(["in", "v.mp4", "d*.jpg"], Inputs(recursive=True, vid_stride=7)) as sources:
+    with Sources(["in", "v.mp4", "d*.jpg"], InputOptions(recursive=True, vid_stride=7)) as sources:
         totals = [
             sources.progress.total,
             *((sources.progress.total, item.origin.source)[0] for item in sources),
@@ -238,7 +238,7 @@ def test_closing_ends_another_thread_that_waits(empty_folder, monkeypatch):  # n
     inlet, outlet = os.pipe()
     with os.fdopen(inlet) as stdin, os.fdopen(outlet, "wb"):
         monkeypatch.setattr(sys, "stdin", stdin)
-        sources = Sources([], Inputs(files_from="-"))
+        sources = Sources([], InputOptions(files_from="-"))
         reader = threading.Thread(target=list, args=[sources])
         reader.start()
         sources.close()
@@ -296,8 +296,8 @@ def test_the_guard_recognises_the_inputs():
 
 @pytest.mark.usefixtures("inputs")
 def test_folders_count_only_as_deep_as_they_are_searched_with_their_links():
-    assert Path("in/deep/d.jpg") in InputGuard(["in"], Inputs(recursive=True))
-    guard = InputGuard(["in"], Inputs(recursive=True), [Path("in/deep")])
+    assert Path("in/deep/d.jpg") in InputGuard(["in"], InputOptions(recursive=True))
+    guard = InputGuard(["in"], InputOptions(recursive=True), [Path("in/deep")])
     assert Path("in/deep/d.jpg") not in guard
     touch("originals/a.jpg")
     Path("in/link.jpg").symlink_to("../originals/a.jpg")
@@ -309,7 +309,7 @@ def test_with_a_list_any_image_or_video_may_be_an_input(inputs, files_from):
     touch("list.txt", "old.parquet", "old")
     (inputs / "image.csv").symlink_to("in/b.jpg")
     os.mkfifo("pipe.jpg")
-    guard = InputGuard(["in/x.csv"], Inputs(files_from=files_from))
+    guard = InputGuard(["in/x.csv"], InputOptions(files_from=files_from))
     for name in ("in/a.jpg", "in/v.mp4", "image.csv", "in/x.csv"):
         with pytest.raises(UsageError, match=f"{name} is one of the inputs"):
             guard.refuse([None, Path(name)])
@@ -331,7 +331,7 @@ def test_a_new_file_needs_no_lookup(monkeypatch):
     def refuse(path):
         raise AssertionError(path)
 
-    guard = InputGuard(["in", "in/*.jpg"], Inputs(recursive=True))
+    guard = InputGuard(["in", "in/*.jpg"], InputOptions(recursive=True))
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", refuse)
         assert Path("out/a.jpg") not in guard
@@ -349,7 +349,7 @@ def test_files_that_have_records_are_no_items_but_count_as_inputs():
         asked.append(path)
         return path != "in/b.jpg"
 
-    with Sources(["in", "f.jpg"], Inputs(files_from="names.txt")) as sources:
+    with Sources(["in", "f.jpg"], InputOptions(files_from="names.txt")) as sources:
         sources.skip_file = skip_file
         items = list(sources)
     numbers = {}

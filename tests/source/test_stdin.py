@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import reading
@@ -74,8 +74,8 @@ def read_bytes(monkeypatch, tmp_path):
         progress = SourceProgress(1)
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
-            items = list(read_stdin(DecodeOptions(Inputs(**inputs)), progress))
-        assert all(item.origin == Origin("-", None, item.origin.frame) for item in items)
+            items = list(read_stdin(DecodeOptions(InputOptions(**inputs)), progress))
+        assert all(item.origin == Origin("-", None, frame=item.origin.frame) for item in items)
         return [(item.origin.frame, grey(item)) for item in items], progress.total
 
     return read
@@ -190,9 +190,11 @@ def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read_bytes):
 def test_frames_have_times_where_their_rate_is_given(monkeypatch):
     stream = encode(50) + encode(60)[:-9] + encode(70)
     monkeypatch.setattr(module, "stdin_chunks", lambda _: iter([stream]))
-    options = DecodeOptions(Inputs(("-",), fps=29.97))
+    options = DecodeOptions(InputOptions(source=("-",), fps=29.97))
     origins = [item.origin for item in read_stdin(options, SourceProgress())]
-    assert origins == [Origin("-", None, number, number / 29.97) for number in range(3)]
+    assert origins == [
+        Origin("-", None, frame=number, time_s=number / 29.97) for number in range(3)
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi"])

@@ -14,7 +14,7 @@ from number_video import CODES
 from source_items import error_of
 from thinning import thin
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core.errors import InputError
 from detcli.data.record import Video
 from detcli.source.capture import open_file, read_part
@@ -31,7 +31,7 @@ def read(path, **inputs):
     progress = SourceProgress(1)
     name = str(path)
     source = VideoSource(name, partial(open_file, name), part=partial(read_part, name))
-    items = list(read_video(source, Inputs(**inputs), progress))
+    items = list(read_video(source, InputOptions(**inputs), progress))
     assert {item.origin.source for item in items} <= {name}
     assert progress.total in {len(items), None}
     return items
@@ -94,7 +94,7 @@ def test_a_start_after_the_end_is_an_error(video):
 def test_the_total_and_the_rate_are_known_at_the_first_frame(video):
     progress = SourceProgress(3)
     path = str(video(frames=50))
-    inputs = Inputs(vid_stride=2, start=0.4, end=1.2)
+    inputs = InputOptions(vid_stride=2, start=0.4, end=1.2)
     items = read_video(VideoSource(path, partial(open_file, path)), inputs, progress)
     assert next(items).origin.video.frames_per_second == 25 / 2
     assert progress.total == 2 + len(range(10, 30, 2))
@@ -239,7 +239,7 @@ ODD_TIMES = {  # what a capture says, the frames, and their times
 
 def read_double(double, progress=None, **inputs):
     return read_video(
-        VideoSource("v", lambda: double), Inputs(**inputs), progress or SourceProgress(1)
+        VideoSource("v", lambda: double), InputOptions(**inputs), progress or SourceProgress(1)
     )
 
 
@@ -302,7 +302,7 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
         opened.append(capture)
         return capture
 
-    items = read_video(VideoSource("v", reopen), Inputs(start=10.01), SourceProgress(1))
+    items = read_video(VideoSource("v", reopen), InputOptions(start=10.01), SourceProgress(1))
     next(items)
     seeking_capture, counting_capture = opened
     assert seeking_capture.isOpened()
@@ -336,7 +336,7 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
         opened.append(double)
         return double
 
-    items = list(read_video(VideoSource("v", reopen), Inputs(start=11), SourceProgress(1)))
+    items = list(read_video(VideoSource("v", reopen), InputOptions(start=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1, 1]
 
@@ -384,7 +384,7 @@ def test_streams_in_files_are_videos(tmp_path, suffix):
         output.mux(video.encode(None))  # type: ignore[union-attr]
     with Sources([str(path)]) as sources:
         assert split(list(sources)) == (list(range(200)), None)
-    with Sources([str(path)], Inputs(start=6, end=6.4)) as sources:
+    with Sources([str(path)], InputOptions(start=6, end=6.4)) as sources:
         assert split(list(sources)) == (list(range(150, 160)), None)
 
 
@@ -402,7 +402,7 @@ def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(pos
     double = Double([0.0 if tenths is None else 100.0 * tenths for tenths in positions])
     double.grab = lambda: advance(double, len(positions))
     source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
-    items = list(read_video(source, Inputs(), SourceProgress(1)))
+    items = list(read_video(source, InputOptions(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
 
@@ -416,7 +416,7 @@ def test_frames_that_agreed_too_early_are_caught_up_with():
     """At 3 and 4, the times of frames after them agree with each other."""
     double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
     source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
-    items = list(read_video(source, Inputs(), SourceProgress(1)))
+    items = list(read_video(source, InputOptions(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times[6:8] == pytest.approx([0.6, 0.7])
     assert times == sorted(times)

@@ -14,7 +14,7 @@ DAMAGE = """
     import logging, random, sys
     from functools import partial
     from pathlib import Path
-    from detcli.config.config import Inputs
+    from detcli.config.config import InputOptions
     from detcli.core.errors import InputError
     from detcli.core.opencv import silence_opencv
     from detcli.source.sources import Sources
@@ -42,7 +42,7 @@ DAMAGE = """
                 mutation[start:start] = data[: chance.randrange(len(data))]
         name = str(folder / ("v" + source.suffix))
         Path(name).write_bytes(mutation)
-        inputs = Inputs(start=6 if seed % 8 > 3 else 0)
+        inputs = InputOptions(start=6 if seed % 8 > 3 else 0)
         with Sources([name], inputs) as sources:
             count = 0
             for item in sources:

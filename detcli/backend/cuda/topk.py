@@ -51,7 +51,7 @@ class DeviceArray:
         }
 
 
-def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401, FBT001, FBT002 - the signature of torch.topk
+def top_k(values: Any, k: int, *, sorted: bool = True, gpu: "Gpu | None" = None) -> "Result":  # noqa: A002, ANN401 - as in torch.topk
     """Return the k largest entries along the last axis and their indices, on a GPU.
 
     The result is that of `detcli.top_k`: of equals the lower index first, NaN below everything,

@@ -23,7 +23,7 @@ from detcli.compare.detections import (
     tolerance_for,
 )
 from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, rows_of
-from detcli.config.config import DEFAULT_CONF, Settings
+from detcli.config.config import DEFAULT_CONF, Settings, effective_conf
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import (
@@ -477,7 +477,7 @@ def _compare_detections(
     limit_of_old = old.detector().max_detections
     if limit_of_old:
         max_det = min(max_det, limit_of_old)
-    rules = Rules(settings.effective_conf(None), MIN_IOU, max_det, tolerance)
+    rules = Rules(effective_conf(settings, None), MIN_IOU, max_det, tolerance)
 
     lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     old_detections = _detect(old, image, lowered_settings)

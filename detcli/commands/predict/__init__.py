@@ -7,7 +7,7 @@ import typer
 
 from detcli.cli.command import command
 from detcli.cli.console import set_verbosity
-from detcli.config.config import Config, Inputs, Runtime, Settings, Verbosity
+from detcli.config.config import Config, InputOptions, Runtime, Settings, Verbosity
 from detcli.config.outputs import Outputs
 from detcli.config.shards import Shards
 from detcli.config.watched import Watched
@@ -17,7 +17,7 @@ from detcli.storage.files import output_states
 
 
 @command(
-    Inputs,
+    InputOptions,
     Runtime,
     Settings,
     Watched,

@@ -13,7 +13,7 @@ from detcli.config.outputs import Outputs
 from detcli.config.values import Format, Target
 from detcli.core.text import pluralize
 from detcli.core.timing import StageTimes
-from detcli.data.record import Origin, Record
+from detcli.data.record import Origin, Record, notes_of
 from detcli.run.counts import Counts
 from detcli.run.outputs import Destination
 from detcli.sink.formats import FORMATS, is_special
@@ -124,7 +124,7 @@ class RunSummary:
         if record.origin.frame is not None:
             self._frame_count += 1
         self._count_live_frame(record.origin)
-        self._saved_files.add(record.saved)
+        self._saved_files.add(notes_of(record).saved)
 
     def _count_live_frame(self, origin: Origin) -> None:
         """Count a frame of a live source, and note its time; only these have a time of day."""

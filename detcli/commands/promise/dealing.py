@@ -35,7 +35,7 @@ from detcli.commands.promise.statements import Wording, count_text, percent
 from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold
 from detcli.commands.promise.unit_kind import Grouping
 from detcli.commands.promise.units import Integers, Units, make_units
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import CheckError, SourceError, UsageError
 from detcli.core.text import is_object
@@ -254,7 +254,8 @@ class Dealer:
         for unit, records in records_by_unit.items():
             records_by_name[units.name(unit)] = records
         in_order_of_names = {name: records_by_name[name] for name in sorted(records_by_name)}
-        finder = Finder(self._options.images, Inputs(), records_folder=Path(deck.records).parent)
+        records_folder = Path(deck.records).parent
+        finder = Finder(self._options.images, InputOptions(), records_folder=records_folder)
         with closing(finder):
             copies = Copier(self._folder, finder).copy_all(in_order_of_names, self._advance)
         return {unit.name: unit for unit in copies}

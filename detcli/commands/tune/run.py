@@ -24,7 +24,7 @@ from detcli.commands.tune.report import (
     speed_up,
 )
 from detcli.compare.detections import COARSE
-from detcli.config.config import Config
+from detcli.config.config import Config, effective_conf
 from detcli.config.cores import fastest_cores
 from detcli.config.device import Device, DeviceKind, available_cores
 from detcli.config.option import arguments_of
@@ -102,7 +102,7 @@ class Tuning:
         self._tolerance = replace(COARSE, **{"boxes": SHARE, **(tolerance or {})})
         prepared = prepare_for(located, config.settings)
         self._sha256 = prepared.sha256
-        self._conf = config.settings.effective_conf(prepared.contract.min_conf)
+        self._conf = effective_conf(config.settings, prepared.contract.min_conf)
         images_to_try = images or images_of(data)
         self._images = images_to_try or (str(BUILT_IN),)
         self._model = config.runtime.model

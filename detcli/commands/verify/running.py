@@ -27,8 +27,8 @@ from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, image_input
 from detcli.compare.detections import Rules
 from detcli.compare.sides import DetectorSide, GraphSide, rows_of
-from detcli.config.config import Settings
-from detcli.config.device import Device, DeviceOptions
+from detcli.config.config import Settings, effective_conf, suppression_iou
+from detcli.config.device import Device, DeviceOptions, check_device_options
 from detcli.config.values import Tolerance
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.data.detections import Detections
@@ -186,11 +186,11 @@ class RunningPlan:
         `contract` is what is known of the side's detector; None if the model is not a detector.
         """
         settings = self.settings
-        nms = settings.suppression(None)
+        nms = suppression_iou(settings.nms, None)
         counts_best_class = None
         preprocessing = None
         if contract is not None:
-            nms = settings.suppression(contract.nms)
+            nms = suppression_iou(settings.nms, contract.nms)
             counts_best_class = contract.counts_best_class(nms)
             preprocessing = written(contract.preprocessing)
         return {
@@ -257,7 +257,7 @@ def _plan_sides(
             f"both sides are the same: {first_model.path.name} on {first_device}", SIDES_HINT
         )
     if not (first_device.computes_half or second_device.computes_half):
-        DeviceOptions(half=runtime.half).check(first_device)  # raises UsageError for --half
+        check_device_options(DeviceOptions(half=runtime.half), first_device)  # refuses --half
 
     # A device that has no half precision computes in float32 and is compared with the other.
     first_options = DeviceOptions(half=runtime.half and first_device.computes_half)
@@ -287,7 +287,7 @@ def _rules_of_running(
     if second_side.selected_by is SelectedBy.GRAPH:
         max_det = rows_of(second_side.file) or max_det
     return Rules(
-        conf=settings.effective_conf(model_conf),
+        conf=effective_conf(settings, model_conf),
         least_iou=request.iou,
         max_det=max_det,
         tolerance=tolerance,
@@ -550,7 +550,9 @@ def _add_detections(
     origin = loaded.item.origin
     image = loaded.image
     results.certify(origin, image=image)
-    shown_record = Record(origin, 0, "", "", image, detections[0]).to_json()
+    shown_record = Record(
+        origin, index=0, model="", device="", picture=image, detections=detections[0]
+    ).to_json()
     page_image = partial(PageImage, image.pixels, origin.path)
     results.add(shown_record, detections, page_image)
 

@@ -309,7 +309,7 @@ def _compare_records(
 
     if results.certifies:
         digest = left.get("sha256") or right.get("sha256")
-        results.certify(Origin(source, finder.path_of(source), frame), digest)
+        results.certify(Origin(source, finder.path_of(source), frame=frame), digest)
     # The page says once, and not beside each image, which models and devices are compared.
     shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
     sides = [_detections(left, names.left), _detections(right, names.right)]

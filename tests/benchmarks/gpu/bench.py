@@ -24,7 +24,7 @@ from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.session import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
-from detcli.config.config import Config, Inputs, Runtime
+from detcli.config.config import Config, InputOptions, Runtime
 from detcli.config.device import Device
 from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError
@@ -79,7 +79,7 @@ def network_records(
     graphs = {"with": True, "without": False} if device.startswith("cuda") else {"without": False}
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
         runtime = Runtime(str(model), (Device.parse(device),), batch, cuda_graph=graphs[graph])
-        config = Config(Inputs(tuple(map(str, images))), runtime)
+        config = Config(InputOptions(source=tuple(map(str, images))), runtime)
         ways = [_network_way("detcli", config, plan)]
         if alone := ways[0].get("network"):
             rate = batch / alone["p50_s"]

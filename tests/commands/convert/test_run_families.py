@@ -40,7 +40,7 @@ def converted(path, preprocess=None, **options):
 
 
 def detected(path, settings=None):
-    with Detector(path, "cpu", settings or Settings()) as detector:
+    with Detector(path, "cpu", settings=settings or Settings()) as detector:
         detections = detector(SQUARES)
     order = np.lexsort((detections.class_id, detections.xyxy[:, 0]))
     return detections.xyxy[order], detections.score[order], detections.class_id[order]

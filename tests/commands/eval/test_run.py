@@ -33,7 +33,7 @@ def collect(objects, rows=(), *, size=(40, 60), form="coco"):
     scores = np.array([row[1] for row in rows], np.float32)
     class_ids = np.array([row[2] for row in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
-    collected.add(Record(Origin("a.png"), 0, "m", "cpu", IMAGE, detections))
+    collected.add(Record(Origin("a.png"), 0, "m", "cpu", picture=IMAGE, detections=detections))
     return collected.images[0], {finding.kind: finding for finding in collected.findings.report()}
 
 

@@ -10,7 +10,7 @@ import pages
 import pytest
 from saved_records import SETTINGS, SHA, box, error, of_version_1, record, report_of
 
-from detcli.config.config import Inputs
+from detcli.config.config import InputOptions
 from detcli.page.find_images import Finder
 
 
@@ -516,7 +516,7 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     records = [record(f"{number}.png") for number in range(300)]
     left_path = str(write_records("a.jsonl", *records))
     right_path = str(write_records("b.jsonl", *records))
-    finder = Finder(None, Inputs())
+    finder = Finder(None, InputOptions())
     left = module.SavedRun.read(left_path, left_path, finder)
     right = module.SavedRun.read(right_path, right_path, finder)
     assert sum(1 for _ in right.pairs(left)) == 300

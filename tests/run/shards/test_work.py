@@ -13,7 +13,7 @@ from colour_model import NAMES, image
 from shard_headers import written
 
 from detcli import __version__
-from detcli.config.config import Config, Inputs, Runtime, Settings
+from detcli.config.config import Config, InputOptions, Runtime, Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.config.outputs import Outputs
 from detcli.core.errors import OutputError, PlaceError
@@ -128,7 +128,9 @@ def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocat
     pytest.importorskip("simplejpeg")
     path = str(tmp_path / "a.jpg")
     cv2.imwrite(path, image(("red", 1, 1), size=(200, 200)))
-    play = Play(tmp_path / "boxes", [path], 1, make_model(), inputs=Inputs(fast_decode=fast_decode))
+    play = Play(
+        tmp_path / "boxes", [path], 1, make_model(), inputs=InputOptions(fast_decode=fast_decode)
+    )
     play.work()
     assert len(play.records()) == 1
     assert allocated == [(100, 100) if fast_decode else (200, 200)]
