@@ -1,4 +1,4 @@
-"""Checks the types of the documentation's examples of Python, by mypy and by pyright.
+"""Checks the types of the documentation's examples and of the tests' programs, by mypy and pyright.
 
     python docs/check_examples.py
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+PROGRAMS = ROOT / "tests/documentation/programs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ONE_LINER = re.compile(r"python3? -c '([^']+)'")
 MIN_EXAMPLES = 9
@@ -51,7 +52,7 @@ def main() -> int:
             (folder / f"example_{count}.py").write_text(source, encoding="utf-8")
         if count < MIN_EXAMPLES:
             sys.exit(f"{count} examples in the documentation: at least {MIN_EXAMPLES} were there")
-        for script in DOCS.rglob("*.py"):
+        for script in [*DOCS.rglob("*.py"), *PROGRAMS.glob("*.py")]:
             shutil.copy(script, folder)
         mypy = [sys.executable, "-m", "mypy", *map(str, folder.glob("*.py"))]
         code = subprocess.run(mypy, check=False, cwd=ROOT).returncode  # for its settings

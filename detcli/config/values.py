@@ -145,6 +145,10 @@ class Tracking:
     _: KW_ONLY
     conf: float | None = None
 
+    if TYPE_CHECKING:  # programs may give the name of a tracker
+
+        def __init__(self, tracker: Tracker | str, *, conf: float | None = None) -> None: ...
+
     def __post_init__(self) -> None:
         """Convert the values to the types of the fields, and refuse those out of range."""
         convert_fields(self)
