@@ -316,6 +316,8 @@ def test_tests_mirror_the_package():
         "test_real_models",
         "test_shared_cases",
         "test_conformance",
+        "test_frozen_names",
+        "test_programs",
         "test_barriers",
         "test_shim",
         "test_devices",

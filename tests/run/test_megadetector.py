@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -249,7 +250,7 @@ def test_what_detcli_wrote_is_read_back(tmp_path):
     photograph = image()
     boxes = detected((6, 4, 36, 24, 0.875, 1), (0, 0, 60, 40, 0.25, 0))
     records = [
-        photograph.__class__(photograph.origin, 0, "m", "cpu", photograph.picture, boxes),
+        replace(photograph, detections=boxes),
         failure("torn.jpg", "it is torn"),
         *(frame(number, film, count=number % 2) for number in range(0, 9, 2)),
     ]

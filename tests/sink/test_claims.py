@@ -6,6 +6,7 @@ import sys
 import pytest
 from sample_records import frame, image, numbered
 
+from detcli.data.record import notes_of
 from detcli.sink import claims
 from detcli.sink.folder import OutputFolder
 
@@ -95,5 +96,5 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_even_at_the_last_momen
     assert path_of_first == path_of_second
     folders[0].write(first, path_of_first, b"first")
     folders[1].write(second, path_of_second, b"second")
-    assert [path.read_bytes() for path in first.saved] == [b"first"]
-    assert [path.read_bytes() for path in second.saved] == [b"second"]
+    assert [path.read_bytes() for path in notes_of(first).saved] == [b"first"]
+    assert [path.read_bytes() for path in notes_of(second).saved] == [b"second"]
