@@ -17,6 +17,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 PROGRAMS = ROOT / "tests/documentation/programs"
+TYPED = ROOT / "tests/documentation/typed"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ONE_LINER = re.compile(r"python3? -c '([^']+)'")
 MIN_EXAMPLES = 9
@@ -52,7 +53,7 @@ def main() -> int:
             (folder / f"example_{count}.py").write_text(source, encoding="utf-8")
         if count < MIN_EXAMPLES:
             sys.exit(f"{count} examples in the documentation: at least {MIN_EXAMPLES} were there")
-        for script in [*DOCS.rglob("*.py"), *PROGRAMS.glob("*.py")]:
+        for script in [*DOCS.rglob("*.py"), *PROGRAMS.glob("*.py"), *TYPED.glob("*.py")]:
             shutil.copy(script, folder)
         mypy = [sys.executable, "-m", "mypy", *map(str, folder.glob("*.py"))]
         code = subprocess.run(mypy, check=False, cwd=ROOT).returncode  # for its settings

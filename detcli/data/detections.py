@@ -143,6 +143,25 @@ class Detections:
     selected: npt.NDArray[np.float32] | None = None
     image_size: Size | None = None
 
+    if TYPE_CHECKING:  # programs may give lists and other types of arrays
+
+        def __init__(  # noqa: PLR0913 - one for each field
+            self,
+            xyxy: npt.ArrayLike,
+            score: npt.ArrayLike,
+            class_id: npt.ArrayLike,
+            names: Sequence[str],
+            *,
+            track_id: npt.ArrayLike | None = None,
+            track_class: npt.ArrayLike | None = None,
+            zones: npt.ArrayLike | None = None,
+            crossed: npt.ArrayLike | None = None,
+            symbols: npt.ArrayLike | None = None,
+            repeated: npt.ArrayLike | None = None,
+            selected: npt.ArrayLike | None = None,
+            image_size: Size | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         """Convert the arrays to read-only ones of the promised types, and check them.
 

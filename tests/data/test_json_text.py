@@ -78,7 +78,7 @@ def test_the_text_is_that_of_the_json_module(detections):
 
 
 def test_lists_become_arrays_of_the_promised_types():
-    detections = Detections([[0, 0, 3, 4]], [0.5], [2], NAMES)  # type: ignore[arg-type]
+    detections = Detections([[0, 0, 3, 4]], [0.5], [2], NAMES)
     assert detections.xyxy.dtype == np.float32
     assert detections.score.dtype == np.float32
     assert detections.class_id.dtype == np.int64
