@@ -3,7 +3,7 @@
 import pytest
 
 from detcli.backend import cpu
-from detcli.config.config import Config, Inputs, Runtime
+from detcli.config.config import Config, InputOptions, Runtime
 from detcli.config.device import Device
 from detcli.config.option import options_of
 from detcli.data.record import SettingsJson
@@ -33,15 +33,15 @@ def test_the_network_spins_where_nothing_is_decoded_meanwhile(
 ):
     sessions = []
 
-    def open_session(*_, threads, spins):
+    def open_session(_, threads, *, spins):
         sessions.append((threads, spins))
 
-    monkeypatch.setattr(cpu, "TensorSession", open_session)
+    monkeypatch.setattr(cpu, "open_on_cpu", open_session)
     names = []
     for number in range(image_count):
         names.append(str(make_image(f"{number}.png")))
     config = Config(
-        inputs=Inputs(source=tuple(names)),
+        inputs=InputOptions(source=tuple(names)),
         runtime=Runtime(model=str(make_model()), device=(Device.parse("cpu"),), workers=1),
     )
     monkeypatch.setattr(cpu.CpuBackend, "close", lambda _: None)
