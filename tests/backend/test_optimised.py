@@ -40,9 +40,9 @@ def opened(monkeypatch):
     graphs = []
 
     class NotingSession(TensorSession):
-        def __init__(self, device, providers, graph, title, threads=0):
+        def __init__(self, device, providers, graph, title, **options):
             graphs.append(graph)
-            super().__init__(device, providers, graph, title, threads)
+            super().__init__(device, providers, graph, title, **options)
 
     monkeypatch.setattr(optimised, "TensorSession", NotingSession)
     return graphs
