@@ -7,7 +7,7 @@ so that they hold for a hundred units and for a hundred million.
 from collections.abc import Callable
 from math import exp, lgamma, log, log1p
 
-ROUNDING = 1e-6
+PROBABILITY_TOLERANCE = 1e-6
 """How exact the probabilities are, relatively; within it, a bound takes the safe side."""
 
 NEGLIGIBLE = 1e-15
@@ -47,8 +47,8 @@ def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> f
 def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     """Return an upper bound on how many units are positive, from a random sample of them.
 
-    It is the largest number of positives of which the sample would have as few as it has with a
-    probability above `error`. So it is too small with a probability of at most `error`.
+    If more units were positive than this, a sample would rarely have as few positives as this one
+    has: with a probability of at most `error`. So the bound is too small just as rarely.
 
     Args:
         hits: How many units of the sample are positive.
@@ -56,13 +56,15 @@ def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
         drawn: How many units are in the sample; with all of them, the bound is `hits`.
         error: The probability with which the bound may be too small, above 0 and below 1.
     """
-    limit = error * (1 - ROUNDING)
+    # A chance that may exceed `error`, as exactly as it is computed, counts as above it.
+    smallest_plausible_chance = error * (1 - PROBABILITY_TOLERANCE)
 
-    def is_possible(positives: int) -> bool:
+    def is_plausible(positives: int) -> bool:
         chance = chance_of_at_most(hits, units=units, positives=positives, drawn=drawn)
-        return chance > limit
+        return chance > smallest_plausible_chance
 
-    return _last(is_possible, first=hits, last=units - (drawn - hits))
+    negatives_in_sample = drawn - hits
+    return _largest_plausible(is_plausible, low=hits, high=units - negatives_in_sample)
 
 
 def fewest_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
@@ -71,28 +73,28 @@ def fewest_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     return units - most_negatives
 
 
-def _last(is_possible: Callable[[int], bool], *, first: int, last: int) -> int:
-    """Return the largest number that is possible, by bisection.
+def _largest_plausible(is_plausible: Callable[[int], bool], *, low: int, high: int) -> int:
+    """Return the largest number that is plausible, by bisection.
 
     Args:
-        is_possible: Is true up to some number, and false beyond it.
-        first: A number for which it is true.
-        last: The largest number to try.
+        is_plausible: Is true up to some number, and false beyond it.
+        low: A number for which it is true.
+        high: The largest number to try.
     """
-    while first < last:
-        middle = (first + last + 1) // 2
-        if is_possible(middle):
-            first = middle
+    while low < high:
+        middle = (low + high + 1) // 2
+        if is_plausible(middle):
+            low = middle
         else:
-            last = middle - 1
-    return first
+            high = middle - 1
+    return low
 
 
 def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """Return an upper bound on how many independent trials there were, given how many were hits.
 
-    It is the largest number of trials of which as few as these are hits with a probability above
-    `error`. So it is too small with a probability of at most `error`.
+    With more trials than this, so few hits would be rare: they would have a probability of at most
+    `error`. So the bound is too small just as rarely.
 
     Args:
         hits: How many trials were hits.
@@ -102,12 +104,14 @@ def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """
     if hits >= share * most:
         return most
-    limit = error * (1 - ROUNDING)
+    # A chance that may exceed `error`, as exactly as it is computed, counts as above it.
+    smallest_plausible_chance = error * (1 - PROBABILITY_TOLERANCE)
 
-    def is_possible(trials: int) -> bool:
-        return _chance_of_so_few(hits, trials=trials, share=share) > limit
+    def is_plausible(trials: int) -> bool:
+        chance = _chance_of_so_few(hits, trials=trials, share=share)
+        return chance > smallest_plausible_chance
 
-    return _last(is_possible, first=hits, last=most)
+    return _largest_plausible(is_plausible, low=hits, high=most)
 
 
 def _chance_of_so_few(hits: int, *, trials: int, share: float) -> float:

@@ -219,7 +219,7 @@ class Checker:
     def _reviewing(self, answers: Answers, noted: NotedAnswers) -> Reviewing:
         """Count how reliable the reviewers were."""
         repeats, changed = answers.count_repeats(self._deck.repeat)
-        known_names = [name for name in self._deck.known if answers.of(name) is not None]
+        known_names = [name for name in self._deck.known if answers.to_unit(name) is not None]
         known_seen = sum(noted.get(name) is Answer.ANIMAL for name in known_names)
         return Reviewing(repeats, changed, len(known_names), known_seen)
 

@@ -26,7 +26,7 @@ from detcli.commands.promise.images import (
     write_copies,
 )
 from detcli.commands.promise.inputs import InputColumns, WantedClasses
-from detcli.commands.promise.kept_labels import kept_lines
+from detcli.commands.promise.kept_labels import labels_still_valid
 from detcli.commands.promise.labels import Answers, add_labels
 from detcli.commands.promise.options import DEFAULT_EXPECTED_SHARE, DealOptions
 from detcli.commands.promise.plan import Expectation, chance_of_promise, round_error, rounds_of
@@ -287,7 +287,7 @@ class Dealer:
                 f"review {options.unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
-        lines = kept_lines(earlier_review, above, copies, review_id)
+        lines = labels_still_valid(earlier_review, above, copies, review_id)
         add_labels(self._folder, lines)
         return set(Answers(lines).sources)
 

@@ -18,6 +18,10 @@ LABELS = "labels.jsonl"
 UNDO = "undo"
 """In place of an answer: it withdraws the latest one of its unit, reviewer and pass."""
 
+LABEL_OF_ANIMAL = 1
+LABEL_OF_NOTHING = 0
+"""What a label says of a unit; null is "unsure"."""
+
 DECIDING_PASS = 3
 """From this pass on, an answer decides where reviewers disagree."""
 
@@ -193,21 +197,24 @@ class Answers:
         """The names of all units that have an answer."""
         return list(self._answers)
 
-    def of(self, source: str) -> Answer | None:
-        """Return what counts for a unit; None if nobody has answered.
+    def to_unit(self, source: str) -> Answer | None:
+        """Return the answer that counts for a unit, an image or several that are labelled together.
 
-        Where answers differ, of several reviewers or of one, a third pass decides. Without one the
-        unit is doubtful.
+        A third look at the unit decides, if there was one: then only its answers count. The unit is
+        doubtful if the answers that count differ, or if one of them is "unsure".
 
         Args:
             source: The name of the unit.
+
+        Returns:
+            None if nobody has answered.
         """
         if source not in self._answers:
             return None
         answers = self._counting_answers(source)
-        if answers == {1}:
+        if answers == {LABEL_OF_ANIMAL}:
             return Answer.ANIMAL
-        if answers == {0}:
+        if answers == {LABEL_OF_NOTHING}:
             return Answer.NOTHING
         return Answer.DOUBTFUL
 
@@ -279,7 +286,7 @@ def with_gone(
     answer_by_source = {}
     gone_sources = set(gone_names)
     for source in sources:
-        answer = answers.of(source)
+        answer = answers.to_unit(source)
         if source in gone_sources:
             answer = Answer.DOUBTFUL
         if answer is not None:

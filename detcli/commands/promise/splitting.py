@@ -65,7 +65,7 @@ def split_files(
     needs_eyes = units.scores >= threshold
     answers = read_answers(review)
     for unit in units.order:
-        answer = answers.of(units.name(int(unit)))
+        answer = answers.to_unit(units.name(int(unit)))
         if answer in {Answer.ANIMAL, Answer.DOUBTFUL}:
             needs_eyes[unit] = True
     files = []

@@ -27,23 +27,23 @@ def test_undo_withdraws_the_latest_answer_of_that_reviewer_and_pass():
         label("a", "undo", second=4),
         label("a", "undo", second=5, pass_=2),
     ]
-    assert Answers(lines[:2]).of("a") is Answer.DOUBTFUL
-    assert Answers(lines).of("a") is Answer.DOUBTFUL
+    assert Answers(lines[:2]).to_unit("a") is Answer.DOUBTFUL
+    assert Answers(lines).to_unit("a") is Answer.DOUBTFUL
     undone_twice = Answers([*lines, label("a", "undo", second=6), label("a", 1, second=7)])
-    assert undone_twice.of("a") is Answer.ANIMAL
-    assert Answers([label("a", 1), label("a", "undo", second=1)]).of("a") is None
+    assert undone_twice.to_unit("a") is Answer.ANIMAL
+    assert Answers([label("a", 1), label("a", "undo", second=1)]).to_unit("a") is None
 
 
 def test_an_unsure_answer_is_doubtful_until_it_is_asked_again():
     unsure = label("a", None)
-    assert Answers([unsure]).of("a") is Answer.DOUBTFUL
-    assert Answers([unsure, label("a", 0, second=9)]).of("a") is Answer.NOTHING
+    assert Answers([unsure]).to_unit("a") is Answer.DOUBTFUL
+    assert Answers([unsure, label("a", 0, second=9)]).to_unit("a") is Answer.NOTHING
 
 
 def test_one_reviewer_who_answers_a_repeat_differently_leaves_a_doubt():
     lines = [label("a", 1, second=5), label("a", 0, second=9, pass_=2)]
     answers = Answers(lines)
-    assert answers.of("a") is Answer.DOUBTFUL
+    assert answers.to_unit("a") is Answer.DOUBTFUL
     assert answers.disagreements(["a"]) == ["a"]
     assert answers.count_repeats(["a", "b"]) == (1, 1)
     assert Answers(lines[:1]).count_repeats(["a"]) == (0, 0)
@@ -52,31 +52,31 @@ def test_one_reviewer_who_answers_a_repeat_differently_leaves_a_doubt():
 def test_two_people_of_one_name_who_contradict_leave_a_doubt():
     for first, second in ((1, 0), (0, 1)):
         answers = Answers([label("a", first), label("a", second, second=9)])
-        assert answers.of("a") is Answer.DOUBTFUL
+        assert answers.to_unit("a") is Answer.DOUBTFUL
         assert answers.disagreements(["a"]) == ["a"]
 
 
 def test_a_clock_that_was_set_back_undoes_no_correction():
     lines = [label("a", 0, second=9), label("a", "undo", second=2), label("a", 1, second=1)]
-    assert Answers(lines).of("a") is Answer.ANIMAL
+    assert Answers(lines).to_unit("a") is Answer.ANIMAL
 
 
 def test_an_unsure_third_pass_ends_a_dispute_and_stays_doubtful():
     lines = [label("a", 1), label("a", 0, who="ben"), label("a", None, pass_=3)]
     answers = Answers(lines)
-    assert answers.of("a") is Answer.DOUBTFUL
+    assert answers.to_unit("a") is Answer.DOUBTFUL
     assert answers.disagreements(["a"]) == []
 
 
 def test_where_reviewers_disagree_a_third_pass_decides():
     lines = [label("a", 1), label("a", 0, who="ben"), label("b", 1), label("b", 1, who="ben")]
     answers = Answers(lines)
-    assert answers.of("a") is Answer.DOUBTFUL
-    assert answers.of("b") is Answer.ANIMAL
+    assert answers.to_unit("a") is Answer.DOUBTFUL
+    assert answers.to_unit("b") is Answer.ANIMAL
     assert answers.disagreements(["a", "b", "c"]) == ["a"]
     assert answers.reviewers == ["anna", "ben"]
     decided = Answers([*lines, label("a", 0, who="cleo", second=7, pass_=3)])
-    assert decided.of("a") is Answer.NOTHING
+    assert decided.to_unit("a") is Answer.NOTHING
     assert decided.disagreements(["a"]) == []
 
 
@@ -101,8 +101,8 @@ REVIEWERS_LINES = st.lists(
 def test_the_order_of_reviewers_does_not_matter(lines_of_anna, lines_of_ben):
     lines_of_ben = [fields | {"who": "ben"} for fields in lines_of_ben]
     for source in "ab":
-        anna_first = Answers(lines_of_anna + lines_of_ben).of(source)
-        assert anna_first is Answers(lines_of_ben + lines_of_anna).of(source)
+        anna_first = Answers(lines_of_anna + lines_of_ben).to_unit(source)
+        assert anna_first is Answers(lines_of_ben + lines_of_anna).to_unit(source)
 
 
 def test_labels_are_added_once_however_often_they_are_saved(tmp_path):
@@ -110,7 +110,7 @@ def test_labels_are_added_once_however_often_they_are_saved(tmp_path):
     assert add_labels(tmp_path, lines[:1]) == 1
     assert add_labels(tmp_path, lines) == 2
     assert add_labels(tmp_path, lines) == 0
-    assert Answers(read_labels(tmp_path / LABELS)).of("a") is Answer.ANIMAL
+    assert Answers(read_labels(tmp_path / LABELS)).to_unit("a") is Answer.ANIMAL
 
 
 @pytest.mark.parametrize(
