@@ -87,8 +87,8 @@ def _map_ordinary_boxes(
 ) -> Floats | None:
     """Map the boxes of all images of a batch from the network's input to their images.
 
-    Only ordinary boxes are mapped: those that are in pixels and need neither be dropped nor warned
-    about.
+    None if this needs `to_detections`, image by image: because the boxes are fractions of the
+    input, or because one of them has to be dropped or warned about.
 
     Args:
         selections: The selected boxes of each image, T in all.
@@ -96,32 +96,36 @@ def _map_ordinary_boxes(
         contract: What the model says of its boxes.
 
     Returns:
-        `(T, 4)`, the boxes in pixels of their images; None if any box is not ordinary.
+        `(T, 4)`, the boxes in pixels of their images, one image behind the other.
     """
     counts = [len(selection.score) for selection in selections]
     if contract.box_fractions or len(counts) != len(letterboxes):
         return None
     boxes = np.concatenate([selection.boxes for selection in selections])  # (T, 4)
-    ends_near_origin = boxes.max(axis=1) <= MAX_FRACTION
-    if ends_near_origin.any():
-        return None  # The boxes of one image may all be fractions, which is to be warned about.
+    may_be_fractions = boxes.max(axis=1) <= MAX_FRACTION
+    if may_be_fractions.any():
+        return None
 
-    places = []  # of each image: offset, scale and size, along x and y
+    offsets = []  # of each image: what to subtract from x1, y1, x2, y2, then to divide them by
+    scales = []
+    limits = []  # and what they may be at most
     for letterbox in letterboxes:
         scale_x, scale_y = letterbox.scale
         height, width = letterbox.picture
-        places.append((letterbox.left, letterbox.top, scale_x, scale_y, width, height))
-    place_of_box = np.repeat(np.array(places, np.float32), counts, axis=0)  # (T, 6)
-    offset = place_of_box[:, [0, 1, 0, 1]]  # for x1, y1, x2, y2
-    scale = place_of_box[:, [2, 3, 2, 3]]
-    image_size = place_of_box[:, [4, 5, 4, 5]]
+        offsets.append((letterbox.left, letterbox.top, letterbox.left, letterbox.top))
+        scales.append((scale_x, scale_y, scale_x, scale_y))
+        limits.append((width, height, width, height))
+    offset_of_box = np.repeat(np.array(offsets, np.float32), counts, axis=0)  # (T, 4)
+    scale_of_box = np.repeat(np.array(scales, np.float32), counts, axis=0)
 
-    mapped: Floats = (boxes - offset) / scale
-    have_area = (mapped[:, 2:] > mapped[:, :2]).all()
+    mapped: Floats = (boxes - offset_of_box) / scale_of_box
+    if not _has_area(mapped).all():
+        return None
     if contract.clips:
-        mapped = np.clip(mapped, np.float32(0), image_size)
-        have_area = have_area and (mapped[:, 2:] > mapped[:, :2]).all()
-    if not have_area or not np.isfinite(mapped).all():
+        limit_of_box = np.repeat(np.array(limits, np.float32), counts, axis=0)
+        mapped = np.clip(mapped, np.float32(0), limit_of_box)
+    are_valid = _has_area(mapped).all() and np.isfinite(mapped).all()
+    if not are_valid:
         return None
     return mapped
 

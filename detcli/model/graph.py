@@ -240,29 +240,31 @@ class GraphIndex:
 
         Some exporters give the boxes twice, the second time through an Identity or a Cast, with
         other axes, or in another order. Others give a tensor that joins boxes and scores, and what
-        it is computed from.
+        it is computed from. An output repeats another if both hand on the same tensor, if they have
+        the same elements and the same known shape, or if one has the elements of the other with
+        other axes.
         """
         output_sources = {self.computed_as(output.name) for output in self.graph.output}
         sources_of_joined: set[str] = set()
         for source in output_sources:
             sources_of_joined |= self._sources_of_joined(source)
         rearrangeable = output_sources | sources_of_joined
-        sources = set()
-        repeatable = set()
+        tensors_handed_on = set()
+        elements_and_shapes = set()
         outputs = []
         for output in self.graph.output:
-            source = self.computed_as(output.name)
+            tensor = self.computed_as(output.name)  # before any Identity or Cast
             dims = tuple(self.shapes[output.name])
-            reshaped = (self.elements_of(output.name), dims)
-            is_repeated = source in sources or reshaped in repeatable
-            is_joined = source in sources_of_joined
-            if is_repeated or is_joined or self._rearranges(source, rearrangeable):
+            elements_and_shape = (self.elements_of(output.name), dims)  # before any Reshape
+            is_repeated = tensor in tensors_handed_on or elements_and_shape in elements_and_shapes
+            is_joined = tensor in sources_of_joined
+            if is_repeated or is_joined or self._rearranges(tensor, rearrangeable):
                 continue
-            sources.add(source)
+            outputs.append(output.name)
+            tensors_handed_on.add(tensor)
             has_known_shape = bool(dims) and None not in dims
             if has_known_shape:
-                repeatable.add(reshaped)
-            outputs.append(output.name)
+                elements_and_shapes.add(elements_and_shape)
         return outputs
 
     def _sources_of_joined(self, tensor: str) -> set[str]:

@@ -175,16 +175,18 @@ class HubFile:
     def _log_download(self, record: _HubRecord, title: str, licence: str, endpoint: str) -> None:
         """Log that the file will be downloaded, from where and with which licence.
 
+        The download of a model is a warning, so that it is shown by default; that of a small
+        configuration file is not.
+
         Args:
             record: What the hub has recorded of the file.
             title: What messages call the file.
             licence: The name of its licence.
             endpoint: The URL of the hub, without credentials.
         """
-        # The download of a model is a warning, so that it is shown by default; that of a small
-        # configuration file, which git hashes, is not.
+        is_large_file = SHA_256.fullmatch(record.digest)  # Git LFS uses it; Git itself, SHA-1.
         level = logging.INFO
-        if SHA_256.fullmatch(record.digest):
+        if is_large_file:
             level = logging.WARNING
         size = "of unknown size"
         if record.size is not None:

@@ -275,21 +275,22 @@ def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> in
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
     """Tell how many detections a graph gives for an image at most; None if there is no limit.
 
-    A transformer gives one box for each of its queries, whose number is fixed, and some graphs
-    select a fixed number of the best detections.
-
     Args:
         index: The graph.
-        head: The tensors in it that hold boxes and scores. They may be those before its selection,
-            which then is left out; `max_detections` is how many it would select.
-        family: The family of detectors that the graph is of.
+        head: The tensors in it that hold boxes and scores. They may be those before the graph's
+            own selection, which then is left out; `max_detections` is how many it would select.
+        family: What is known of this architecture of detectors.
     """
-    if head.max_detections is not None or not family.gives_one_box_per_object:
+    if head.max_detections is not None:
         return head.max_detections
-    if head.layout is Layout.END_TO_END:
-        # The graph's own selection, which `detcli convert` may have appended, fixes the number.
-        dims = index.shapes[index.graph.output[0].name]
-        if len(dims) == HEAD_RANK:
-            return known_size(dims[1])
+    if not family.gives_one_box_per_object:
         return None
-    return _anchor_count(index, head)
+    if head.layout is not Layout.END_TO_END:
+        return _anchor_count(index, head)  # A transformer gives one box for each query.
+
+    # The graph ends in detections [B, K, 6] that it selects itself, perhaps as `detcli convert` has
+    # appended a selection. K is the limit.
+    dims = index.shapes[index.graph.output[0].name]
+    if len(dims) != HEAD_RANK:
+        return None
+    return known_size(dims[1])

@@ -271,12 +271,15 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     Returns:
         The first output of each convolution.
     """
-    # How many convolutions are on the shortest path from the image to each tensor.
+    # How many convolutions are on the shortest path from the image to each tensor; tensors that do
+    # not depend on the image have none.
     distances = {image: 0}
     first_convolution_outputs: set[str] = set()
     for node in graph.node:
-        # `depth` stands for a node that does not depend on the image: it is too far.
-        distance = min((distances.get(name, depth) for name in node.input), default=depth)
+        input_distances = [distances[name] for name in node.input if name in distances]
+        if not input_distances:
+            continue
+        distance = min(input_distances)
         if node.op_type == "Conv":
             if distance < depth:
                 first_convolution_outputs.add(node.output[0])

@@ -261,26 +261,28 @@ class _SelectionWriter:
             {OUTPUT} = Concat <axis = 2> ({corners.tensor}, score_column, class_column)"""
 
     def _best_classes_of_anchors(self) -> str:
-        """Write nodes that select the K best of all scores of the A best anchors.
+        """Write nodes that select detections: the K highest scores of any class, of A anchors.
 
-        They read `sound`, the scores without NaN, and `anchor_indices`, (B, A), the best anchors.
-        `kept` are the scores of these anchors, (B, A, C), and `flat` has them in one row, (B, A *
-        C). There the position of a score divided by C is the rank of the anchor, and the remainder
-        is the class.
+        An anchor may so give several detections, of different classes.
 
-        The results are `row_values`, `class` and `chosen`, the score, class and anchor index of
-        each detection; all (B, K).
+        The nodes read the scores, `sound`, and the indices of the A anchors with the best scores,
+        `anchor_indices` (B, A). They compute three tensors (B, K), which say of each detection: its
+        score, `row_values`; its class, `class`; and the index of its anchor, `chosen`.
         """
-        score_count = None  # A * C, unless it depends on the input
+        class_count = self._contract.class_count
+        score_count = None  # of an image; it depends on the input if the number of anchors does
         if self._contract.anchor_count is not None:
-            score_count = self._contract.anchor_count * self._contract.class_count
-        return f"""
-            {self._gather("kept", "sound", "anchor_indices", self._contract.class_count)}
-            flat = Flatten <axis = 1> (kept)
-            {self._top_k("row", "flat", score_count)}
-            rank = Div (row_indices, classes)
-            class = Mod (row_indices, classes)
-            chosen = GatherElements <axis = 1> (anchor_indices, rank)"""
+            score_count = self._contract.anchor_count * class_count
+        nodes = [
+            self._gather("kept", "sound", "anchor_indices", class_count),  # `kept`: (B, A, C)
+            "flat = Flatten <axis = 1> (kept)",  # (B, A * C)
+            self._top_k("row", "flat", score_count),  # `row_values`, `row_indices`: (B, K)
+            # `flat` has the scores anchor by anchor: index = rank of anchor * C + class.
+            "rank = Div (row_indices, classes)",
+            "class = Mod (row_indices, classes)",
+            "chosen = GatherElements <axis = 1> (anchor_indices, rank)",
+        ]
+        return "\n".join(nodes)
 
     def _best_class_of_each_anchor(self) -> str:
         """Write nodes that take the best class of each of the A anchors, and no other.

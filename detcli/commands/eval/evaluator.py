@@ -30,7 +30,7 @@ Indices = npt.NDArray[np.int64]
 IOU = 0.5  # from which on a detection is a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in an image that the evaluator considers, best first
 MAX_AREA = 1e10  # square pixels: more than any object has
-ROUNDING = 1e-6  # more than an IoU varies with the order of additions
+IOU_TOLERANCE = 1e-6  # more than an IoU varies with the order of additions
 IMAGES_AT_ONCE = 500  # how many images are matched in one run of the evaluator
 
 CategoryPair = tuple[int | None, int | None]
@@ -360,7 +360,7 @@ class Evaluator:
             image_numbers = self._image_numbers[start : start + IMAGES_AT_ONCE]
             rows = detection_rows[_rows_of(image_numbers, detection_images)]
             object_rows = _rows_of(image_numbers, self._object_images)
-            near_rows = self._rows_near_objects(image_numbers, rows)
+            near_rows = self._detections_near_objects(image_numbers, rows)
             evaluator = self._evaluate(
                 image_numbers,
                 object_rows,
@@ -378,30 +378,37 @@ class Evaluator:
             counted_objects.append(matching.objects)  # the same ones at every IoU
         return _OutcomesByIou(outcomes, np.concatenate(counted_objects))
 
-    def _rows_near_objects(self, image_numbers: Sequence[int], detection_rows: Indices) -> Indices:
-        """Choose the detections that overlap an object of any class by half.
+    def _detections_near_objects(
+        self, image_numbers: Sequence[int], detection_rows: Indices
+    ) -> Indices:
+        """Choose the detections that may be something else than false positives.
 
-        Those whose area is out of range, which the evaluator may ignore, are among them.
+        They overlap an object of any class by half, or their area is out of range: the evaluator
+        may ignore those in place of counting them.
 
         Args:
             image_numbers: The numbers of some consecutive images.
-            detection_rows: The rows of the detections in these images.
+            detection_rows: `(N,)`, all detections in these images, as rows of `_detections`.
+
+        Returns:
+            The rows in `detection_rows` that were chosen, in the same order.
         """
         from hotcoco import mask
 
-        boxes = self._detections["box"][detection_rows]
+        boxes = self._detections["box"][detection_rows]  # (N, 4) left, top, width, height
         areas = boxes[:, 2:].prod(axis=1)
-        is_near = (areas < 0) | (areas > MAX_AREA)
-        detection_images = self._detection_images[detection_rows]
+        is_chosen = (areas < 0) | (areas > MAX_AREA)
+        image_of_detection = self._detection_images[detection_rows]
         for image_number in image_numbers:
-            positions = _rows_of([image_number], detection_images)
-            objects = self._objects[_rows_of([image_number], self._object_images)]
-            if len(positions) and len(objects):
-                is_crowd = objects["crowd"].tolist()
-                overlaps = np.asarray(mask.iou(boxes[positions], objects["box"], is_crowd))
-                is_near[positions] |= (overlaps > IOU - ROUNDING).any(axis=1)
-        near_rows: Indices = detection_rows[is_near]
-        return near_rows
+            in_image = _rows_of([image_number], image_of_detection)  # (D,) indexes of `boxes`
+            objects = self._objects[_rows_of([image_number], self._object_images)]  # (M,)
+            if len(in_image) == 0 or len(objects) == 0:
+                continue
+            is_crowd = objects["crowd"].tolist()
+            ious = np.asarray(mask.iou(boxes[in_image], objects["box"], is_crowd))  # (D, M)
+            is_chosen[in_image] |= (ious > IOU - IOU_TOLERANCE).any(axis=1)
+        chosen_rows: Indices = detection_rows[is_chosen]
+        return chosen_rows
 
     def _detection_outcome(self, detection_row: int, object_row: int) -> MatchedBox:
         """Describe what became of a detection; its object is -1 if it matches none."""

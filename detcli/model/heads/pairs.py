@@ -276,35 +276,36 @@ def _class_axis(
 ) -> int | None:
     """Find the axis of scores, [B, N, C] or [B, C, N], that counts the classes.
 
-    It is usually the axis that holds the four channels in the boxes; PaddlePaddle's detectors with
-    grid cells have the other order.
+    It is usually the axis that holds the four coordinates in the boxes. PaddlePaddle's detectors
+    with grid cells have scores in the other order. None if neither axis fits.
 
     Args:
         anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.
         score_dims: The shape of the scores.
-        channel_axis: The axis of the four channels in the boxes, 1 or 2.
+        channel_axis: The axis of the four coordinates in the boxes, 1 or 2.
         layer: The operator that predicts the boxes; a matrix product in transformers.
-
-    Returns:
-        None if neither axis fits.
     """
-    # If one axis counts the classes, the other one has to count the anchors.
-    swapped_axis = _other_axis(channel_axis)
-    fits_order_of_boxes = _may_be_equal(score_dims[swapped_axis], anchor_count)
-    fits_swapped_order = _may_be_equal(score_dims[channel_axis], anchor_count)
-    if layer in PRODUCTS:
-        # Transformers always have the same order in boxes and scores.
-        return channel_axis if fits_order_of_boxes else None
+    possible_axes = []  # those that leave the other axis for the anchors
+    for class_axis in (channel_axis, _other_axis(channel_axis)):
+        anchor_axis = _other_axis(class_axis)
+        if _may_be_equal(score_dims[anchor_axis], anchor_count):
+            possible_axes.append(class_axis)
 
-    _, first_size, second_size = score_dims
-    fits_both_orders = fits_order_of_boxes and fits_swapped_order
-    if fits_both_orders and isinstance(first_size, int) and isinstance(second_size, int):
-        return 1 if first_size < second_size else 2  # There are more cells than classes.
-    if fits_order_of_boxes and isinstance(score_dims[channel_axis], int):
-        return channel_axis
-    if fits_swapped_order and isinstance(score_dims[swapped_axis], int):
-        return swapped_axis
-    return None
+    if layer in PRODUCTS:  # Transformers always have the same order in boxes and scores.
+        if channel_axis in possible_axes:
+            return channel_axis
+        return None
+
+    size_of_axis = {}
+    for axis in possible_axes:
+        size = score_dims[axis]
+        if isinstance(size, int):
+            size_of_axis[axis] = size
+    if not size_of_axis:
+        return None
+    # Of two possible axes it is the smaller one, as there are fewer classes than cells; of equal
+    # ones the last.
+    return min(size_of_axis, key=lambda axis: (size_of_axis[axis], -axis))
 
 
 def _may_be_equal(size: int | str | None, other_size: int | str | None) -> bool:

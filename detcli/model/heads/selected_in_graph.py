@@ -302,17 +302,25 @@ def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[Outpu
     """Replace four neighbouring columns that are the coordinates of boxes by one group of four.
 
     Some graphs cut the boxes into their columns, and join these one by one with scores and class
-    ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes.
+    ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes. An output holds
+    boxes once, so the search ends with the first.
+
+    Args:
+        index: The graph.
+        parts: The groups of columns of one output, from left to right.
     """
-    for first in range(len(parts) - BOX_COORDINATES + 1):
-        behind_coordinates = first + BOX_COORDINATES
-        coordinates = parts[first:behind_coordinates]
-        boxes = _tensor_with_columns(index, coordinates)
-        if boxes:
-            output, start, _ = coordinates[0].columns
-            columns = ChannelRange(output, start, start + BOX_COORDINATES)
-            box_part = OutputPart(columns, boxes, BOX_COORDINATES)
-            return parts[:first] + [box_part] + parts[behind_coordinates:]
+    for start in range(len(parts) - BOX_COORDINATES + 1):
+        stop = start + BOX_COORDINATES
+        coordinates = parts[start:stop]
+        boxes_tensor = _tensor_with_columns(index, coordinates)
+        if not boxes_tensor:
+            continue
+        first_column = coordinates[0].columns
+        box_columns = ChannelRange(
+            first_column.tensor, first_column.start, first_column.start + BOX_COORDINATES
+        )
+        boxes = OutputPart(box_columns, boxes_tensor, BOX_COORDINATES)
+        return parts[:start] + [boxes] + parts[stop:]
     return parts
 
 
