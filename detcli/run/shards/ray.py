@@ -92,22 +92,27 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
         running: set[_Actor] = set()
 
-        def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
-            """Start an actor on a node that is not among these; None if all nodes are."""
+        def start_actor(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
+            """Start a worker on a node where none was lost; None if one was lost on each.
+
+            Args:
+                tell: Takes what the worker reports, on a thread.
+                lost_on: Ray's ids of the nodes on which a worker was lost.
+            """
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
                 return None
             handle = actor_class.options(label_selector=_selector_without(lost_on)).remote()
             actor = _Actor(ray, handle, tell)
-            # These return promises at once; Ray calls the methods when the actor has a place.
-            placed = handle.where.remote()
-            begun = handle.begin.remote(__version__, str(Path.cwd()), files)
+            # Ray returns promises at once. It calls the methods when a node has room for the actor.
+            node_promise = handle.find_node.remote()
+            refusal_promise = handle.start_work.remote(__version__, str(Path.cwd()), files)
             actor.send(start)
-            listen = partial(actor.listen, placed, begun, running)
+            listen = partial(actor.listen, node_promise, refusal_promise, running)
             threading.Thread(target=listen, daemon=True).start()
             return actor
 
-        with Workers(room, begin) as workers:
+        with Workers(room, start_actor) as workers:
             yield workers
 
 
@@ -252,21 +257,26 @@ class _Actor:
     def end(self) -> None:
         """Ray ends it."""
 
-    def listen(self, placed: Any, begun: Any, running: set["_Actor"]) -> None:  # noqa: ANN401
+    def listen(
+        self,
+        node_promise: Any,  # noqa: ANN401 - Ray's
+        refusal_promise: Any,  # noqa: ANN401 - Ray's
+        running: set["_Actor"],
+    ) -> None:
         """Fetch the events of the actor, and pass them on, until it has ended.
 
         Args:
-            placed: Ray's promise of the node's id, there once the actor has a place.
-            begun: Ray's promise of why the actor cannot work, empty if it can.
+            node_promise: Ray's promise of the node's id, there once a node has room for the actor.
+            refusal_promise: Ray's promise of why the actor cannot work, empty if it can.
             running: The actors that work now, to which this one is added meanwhile. While there
                 are others, this one may wait for a place without end.
         """
         node = ""
         try:
-            if not self._wait_for_place(placed, running):
+            if not self._wait_for_node(node_promise, running):
                 return
-            node = self.ray.get(placed)
-            refusal = self.ray.get(begun)
+            node = self.ray.get(node_promise)
+            refusal = self.ray.get(refusal_promise)
             if refusal:
                 hint = f"give all nodes what this machine has: {INSTALL}"
                 self.tell(DeviceError(refusal, hint))
@@ -278,10 +288,10 @@ class _Actor:
         finally:
             running.discard(self)
 
-    def _wait_for_place(self, placed: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
+    def _wait_for_node(self, node_promise: Any, running: set["_Actor"]) -> bool:  # noqa: ANN401
         """Wait until a node has room for the actor; False if none has and no other actor works."""
         while True:
-            arrived_promises, _ = self.ray.wait([placed], timeout=ROOM_S)
+            arrived_promises, _ = self.ray.wait([node_promise], timeout=ROOM_S)
             if arrived_promises:
                 return True
             if not running:
@@ -334,8 +344,20 @@ def _actor() -> type:
             self._tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
             self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-        def begin(self, version: str, folder: str, files: dict[str, bytes]) -> str:
-            """Begin to work on a thread; returns why that is impossible, empty if it is not."""
+        def start_work(self, version: str, folder: str, files: dict[str, bytes]) -> str:
+            """Start a thread that works the tasks given to this actor.
+
+            Only its own detcli can raise detcli's errors, and a node may have none or another
+            version: so what is wrong comes back as text.
+
+            Args:
+                version: The version of detcli that gives the tasks, which the node must have.
+                folder: The folder to which relative paths refer.
+                files: The contents of the model's files, by their names.
+
+            Returns:
+                Why the node cannot work; empty if it can.
+            """
             import platform
 
             node = platform.node()
@@ -350,7 +372,7 @@ def _actor() -> type:
             work_here(folder, files, self._tasks.get, self._events.put)
             return ""
 
-        def where(self) -> str:
+        def find_node(self) -> str:
             """Return Ray's id of the node that the actor is on."""
             import ray
 

@@ -114,30 +114,33 @@ WorkReport = Ready | Progress | Done | Failed
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
     """Detect in the images of all tasks, and publish their records in the run's output folder.
 
+    This is all that a worker does, one of the processes that share a run.
+
     Args:
         request: The settings of the run, the model, and how many cores to use.
-        tasks: The shards, or names of shards, to work. They are taken one by one, on another
-            thread: each when the names of the one before have been read.
-        report: Takes what the worker reports: `Ready` once, then progress and the end of each
-            task. It is called from several threads, one at a time.
+        tasks: The shards, or pieces of shards, whose images are the worker's. They are taken one
+            by one, on another thread: each when the names of the one before have been read.
+        report: Takes what the worker reports: that it is ready, once; then its progress and the
+            end of each task. It is called from several threads, one at a time.
     """
     store = open_store(str(request.config.outputs.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
         class_names = run.detector.contract.names
+        add_tracks_and_zones = run.watcher()
         anonymize = open_anonymizer(request.config, class_names)
-        watch = run.watcher()
-        ready = Ready(
-            platform.node(),
-            run.settings(),
-            implied=run.implied_settings,
-            class_names=tuple(class_names),
+        report(
+            Ready(
+                node=platform.node(),
+                settings=run.settings(),
+                implied=run.implied_settings,
+                class_names=tuple(class_names),
+            )
         )
-        report(ready)
-        with run.sources([]) as sources:  # without inputs of its own, as they come with the tasks
+        with run.sources([]) as sources:  # The inputs come with the tasks.
             worker = _Worker(store, sources, report)
             try:
                 for detected in run.pipeline().run(worker.items(tasks)):
-                    record = watch(detected)
+                    record = add_tracks_and_zones(detected)
                     if anonymize is not None:
                         record = anonymize(record)
                     worker.add(record)

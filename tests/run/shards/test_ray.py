@@ -277,10 +277,10 @@ def test_a_cluster_without_room(make_model, make_image, tmp_path):
 
 
 def test_a_node_with_another_version_of_detcli(monkeypatch):
-    begin = _actor()().begin
-    assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", {})
+    start_work = _actor()().start_work
+    assert f" has detcli {__version__}, this machine 0.0.1" in start_work("0.0.1", "/", {})
     monkeypatch.setitem(sys.modules, "detcli", None)
-    assert re.match("node .+ has no detcli: ", begin(__version__, "/", {}))
+    assert re.match("node .+ has no detcli: ", start_work(__version__, "/", {}))
 
 
 def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
