@@ -42,7 +42,7 @@ TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 # of numbers that have more than 64 bits.
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
 DEFAULT_SCORE = 5_000_000  # FFmpeg prefers a default track to one with this many pixels more
-LEFT_OUT = "%s: its sound is left out: %s"
+SOUND_LEFT_OUT = "%s: its sound is left out: %s"  # a warning: the source, and why
 
 METADATA_IS_LENIENT_FROM = 19
 """The major version of PyAV since which metadata need not be UTF-8, and no option is needed."""
@@ -114,7 +114,7 @@ class Sound:
                 self._packets = self._encoded_packets(self._add_aac(output))
                 log.info("%s: sound in %s becomes AAC", self._name, self._codec_name)
         except FAILURES as error:
-            log.warning(LEFT_OUT, self._name, system_reason(error))
+            log.warning(SOUND_LEFT_OUT, self._name, system_reason(error))
             self.close()
             return False
         self._advance()
@@ -285,25 +285,34 @@ def open_sound(address: str, start_s: float) -> Sound | None:
         start_s: The time in the video at which the sound begins, in seconds from its first frame.
 
     Returns:
-        The sound; None if the video has none, or if it cannot be read, which a warning says.
+        None for a pipe, which cannot be read a second time; for a video without sound; and for
+        sound that cannot be read, which a warning says.
     """
-    name = public_name(address)
     path = Path(address)
     is_pipe = path.is_absolute() and not path.is_file()
-    if is_pipe:  # it cannot be read a second time
+    if is_pipe:
         return None
     try:
-        source = av.open(address, timeout=TIMEOUTS_S, **IGNORES_METADATA)
-        track = source.streams.best("audio")
-        # A track of an unknown codec has no context, which PyAV's types do not say.
-        if isinstance(track, av.AudioStream) and track.codec_context is not None:
-            return Sound(name, source, track, start_s)
-        source.close()
+        return _open_audio_track(address, start_s)
     except FAILURES as error:
-        log.warning(LEFT_OUT, name, system_reason(error))
+        log.warning(SOUND_LEFT_OUT, public_name(address), system_reason(error))
         return None
+
+
+def _open_audio_track(address: str, start_s: float) -> Sound | None:
+    """Open the best audio track of a video; None if it has none, or one of an unknown codec.
+
+    The arguments are those of `open_sound`. Raises any of FAILURES if the video cannot be read.
+    """
+    name = public_name(address)
+    source = av.open(address, timeout=TIMEOUTS_S, **IGNORES_METADATA)
+    track = source.streams.best("audio")
+    # A track of an unknown codec has no context, which PyAV's types do not say.
+    if isinstance(track, av.AudioStream) and track.codec_context is not None:
+        return Sound(name, source, track, start_s)
+    source.close()
     if track is not None:
-        log.warning(LEFT_OUT, name, "unknown codec")
+        log.warning(SOUND_LEFT_OUT, name, "unknown codec")
     return None
 
 
