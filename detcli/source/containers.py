@@ -38,9 +38,10 @@ _LENGTH = re.compile(
     rb"|filesize\0(?P<flv>.{8})",
     re.DOTALL,
 )
-# Where the matrix is behind a box's type, in its versions 0 and 1; and where it ends at most.
-_MATRIX = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
-_MATRIX_END = 56 + 5 * 4  # five numbers are read
+# Bytes from a box's type to its display matrix, in versions 0 and 1 of the box.
+_MATRIX_OFFSETS = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
+_MAX_MATRIX_OFFSET = 56
+_MATRIX_NUMBERS = struct.Struct(">5i")  # the first five of nine: a, b, u, c, d
 
 _FLV_LENGTH = re.compile(rb"filesize\0(.{8})", re.DOTALL)
 
@@ -304,21 +305,23 @@ def _find_moov(part: Part) -> bytes:
     return b""
 
 
-def _mirrors(moov: bytes, kind: bytes, end: int) -> bool:
-    """Return whether a display matrix in a MOV or MP4 file mirrors the frames.
+def _mirrors(moov: bytes, box_type: bytes, end: int) -> bool:
+    """Return whether the display matrix of a MOV or MP4 file, or of a track, mirrors the frames.
 
     Args:
         moov: The box of the file that describes its tracks.
-        kind: The box with the matrix: mvhd of the movie, or tkhd of a track.
-        end: The offset in `moov` before which the last such box counts.
+        box_type: Of the box that has the matrix: mvhd for the file, or tkhd for a track.
+        end: The offset in `moov` before which to look. As a box of each track is in `moov`, the
+            last one before it counts.
     """
-    start = moov.rfind(kind, 0, end)
-    is_complete = 0 <= start <= end - _MATRIX_END
+    box_start = moov.rfind(box_type, 0, end)
+    is_complete = 0 <= box_start <= end - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
     if not is_complete:
         return False
-    version = moov[start + 4]
+    version = moov[box_start + len(box_type)]
     if version > 1:
         return False
+    matrix_start = box_start + _MATRIX_OFFSETS[box_type][version]
+    a, b, _, c, d = _MATRIX_NUMBERS.unpack_from(moov, matrix_start)
     # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
-    a, b, _, c, d = struct.unpack_from(">5i", moov, start + _MATRIX[kind][version])
     return int(a * d) < int(b * c)

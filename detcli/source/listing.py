@@ -23,7 +23,7 @@ from detcli.source.reading import VersionedPath, stamp_of
 from detcli.source.sources import SourceEntry
 from detcli.storage.files import temporary, temporary_file_errors
 
-LOT = 1000  # number of names in a line of the temporary file
+NAMES_IN_LINE = 1000  # of the temporary file
 
 HASH = np.dtype("S16")
 Hashes = npt.NDArray[np.bytes_]  # hashes of names: `(N,)` S16, ascending, each once
@@ -172,7 +172,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
         try:
-            hashes = self._write(entries)
+            hashes = self._write_names(entries)
         except BaseException:
             self.__exit__()
             raise
@@ -184,19 +184,21 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self.repeated = int(equals_previous.sum())  # how many came again, and are left out
         self._repeated_hashes = set(all_hashes[equals_previous].tolist())
 
-    def _write(self, entries: Iterable[SourceEntry]) -> bytearray:
-        """Write the names of the entries to the temporary file, `LOT` of them in a line of JSON.
+    def _write_names(self, entries: Iterable[SourceEntry]) -> bytearray:
+        """Write the names of the entries to the temporary file, in lines of JSON.
+
+        Each line is an array of NAMES_IN_LINE names, the last line of what is left.
 
         Returns:
             The hashes of all names, one behind the other.
         """
         hashes = bytearray()
         names = (_as_name(entry) for entry in entries)
-        while lot := list(islice(names, LOT)):
-            for name in lot:
+        while names_of_line := list(islice(names, NAMES_IN_LINE)):
+            for name in names_of_line:
                 hashes += self.hash_of(name)
+            line = json.dumps([to_json(name) for name in names_of_line])
             with temporary_file_errors():
-                line = json.dumps([to_json(name) for name in lot])
                 self._file.write(line.encode("ascii") + b"\n")
         with temporary_file_errors():
             self._file.flush()

@@ -315,10 +315,14 @@ def _folders(root: str) -> Iterator[str]:
     """Yield a folder and all folders below it, in the order in which `os.walk` enters them.
 
     Links are followed, and a folder that is reached twice is yielded once. Folders whose names
-    begin with a dot are left out. An empty `root` is the current folder.
+    begin with a dot are left out.
+
+    Args:
+        root: The folder; empty for the current one, whose folders are yielded as "a", not "./a".
     """
-    visited = {identity(root or ".")}
-    for path, names, _ in os.walk(root or ".", followlinks=True):
+    start = root or "."
+    visited = {identity(start)}
+    for path, names, _ in os.walk(start, followlinks=True):
         next_names = []
         for name in sorted(names):
             if name.startswith("."):
@@ -331,7 +335,7 @@ def _folders(root: str) -> Iterator[str]:
         if root:
             yield path
         else:
-            yield path[2:]  # "./a" is a, and "." has no name
+            yield path[len("./") :]  # empty for the current folder itself, "."
 
 
 MAX_NAME_BYTES = 65536  # no system accepts a longer path

@@ -27,6 +27,10 @@ SEEK_MARGIN_S = 1
 CATCH_UP_STEP = 1 / 8
 """Steps that a frame comes after the one before at least, while times in the file go back."""
 
+FLIP_UP_DOWN = 0
+FLIP_LEFT_RIGHT = 1
+"""Codes of `cv2.flip`."""
+
 PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
@@ -50,15 +54,17 @@ class VideoSource:
 def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     """Return the code with which `cv2.flip` mirrors the frames of a video; None for no mirroring.
 
-    OpenCV turns frames as the file says, but does not mirror them. The code is 1, left and right,
-    for frames that are turned by 90 or 270 degrees, and 0, up and down, for others.
+    OpenCV turns frames as the file says, but does not mirror them. Frames that it turned to a side,
+    by 90 or 270 degrees, are mirrored left and right; others up and down.
     """
     degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
-    if degrees % 90 or not is_mirrored(part):
+    is_right_angle = degrees % 90 == 0
+    if not is_right_angle or not is_mirrored(part):
         return None
-    if degrees % 180:  # turned to a side
-        return 1
-    return 0
+    is_turned_to_side = degrees % 180 != 0
+    if is_turned_to_side:
+        return FLIP_LEFT_RIGHT
+    return FLIP_UP_DOWN
 
 
 def _movie_track(part: Part) -> Track | None:
