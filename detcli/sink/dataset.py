@@ -88,13 +88,16 @@ class DatasetSink:
         labels = label_text(record.picture, record.detections).encode()
         with locked(self._real_path):
             if not self._has_description:
-                self._describe(record.model)
+                self._write_description(record.model)
+            # Where a different image has the usual name, the name gets a number.
             name = self._choose_name(record, suffix, image_bytes)
-            if (self._real_path / "images" / f"{name}{suffix}").exists():
+            image_file = f"images/{name}{suffix}"
+            is_in_dataset = (self._real_path / image_file).exists()
+            if is_in_dataset:
                 self._present_count += 1
                 return
-            self._write(record, f"labels/{name}.txt", labels)
-            self._write(record, f"images/{name}{suffix}", image_bytes)
+            self._write_file(record, f"labels/{name}.txt", labels)
+            self._write_file(record, image_file, image_bytes)
 
     def close(self) -> None:
         """Say how many images were not written because they were there."""
@@ -105,7 +108,7 @@ class DatasetSink:
                 self._present_count,
             )
 
-    def _write(self, record: Record, file: str, content: bytes) -> None:
+    def _write_file(self, record: Record, file: str, content: bytes) -> None:
         """Write a file of a record, by its path in the dataset, and list it as saved."""
         write_file(self._real_path / file, content)
         notes_of(record).saved.append(self._path / file)
@@ -166,7 +169,7 @@ class DatasetSink:
                 return False
         return True
 
-    def _describe(self, model: str) -> None:
+    def _write_description(self, model: str) -> None:
         """Write the dataset's description, unless another run has done so since this one began.
 
         The model's name is mentioned in a comment.

@@ -471,15 +471,17 @@ class LabelLayout:
 
         Args:
             image: Width and height of the image.
-            visible: `(N, 4)`, the boxes of which labels may cover only a share.
+            visible: `(N, 4)`, x1, y1, x2, y2 of the boxes of which labels may cover only a share.
             gap: The least distance between labels, in pixels.
         """
-        self._image_size = np.array(image, np.float32)
-        self._visible = np.clip(visible, 0, np.tile(self._image_size, 2))
+        width, height = image
+        self._image_size = np.array([width, height], np.float32)
+        limits = np.array([width, height, width, height], np.float32)  # of x1, y1, x2, y2
+        self._visible = np.clip(visible, 0, limits)
         self._visible_areas = area(self._visible)
         # The area of each visible box that labels cover so far.
         self._covered_areas = np.zeros(len(visible), np.float32)
-        self._gap = np.array([-gap, -gap, gap, gap], np.float32)
+        self._gap = np.array([-gap, -gap, gap, gap], np.float32)  # to enlarge a label on all sides
         self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
 
     def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:

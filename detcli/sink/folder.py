@@ -449,16 +449,20 @@ class OutputFolder:
     def _relative_name(self, origin: Origin) -> str:
         """Return the name that an input's files should have here, without a suffix.
 
-        It is the input's path below the folder that was searched, `a/bus` for `pics/a/bus.jpg`. For
-        an input that was named itself, or whose subfolder cannot be made, it is `bus` alone.
+        It is the input's path below the folder that was searched: `a/bus` for `pics/a/bus.jpg`. It
+        is `bus` alone for an input that was named itself, or whose subfolder cannot be made here.
         """
+        own_name = safe(stem(origin.source))
         path_below_root = self._path_below_root(origin.source)
         if path_below_root is None or path_below_root.is_absolute():
-            return safe(stem(origin.source))
+            return own_name
         folder = "/".join([safe(folder_name) for folder_name in path_below_root.parts[:-1]])
         if not self.is_usable(folder):
-            return safe(stem(origin.source))
-        return f"{folder}/{safe(path_below_root.stem)}".lstrip("/")
+            return own_name
+        name = safe(path_below_root.stem)
+        if not folder:
+            return name
+        return f"{folder}/{name}"
 
     def _path_below_root(self, source: str) -> PurePath | None:
         """Return the path of an input below the searched folder it is in; None if it is in none."""

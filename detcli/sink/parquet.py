@@ -17,7 +17,7 @@ with loading("pyarrow", 'pip install "detcli[parquet]"'):
     import pyarrow as pa
     from pyarrow import parquet
 
-ROW_GROUP = 20_000  # rows that are kept in memory before they are written
+ROWS_IN_GROUP = 20_000  # that are kept in memory before they are written
 
 # Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
 FIELDS_WITHOUT_COLUMN = {
@@ -107,16 +107,20 @@ class ParquetSink:
         self._is_complete = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
-        """Add the rows of a record, one for each detection; full row groups are written."""
+        """Add the rows of a record, one for each detection, with values of their columns' types.
+
+        Rows are collected in memory, and written to the file some thousand at a time.
+        """
         for row in detection_rows(record.to_json()):
-            if "text" in row:  # a barcode that was not located has an empty list, and not null
-                row.setdefault("corners", [])
+            is_barcode = "text" in row
+            if is_barcode:
+                row.setdefault("corners", [])  # not null, where the barcode was not located
             if "time" in row:
                 row["time"] = datetime.fromisoformat(row["time"])
             if "taken" in row:
                 row["taken"] = capture_time.from_text(row["taken"])
             self._rows.append(row)
-        if len(self._rows) >= ROW_GROUP:
+        if len(self._rows) >= ROWS_IN_GROUP:
             self._write_rows()
 
     def close(self) -> None:

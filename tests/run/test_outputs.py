@@ -174,7 +174,7 @@ def test_what_a_file_had_before_the_disk_was_full_is_readable(tmp_path, name, be
 @pytest.mark.parametrize("group", [1, 1_000_000])
 def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
     """Without its end it cannot be read."""
-    monkeypatch.setattr("detcli.sink.parquet.ROW_GROUP", group)
+    monkeypatch.setattr("detcli.sink.parquet.ROWS_IN_GROUP", group)
     (tmp_path / "a").write_bytes(b"before")
     records = (image(f"{number * 7919}" * 100, index=number) for number in range(100))
     with small_disk(), pytest.raises(OutputError, match=r"/a: File too large"):

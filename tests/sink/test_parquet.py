@@ -144,7 +144,7 @@ def test_the_time_of_a_live_frame_is_a_time(write_parquet):
 
 
 def test_many_records_are_written_in_row_groups(write_parquet, monkeypatch):
-    monkeypatch.setattr(parquet, "ROW_GROUP", 8)
+    monkeypatch.setattr(parquet, "ROWS_IN_GROUP", 8)
     path = write_parquet(*[image(index=number, count=3) for number in range(101)])
     assert pq.ParquetFile(path).num_row_groups == 34  # three records with their detections each
     indices = pq.read_table(path)["index"].to_pylist()
