@@ -203,7 +203,7 @@ class Page:
             annotated_video: The annotated video that has this frame.
             repeat: The group that its only box stands for, on a page of repeats.
         """
-        self._begin()
+        self._begin_once()
         entry = begin_entry(fields)
         if repeat is not None:
             entry["repeat"] = legible(repeat)
@@ -251,7 +251,7 @@ class Page:
         keeps_earlier_page = has_failed and not self._has_begun
         try:
             if not keeps_earlier_page:
-                self._begin()
+                self._begin_once()
                 self._describe(state, conclusion)
         finally:
             self._folder.close()
@@ -263,30 +263,34 @@ class Page:
                 self._image_count,
             )
 
-    def store(self, image: Callable[[], PageImage | None]) -> Fields:
+    def store(self, get_image: Callable[[], PageImage | None]) -> Fields:
         """Write an image and its thumbnail, now or before its record is added.
 
+        A page that links images writes only the thumbnail, and shows the image's own file, if
+        browsers can show it as detcli reads it. Otherwise the page has a copy of the image.
+
         Args:
-            image: Gets the image; its result is None if there is none.
+            get_image: Reads the image; its result is None if there is none.
 
         Returns:
-            What the entry of the record says of the image: its name on the page, and the address
-            of the file if the page shows that in place of a copy. Empty without an image.
+            What the record's entry on the page says of the image: `picture` is its name among the
+            page's files, and `original` the address of its own file if it is linked. Empty without
+            an image.
         """
-        self._begin()
-        page_image = image()
-        if page_image is None:
+        self._begin_once()
+        image = get_image()
+        if image is None:
             return {}
         image_number = self._image_count
         self._image_count += 1
-        file = page_image.file
+        file = image.file
         if self._linked and file is not None and browser_shows(file):
             address = self._folder.address_of(file)
-            jpegs = render(page_image.pixels, [THUMBNAIL])
+            jpegs = render(image.pixels, [THUMBNAIL])
             name = self._folder.write_image(image_number, *jpegs)
             return {"picture": name, "original": address}
         self._copy_count += 1
-        jpegs = render(page_image.pixels, [IMAGE, THUMBNAIL])
+        jpegs = render(image.pixels, [IMAGE, THUMBNAIL])
         name = self._folder.write_image(image_number, *jpegs)
         return {"picture": name}
 
@@ -298,7 +302,7 @@ class Page:
         """Give up a page that has not begun: what was there stays."""
         self._folder.close()
 
-    def _begin(self) -> None:
+    def _begin_once(self) -> None:
         """Begin the page with its first record: before that, the run may still be refused."""
         if not self._has_begun:
             self._folder.begin()
