@@ -269,31 +269,33 @@ class NoiseMeter:
             How much the durations deviate, what other programs, the host of a virtual machine and
             the GPU did meanwhile, and a warning about each of these that is too much.
         """
-        core_count, other_load, stolen = self._measure_load()
+        core_count, cores_of_others, share_of_host = self._measure_load()
         deviation = wall.deviation_s / wall.mean_s
         causes_in_order: list[str] = []
         for state in gpu:
             causes_in_order += state.slowed_by
-        slowed_by = tuple(dict.fromkeys(causes_in_order))
+        gpu_slowed_by = tuple(dict.fromkeys(causes_in_order))
 
         warnings = []
         if deviation > MAX_DEVIATION:
             warnings.append(f"the times deviate by {deviation:.0%} of their mean")
-        if other_load > MAX_OTHER_LOAD * core_count:
-            warnings.append(f"other programs kept {other_load:.1f} of {core_count} cores busy")
-        if stolen > MAX_STOLEN:
-            warnings.append(f"the host of this virtual machine took away {stolen:.0%} of the time")
-        if slowed_by:
-            warnings.append(f"the GPU was slowed down by {', '.join(slowed_by)}")
-        reported_stolen = None  # only Linux reports it
+        if cores_of_others > MAX_OTHER_LOAD * core_count:
+            warnings.append(f"other programs kept {cores_of_others:.1f} of {core_count} cores busy")
+        if share_of_host > MAX_STOLEN:
+            warnings.append(
+                f"the host of this virtual machine took away {share_of_host:.0%} of the time"
+            )
+        if gpu_slowed_by:
+            warnings.append(f"the GPU was slowed down by {', '.join(gpu_slowed_by)}")
+        reported_share_of_host = None  # only Linux reports it
         if psutil.LINUX:
-            reported_stolen = stolen
+            reported_share_of_host = share_of_host
         return Noise(
             deviation=deviation,
-            other_load=other_load,
-            stolen=reported_stolen,
-            taken=min(1.0, other_load / core_count + stolen),
-            gpu_slowed_by=slowed_by,
+            other_load=cores_of_others,
+            stolen=reported_share_of_host,
+            taken=min(1.0, cores_of_others / core_count + share_of_host),
+            gpu_slowed_by=gpu_slowed_by,
             warnings=tuple(warnings),
         )
 

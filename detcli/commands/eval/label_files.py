@@ -86,7 +86,7 @@ class LabelReader:
         """
         class_number = float(fields[0])
         numbers = [finite(field) for field in fields[1:]]
-        box = self._box(numbers, where)
+        box = self._convert_to_box(numbers, where)
         category = _whole_class(class_number, fields[0])
         return _Label((class_number, *numbers), box, category)
 
@@ -106,11 +106,12 @@ class LabelReader:
         else:
             self._findings.add(Kind.KEYPOINTS, example, line_count)
 
-    def _box(self, numbers: list[float], where: str) -> LabelBox:
+    def _convert_to_box(self, numbers: list[float], where: str) -> LabelBox:
         """Convert the numbers of a line, after the class, to a box in fractions of the image.
 
         They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
-        ...`. The polygons are counted, see `report_form`.
+        ...`. Polygons are counted by how many numbers they have, as `report_form` doubts that they
+        are polygons if all have as many.
 
         Args:
             numbers: The numbers.
@@ -127,13 +128,8 @@ class LabelReader:
 
         self._require_polygon(count)
         self._polygons[count] += 1
-        if not self._first_polygon:
-            self._first_polygon = where
-        corners_x = numbers[0::2]
-        corners_y = numbers[1::2]
-        left = min(corners_x)
-        top = min(corners_y)
-        return left, top, max(corners_x) - left, max(corners_y) - top
+        self._first_polygon = self._first_polygon or where
+        return _box_around(numbers)
 
     def _require_polygon(self, count: int) -> None:
         """Raise ValueError if that many numbers cannot be the corners of a polygon."""
@@ -156,3 +152,12 @@ def _whole_class(number: float, text: str) -> int:
     if not number.is_integer():
         raise ValueError(f"class {text}")
     return int(number)
+
+
+def _box_around(polygon: list[float]) -> LabelBox:
+    """Return left, top, width and height of the box around a polygon, `x y x y ...`."""
+    corners_x = polygon[0::2]
+    corners_y = polygon[1::2]
+    left = min(corners_x)
+    top = min(corners_y)
+    return left, top, max(corners_x) - left, max(corners_y) - top

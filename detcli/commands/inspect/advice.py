@@ -96,17 +96,21 @@ def _is_loaded(ir: int, opset: int) -> bool:
 
 
 def advise_on_rounding(roundings: Sequence[Rounding]) -> Iterator[ModelAdvice]:
-    """Yield advice if an 8-bit graph rounds its scores so coarsely that small ones become 0.
+    """Yield advice if a graph of 8-bit integers rounds its scores.
+
+    Such a graph joins boxes and scores to one tensor, whose 256 steps suit the boxes, up to some
+    hundred pixels: then small scores become 0.
 
     Args:
-        roundings: The nodes that round scores, which detcli leaves out. The first one tells enough.
+        roundings: The nodes that round scores. Advice on the first one mends all.
     """
-    if roundings:
-        yield ModelAdvice(
-            "coarse-scores",
-            roundings[0].warning,
-            "quantise it again without the node that joins boxes and scores, and what follows it",
-        )
+    if not roundings:
+        return
+    yield ModelAdvice(
+        "coarse-scores",
+        roundings[0].warning,
+        "quantise it again without the node that joins boxes and scores, and what follows it",
+    )
 
 
 def advise_on_detector(

@@ -338,7 +338,7 @@ def about_running(option: str) -> UsageError:
 
 
 def is_saved(name: str) -> bool:
-    """Whether a name is that of saved records, and not of a model.
+    """Whether a name is that of records that detcli saved, and not of a model.
 
     Those are files of JSON or CSV, behind gzip or not, and of Parquet; folders of runs in shards;
     and pipes.
@@ -347,7 +347,8 @@ def is_saved(name: str) -> bool:
         return True
     path = Path(name)
     try:
-        if path.is_fifo() or any(path.glob("*manifest.jsonl")):
+        is_folder_of_shards = any(path.glob("*manifest.jsonl"))  # nothing for a file
+        if path.is_fifo() or is_folder_of_shards:
             return True
         with path.open("rb") as file:
             beginning = file.read(BEGINNING_BYTES)
@@ -366,10 +367,14 @@ def _begins_as_json(beginning: bytes) -> bool:
 
 
 def _raw_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the values of options in a certificate to values that options can parse.
+    """Convert the options that a certificate lists to text, as one would type them.
 
-    Null and an empty object set nothing. A tolerance is an object in JSON, and becomes the text
-    that one would type, such as "score=0.02,corner=2".
+    A certificate is the JSON file of an earlier comparison, which is repeated with its options.
+    Null and an empty object set nothing. A tolerance is an object in JSON, and becomes text such as
+    "score=0.02,corner=2". Without a device, the comparison is made on the CPU.
+
+    Args:
+        values: The values of options as JSON, by name.
     """
     raw_values = {name: value for name, value in values.items() if value not in (None, {})}
     tolerance = raw_values.get("tolerance")
