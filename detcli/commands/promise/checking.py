@@ -113,7 +113,7 @@ class Checker:
         if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
             lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
         lines.append(reviewing.text)
-        warnings += _warnings(reviewing, is_corrected=is_corrected)
+        warnings += _warn_of_overlooked(reviewing, is_corrected=is_corrected)
         return Checked(promise, lines, warnings, None)
 
     def compute(self, *, is_corrected: bool) -> Computed:
@@ -240,11 +240,13 @@ class Checker:
     def _remarks(
         self, answers: Answers, noted: NotedAnswers, threshold: float, complete_rounds: int
     ) -> list[str]:
-        """Say what is doubtful, and where animals are lost.
+        """Say which answers are doubtful, and in which folders animals are lost.
+
+        If reviewers disagree, it writes a page on which a third look decides.
 
         Args:
-            answers: The answers of all reviewers.
-            noted: What counts of them.
+            answers: All answers of all reviewers.
+            noted: The answer that counts for each unit, an image or a group of images.
             threshold: The threshold below which an animal is lost.
             complete_rounds: How many rounds are complete.
         """
@@ -308,10 +310,16 @@ def read_answers(folder: Path) -> Answers:
 
 
 def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
-    """Refuse a review whose list of what was dealt is another one than the seed draws.
+    """Refuse a review whose list of randomly drawn units is not the one that its seed leads to.
+
+    Args:
+        path: The list: a line of JSON with the name of each unit below the threshold.
+        units: The images of the records, or groups of images.
+        draw: Those that the seed draws.
 
     Raises:
-        UsageError: It is.
+        SourceError: The list cannot be read.
+        UsageError: It differs.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -322,8 +330,17 @@ def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
         raise UsageError(f"{path} was changed, or its deck was", "deal anew")
 
 
-def _warnings(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
-    """Return what a person should be warned of."""
+def _warn_of_overlooked(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
+    """Warn if reviewers saw few animals in the images in which the detector is surest of one.
+
+    Args:
+        reviewing: In how many of these "known" images the reviewers saw an animal.
+        is_corrected: Whether the bound allows for animals that they overlook, so that nobody needs
+            a warning.
+
+    Returns:
+        The warning, or nothing.
+    """
     if is_corrected or not reviewing.known_count:
         return []
     if reviewing.known_seen_count >= ENOUGH_SEEN * reviewing.known_count:

@@ -43,6 +43,12 @@ from detcli.page.find_images import Finder
 from detcli.page.review_page import Look, write_review_page
 from detcli.storage.files import make_folder, writing
 
+SEED_BITS = 53
+"""As many as a number in JSON holds exactly, as JavaScript reads it."""
+
+MAX_LOSS = 0.99
+"""No larger loss is suggested."""
+
 MAX_SHARE_OF_LOOKS = 0.6
 """A first round of more than this share of the units below is not worth it."""
 
@@ -95,21 +101,21 @@ class Dealer:
         self._notes: list[str] = []  # what a person should know of the images that are shown
 
     def deal(self) -> Dealt:
-        """Read the records, plan the rounds, draw the units, and write the folder.
+        """Choose the images that people will look at, and write the folder of their review.
 
         Raises:
             UsageError: The records cannot be used, or the folder has something in it.
-            CheckError: It is not worth it.
-            SourceError: No image of what was dealt is found.
+            CheckError: So many images would have to be looked at that it is not worth it.
+            SourceError: No image of what was chosen is found.
         """
         options = self._options
         inputs = read_inputs(options.records, self._wanted, options.unit, self._advance)
         require_usable(inputs, self._wanted, options.records, force=options.force)
         seed = options.seed
         if seed is None:
-            seed = secrets.randbits(53)
+            seed = secrets.randbits(SEED_BITS)
         units = make_units(inputs, options.unit, seed)
-        deck = self._deck(units, inputs, seed)
+        deck = self._begin_deck(units, inputs, seed)
         if not deck.units_below:
             raise UsageError(
                 f"no {options.unit.noun} has a score below {deck.below}", _cure_for_nothing(options)
@@ -124,13 +130,11 @@ class Dealer:
         draw = Draw(units, below=deck.below, plan=plan, above=deck.above)
         known_units = draw.best_above(options.known)
         known_names = units.names(known_units)
-        rounds = []
-        for round_number in range(1, len(plan) + 1):
-            names = draw.names_of_round(round_number, known_names)
-            rounds.append(looks_of_round(names, round_number, seed, options.repeat))
-        repeated = [look.name for looks in rounds for look in looks if look.pass_ == 2]
-        deck = replace(deck, plan=plan, known=known_names, repeat=repeated)
+        rounds = self._plan_looks(draw, plan, known_names, seed)
+        repeated_names = [look.name for looks in rounds for look in looks if look.pass_ == 2]
+        deck = replace(deck, plan=plan, known=known_names, repeat=repeated_names)
         deck = self._write(deck, units, draw, known_units, rounds)
+
         lines = _lines(deck, expectation, rounds[0])
         if deck.above == ALL and draw.units_above > SUGGESTED_SAMPLE:
             lines.append(_line_about_sample(options, deck, expectation))
@@ -139,8 +143,32 @@ class Dealer:
         page = self._folder / "index.html"
         return Dealt(deck, [*lines, f"wrote {self._folder}: open {page}"])
 
-    def _deck(self, units: Units, inputs: InputColumns, seed: int) -> Deck:
-        """Make the deck, still without its plan and what is drawn."""
+    def _plan_looks(
+        self, draw: Draw, plan: Sequence[int], known_names: Sequence[str], seed: int
+    ) -> list[list[PlannedLook]]:
+        """List what is looked at in each round of the review, in its order.
+
+        Args:
+            draw: The units that were drawn at random.
+            plan: How many of these each round looks at.
+            known_names: The names of the best-scoring units, which the first round shows as well.
+            seed: Decides the order.
+        """
+        rounds = []
+        for round_number in range(1, len(plan) + 1):
+            names = draw.names_of_round(round_number, known_names)
+            rounds.append(looks_of_round(names, round_number, seed, self._options.repeat))
+        return rounds
+
+    def _begin_deck(self, units: Units, inputs: InputColumns, seed: int) -> Deck:
+        """Describe the review, as deck.json does, still without its plan and what is drawn.
+
+        Args:
+            units: What people may look at: images, or groups of images.
+            inputs: The images and videos of the records, and the settings that these were made
+                with.
+            seed: Decides what is drawn.
+        """
         options = self._options
         below = highest_threshold(units.scores, options.expect)
         if options.below is not None:
@@ -238,37 +266,48 @@ class Dealer:
         return deck
 
     def _copy_images(
-        self, deck: Deck, units: Units, looked_at: Sequence[int]
+        self, deck: Deck, units: Units, numbers: Sequence[int]
     ) -> dict[str, UnitCopies]:
-        """Copy the images of units, and return the copies by the name of the unit.
+        """Make small copies of the images that people will look at.
 
         Args:
-            deck: What was asked for.
-            units: All units.
-            looked_at: The numbers of those to copy.
+            deck: The review, which knows the file of the records.
+            units: All units, images or groups of images.
+            numbers: The numbers of the units to copy.
+
+        Returns:
+            The copies by the name of the unit.
         """
-        records_by_unit = records_of_units(
-            self._options.records, units.unit_by_record(), looked_at, self._wanted
+        records_by_number = records_of_units(
+            self._options.records, units.unit_by_record(), numbers, self._wanted
         )
         records_by_name = {}
-        for unit, records in records_by_unit.items():
-            records_by_name[units.name(unit)] = records
-        in_order_of_names = {name: records_by_name[name] for name in sorted(records_by_name)}
+        for number, records in records_by_number.items():
+            records_by_name[units.name(number)] = records
+        # The names of the files follow the order, which should tell nothing about scores.
+        sorted_by_name = dict(sorted(records_by_name.items()))
         records_folder = Path(deck.records).parent
         finder = Finder(self._options.images, InputOptions(), records_folder=records_folder)
         with closing(finder):
-            copies = Copier(self._folder, finder).copy_all(in_order_of_names, self._advance)
-        return {unit.name: unit for unit in copies}
+            copies = Copier(self._folder, finder).copy_all(sorted_by_name, self._advance)
+        return {unit_copies.name: unit_copies for unit_copies in copies}
 
     def _keep_labels(
-        self, above: Collection[str], copies: Mapping[str, UnitCopies], review_id: str
+        self, names_above: Collection[str], copies: Mapping[str, UnitCopies], review_id: str
     ) -> set[str]:
-        """Take over what an earlier review says of units above, and return their names.
+        """Take over labels from the earlier review of --keep-labels, if they still hold.
 
         Args:
-            above: The names of the units above that are looked at.
-            copies: The copies of the images of all units that are looked at.
+            names_above: The names of the units, images or groups of images, that score above the
+                threshold and are looked at. Only their labels can be taken over.
+            copies: By name, the copies of the images of all units that are looked at.
             review_id: What tells this review from others.
+
+        Returns:
+            The names of the units whose labels were taken over.
+
+        Raises:
+            UsageError: The earlier review looked for other classes, or had other units.
         """
         options = self._options
         earlier_review = options.keep_labels
@@ -287,9 +326,9 @@ class Dealer:
                 f"review {options.unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
-        lines = labels_still_valid(earlier_review, above, copies, review_id)
-        add_labels(self._folder, lines)
-        return set(Answers(lines).sources)
+        labels = labels_still_valid(earlier_review, names_above, copies, review_id)
+        add_labels(self._folder, labels)
+        return set(Answers(labels).sources)
 
 
 def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
@@ -362,15 +401,19 @@ def _notes(deck: Deck) -> list[str]:
 
 
 def _lines(deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]) -> list[str]:
-    """Return the lines that say what was dealt, and how likely it suffices.
+    """Say what people are to look at, and how likely it suffices for a promise.
 
     Args:
-        deck: What was dealt.
-        expectation: What is expected of the review.
-        first_round: The looks of the first round.
+        deck: The review.
+        expectation: How many animals are expected.
+        first_round: What is looked at in the first round: a random sample of the units, images or
+            groups of images, below the highest threshold; units above it; and some of both for a
+            second time.
     """
     wording = Wording(deck)
-    again_count = sum(look.pass_ == 2 for look in first_round)
+    look_count = len(first_round)
+    second_look_count = sum(look.pass_ == 2 for look in first_round)
+    below_count = deck.plan[0]
     chances = []
     for share in LOST_SHARES:
         true_loss = share * deck.lost[0]
@@ -378,10 +421,10 @@ def _lines(deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLo
     return [
         wording.contents(),
         wording.plan(
-            looks=len(first_round),
-            below=deck.plan[0],
-            above=len(first_round) - deck.plan[0] - again_count,
-            repeats=again_count,
+            looks=look_count,
+            below=below_count,
+            above=look_count - below_count - second_look_count,
+            repeats=second_look_count,
         ),
         wording.chances(chances),
     ]
@@ -417,31 +460,41 @@ def _expectation(options: DealOptions, deck: Deck) -> Expectation:
 
 
 def _plan(options: DealOptions, expectation: Expectation, wording: Wording) -> list[int]:
-    """Plan the rounds.
+    """Decide how many units, images or groups of images, each round looks at.
 
     Raises:
-        CheckError: The first of them is not worth it, and --force was not given.
+        CheckError: The first round takes nearly all, which is not worth it, and --force was not
+            given.
     """
     first_error = round_error(expectation.error, 1, options.rounds)
-    first_round = replace(expectation, error=first_error).looks(options.misses)
+    expectation_of_first_round = replace(expectation, error=first_error)
+    first_round = expectation_of_first_round.looks(options.misses)  # None if none suffices
     most_looks = MAX_SHARE_OF_LOOKS * expectation.units
     is_worth_it = first_round is not None and first_round <= most_looks
     if not is_worth_it and not options.force:
-        raise _not_worth_it(options, replace(expectation, error=first_error), wording)
+        raise _not_worth_it(options, expectation_of_first_round, wording)
     if first_round is None:
         first_round = expectation.units
     return rounds_of(max(first_round, 1), options.rounds, expectation.units)
 
 
 def _not_worth_it(options: DealOptions, expectation: Expectation, wording: Wording) -> CheckError:
-    """Make the error that says how much there would be to look at, and what would take less."""
+    """Make the error that says how much there would be to look at, and what would take less.
+
+    Args:
+        options: What was asked for.
+        expectation: How many animals are expected, and the loss that is to be promised.
+        wording: What messages call the units, images or groups of images.
+    """
     message = (
         f"not worth it: a loss of {percent(expectation.loss)} takes "
         f"{_looks_text(expectation, options.misses)} of the {expectation.units:,} "
         f"{wording.noun}s below {wording.deck.below}"
     )
-    twice = replace(expectation, loss=min(2 * expectation.loss, 0.99))
-    hints = [f"--lost {percent(twice.loss)} takes {_looks_text(twice, options.misses)}"]
+    twice_the_loss = replace(expectation, loss=min(2 * expectation.loss, MAX_LOSS))
+    hints = [
+        f"--lost {percent(twice_the_loss.loss)} takes {_looks_text(twice_the_loss, options.misses)}"
+    ]
     if options.unit.grouping is Grouping.IMAGE:
         bursts = replace(
             expectation,
@@ -467,29 +520,32 @@ def _cure_for_nothing(options: DealOptions) -> str:
 
 
 def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
-    """Say which share of animals was expected, and what a larger one would take; "" if it is large.
+    """Suggest to expect more animals, as fewer images are to be looked at then.
 
     Args:
-        options: What was asked for.
-        deck: What would be dealt.
-        units: All units.
+        options: What was asked for. `expect` is the share of units that may show an animal.
+        deck: What would be looked at.
+        units: All units, images or groups of images, with their scores.
+
+    Returns:
+        How many units a large share takes; "" if a large share is expected already.
     """
     if options.expect >= LARGE_EXPECTED_SHARE:
         return ""
     expected = f"it was dealt for --expect {percent(options.expect)}"
     if options.expect == DEFAULT_EXPECTED_SHARE:
         expected = f"--expect is {percent(options.expect)} where it is not given"
-    below = deck.below
-    if options.below is None:
-        below = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
+    threshold = deck.below
+    if options.below is None:  # Otherwise it does not depend on what is expected.
+        threshold = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
     other_options = replace(options, expect=LARGE_EXPECTED_SHARE)
-    other_deck = replace(deck, below=below, units_below=units.count_below(below))
+    other_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
     expectation = _expectation(other_options, other_deck)
-    expectation = replace(expectation, error=round_error(expectation.error, 1, options.rounds))
+    error_of_first_round = round_error(expectation.error, 1, options.rounds)
+    looks = _looks_text(replace(expectation, error=error_of_first_round), options.misses)
     return (
         f"{expected}: if more units show an animal, say so, as --expect "
-        f"{percent(LARGE_EXPECTED_SHARE)} takes {_looks_text(expectation, options.misses)} of "
-        f"{expectation.units:,} below; "
+        f"{percent(LARGE_EXPECTED_SHARE)} takes {looks} of {expectation.units:,} below; "
     )
 
 

@@ -20,17 +20,20 @@ class Draw:
     def __init__(
         self, units: Units, *, below: float, plan: Sequence[int], above: int | str
     ) -> None:
-        """Draw them: those that come first in the order of the draw.
+        """Draw the units that are looked at, from below and from above a threshold.
+
+        The seed has put all units in a random order, and those that come first in it are drawn.
 
         Args:
-            units: All units.
-            below: The highest threshold.
-            plan: How many units from below each round has.
-            above: How many units above are looked at, or "all".
+            units: All units: images, or groups of images that are looked at together.
+            below: The highest threshold that may be promised.
+            plan: How many units below it each round looks at.
+            above: How many units above it are looked at, or "all".
         """
         self._units = units
         self._plan = list(plan)
-        self.below: Integers = units.in_order(from_score=-inf, below_score=below)[: sum(plan)]
+        all_below = units.in_order(from_score=-inf, below_score=below)
+        self.below: Integers = all_below[: sum(plan)]
         all_above = units.in_order(from_score=below, below_score=inf)
         self.units_above = len(all_above)
         self.above: Integers = all_above

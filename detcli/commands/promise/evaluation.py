@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,9 +87,9 @@ class RoundResult:
     def highest_row(self, loss: float) -> Row | None:
         """Return the row of the highest threshold that can be promised; None if there is none.
 
-        All thresholds below it keep the loss, too. So if it is too high, then so is the bound of
-        the lowest threshold at which too much is lost, which no answers have chosen. A threshold
-        that no unit is below promises nothing.
+        It is searched from below, up to the first threshold at which too much may be lost. So it is
+        too high only if the bound of one fixed threshold is wrong: that of the lowest threshold at
+        which too much is lost in truth. A threshold that no unit is below promises nothing.
 
         Args:
             loss: The share of animals that may be lost.
@@ -152,7 +153,7 @@ def evaluate(
             corrected; None for a bound that takes every answer as true.
     """
     draw = Draw(units, below=deck.below, plan=deck.plan, above=deck.above)
-    above = _seen_above(deck, units, draw, answers)
+    above = _count_seen_above(deck, units, draw, answers)
     error = deck.error_of_round(
         round_number,
         is_above_sampled=deck.is_above_sampled(draw.units_above),
@@ -163,11 +164,11 @@ def evaluate(
     may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
     scores = units.scores[dealt]
-    animal_scores, doubtful_scores = scores_of_answers(units, draw, answers)
+    scores_below = _scores_of_answers(units, draw, answers)
     rows = []
     for threshold in deck.grid:
         is_below = scores < threshold
-        animals_lost = int((animal_scores < threshold).sum())
+        animals_lost = int((scores_below.animals < threshold).sum())
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
@@ -179,8 +180,8 @@ def evaluate(
         )
         row = replace(
             row,
-            all_misses=animals_lost + int((doubtful_scores < threshold).sum()),
-            all_animals_seen=above.at_least + len(animal_scores) - animals_lost,
+            all_misses=animals_lost + int((scores_below.doubtful < threshold).sum()),
+            all_animals_seen=above.at_least + len(scores_below.animals) - animals_lost,
         )
         rows.append(row)
     return RoundResult(round_number, error, tuple(rows), above, seen_share)
@@ -196,7 +197,9 @@ def bound_row(
     error: float,
     seen_share: float | None = None,
 ) -> Row:
-    """Bound the loss at one threshold.
+    """Bound how many animals are lost if everything below a threshold is put aside.
+
+    A unit is an image, or a group of images; a unit with an animal counts as one animal.
 
     Args:
         threshold: The threshold.
@@ -207,23 +210,24 @@ def bound_row(
         error: The probability with which the bound may be wrong.
         seen_share: At least this share of the animals is seen by reviewers; None for all.
     """
-    lost = units_below
-    if dealt and seen_share is None:
-        lost = most_positives(misses, units=units_below, drawn=dealt, error=error)
-    elif dealt and seen_share is not None:
+    if not dealt:
+        most_lost = units_below
+    elif seen_share is None:
+        most_lost = most_positives(misses, units=units_below, drawn=dealt, error=error)
+    else:
         # Some of the lost animals would be seen if all were looked at, and the draw bounds these;
         # how many animals there are is bounded from their number. Each bound has half the error.
         noticeable = most_positives(misses, units=units_below, drawn=dealt, error=error / 2)
-        lost = most_trials(noticeable, share=seen_share, error=error / 2, most=units_below)
+        most_lost = most_trials(noticeable, share=seen_share, error=error / 2, most=units_below)
     share = 1.0
-    if lost + animals_seen:
-        share = lost / (lost + animals_seen)
+    if most_lost + animals_seen:
+        share = most_lost / (most_lost + animals_seen)
     return Row(
         threshold=threshold,
         units_below=units_below,
         dealt=dealt,
         misses=misses,
-        most_lost=lost,
+        most_lost=most_lost,
         animals_seen=animals_seen,
         share=share,
         all_misses=misses,
@@ -231,43 +235,61 @@ def bound_row(
     )
 
 
-def scores_of_answers(
-    units: Units, draw: Draw, answers: NotedAnswers
-) -> tuple[UnitScores, UnitScores]:
-    """Return the scores of all dealt units below in which an animal was seen, and of the doubtful.
+class ScoresOfAnswers(NamedTuple):
+    """The scores of units, sorted out by what reviewers answered."""
+
+    animals: UnitScores  # in which an animal was seen
+    doubtful: UnitScores  # unsure, disputed, or whose image is gone
+
+
+def _scores_of_answers(units: Units, draw: Draw, answers: NotedAnswers) -> ScoresOfAnswers:
+    """Return the scores of what was looked at below the highest threshold, and counts as lost.
 
     Args:
-        units: All units.
-        draw: Those that are looked at.
+        units: The images, or groups of images, that have scores.
+        draw: Those of them that are looked at.
         answers: The answers so far, of all rounds.
     """
     names = units.names(draw.below)
     is_animal = np.array([answers.get(name) is Answer.ANIMAL for name in names], np.bool_)
     is_doubtful = np.array([answers.get(name) is Answer.DOUBTFUL for name in names], np.bool_)
     scores = units.scores[draw.below]
-    return scores[is_animal], scores[is_doubtful]
+    return ScoresOfAnswers(animals=scores[is_animal], doubtful=scores[is_doubtful])
 
 
-def _seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:
-    """Count the animals above the highest threshold, or bound them by a sample."""
-    animals = 0
+def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:
+    """Count the animals above the highest threshold, or bound them by a sample.
+
+    Args:
+        deck: The review, which says with which probability a bound may be wrong.
+        units: The images, or groups of images, that have scores.
+        draw: Those of them that are looked at.
+        answers: What reviewers saw, by the name of a unit.
+    """
+    animal_count = 0
     for name in units.names(draw.above):
         if answers.get(name) is Answer.ANIMAL:
-            animals += 1
-    looked_at = len(draw.above)
-    at_least = animals
+            animal_count += 1
+    looked_at_count = len(draw.above)
+    fewest_animals = animal_count
     if deck.is_above_sampled(draw.units_above):
-        at_least = fewest_positives(
-            animals, units=draw.units_above, drawn=looked_at, error=TENTH * deck.error
+        fewest_animals = fewest_positives(
+            animal_count,
+            units=draw.units_above,
+            drawn=looked_at_count,
+            error=TENTH * deck.error,
         )
-    return SeenAbove(draw.units_above, looked_at, animals, at_least)
+    return SeenAbove(draw.units_above, looked_at_count, animal_count, fewest_animals)
 
 
 def best_promise(deck: Deck, results: Sequence[RoundResult]) -> Promise | None:
-    """Return the smallest loss that any complete round promises, at the highest threshold.
+    """Return the best promise that a complete round allows; None if none allows any.
+
+    Of the losses that may be promised, the smallest is best; then the highest threshold, as it
+    leaves the fewest images to look at.
 
     Args:
-        deck: What was asked for.
+        deck: The review, with the losses that were asked for, in ascending order.
         results: The results of all complete rounds.
     """
     for loss in deck.lost:

@@ -48,32 +48,34 @@ class UnitCopies:
 
 
 def records_of_units(
-    records: str, unit_by_record: Integers, dealt: Iterable[int], wanted_classes: WantedClasses
+    records: str, unit_by_record: Integers, units: Iterable[int], wanted_classes: WantedClasses
 ) -> dict[int, list[RecordJson]]:
-    """Read the records of units again, now with their boxes.
+    """Read the records of the units that are looked at again, now with their boxes.
 
     Args:
         records: The name of the records.
-        unit_by_record: `(N,)`, the unit of each record.
-        dealt: The units to read.
+        unit_by_record: `(N,)`, the number of the unit, an image or a group of images, that each
+            record belongs to.
+        units: The numbers of the units to read.
         wanted_classes: The classes whose boxes are kept, the best of each image.
 
     Returns:
         The records of each unit, in the order of the file.
     """
-    records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in dealt}
+    records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
 
-    def is_dealt(record_number: int) -> bool:
+    def is_needed(record_number: int) -> bool:
         return int(unit_by_record[record_number]) in records_by_unit
 
-    for record_number, record in read_numbered(records, is_dealt):
+    for record_number, record in read_numbered(records, is_needed):
         boxes = []
         for detection in record["detections"]:
             if wanted_classes.has(detection):
                 boxes.append(detection)
         boxes.sort(key=lambda detection: detection["score"], reverse=True)
         record["detections"] = boxes[:MAX_BOXES]
-        records_by_unit[int(unit_by_record[record_number])].append(record)
+        unit = int(unit_by_record[record_number])
+        records_by_unit[unit].append(record)
     return records_by_unit
 
 
@@ -86,20 +88,25 @@ def in_time(records: Sequence[RecordJson]) -> list[RecordJson]:
 
 
 def shown_records(records: Sequence[RecordJson]) -> list[RecordJson]:
-    """Choose the images of a unit that are shown: all, or the best ones and some in between.
+    """Choose the images that a reviewer sees of a video or burst: all, or MAX_IMAGES of them.
+
+    Half of these are the images with the best scores, and the others are spread evenly over what
+    is left.
 
     Args:
-        records: The records of the unit's images, in the order of time.
+        records: The records of the images, in the order of time.
     """
     if len(records) <= MAX_IMAGES:
         return list(records)
-    best_first = sorted(range(len(records)), key=lambda number: -_best_score(records[number]))
-    shown_numbers = set(best_first[: MAX_IMAGES // 2])
-    other_numbers = [number for number in range(len(records)) if number not in shown_numbers]
-    slot_count = MAX_IMAGES - len(shown_numbers)
-    for slot in range(slot_count):
-        shown_numbers.add(other_numbers[slot * len(other_numbers) // slot_count])
-    return [records[number] for number in sorted(shown_numbers)]
+    all_numbers = range(len(records))
+    best_first = sorted(all_numbers, key=lambda number: -_best_score(records[number]))
+    chosen_numbers = set(best_first[: MAX_IMAGES // 2])
+    remaining_numbers = [number for number in all_numbers if number not in chosen_numbers]
+    spread_count = MAX_IMAGES - len(chosen_numbers)
+    for step in range(spread_count):
+        position = step * len(remaining_numbers) // spread_count
+        chosen_numbers.add(remaining_numbers[position])
+    return [records[number] for number in sorted(chosen_numbers)]
 
 
 def _best_score(record: RecordJson) -> float:
@@ -177,22 +184,24 @@ class Copier:
         return [copies_by_name[name] for name in records_by_unit]
 
     def _copy_unit(self, number: int, name: str, records: Sequence[RecordJson]) -> UnitCopies:
-        """Copy the images of one unit that are shown.
+        """Write copies of the images of one unit, an image or a group that is looked at together.
+
+        Of a large group only some images are shown. Those that cannot be read are counted.
 
         Args:
-            number: The number that its files begin with.
+            number: The number that the names of its files begin with.
             name: Its name.
             records: The records of its images.
         """
-        in_order = shown_records(in_time(records))
+        records_to_show = shown_records(in_time(records))
         images = []
         hashes = []
-        for position, record in enumerate(in_order, start=1):
+        for position, record in enumerate(records_to_show, start=1):
             image = self._finder.image(record)
             if image is None:
                 continue
             file = f"images/{number:05}.jpg"
-            if len(in_order) > 1:
+            if len(records_to_show) > 1:
                 file = f"images/{number:05}-{position:02}.jpg"
             (jpeg,) = render(image.pixels, [IMAGE])
             path = self._folder / file
@@ -204,8 +213,8 @@ class Copier:
             name=name,
             images=tuple(images),
             sha256=tuple(hashes),
-            missing=len(in_order) - len(images),
-            left_out=len(records) - len(in_order),
+            missing=len(records_to_show) - len(images),
+            left_out=len(records) - len(records_to_show),
         )
 
 

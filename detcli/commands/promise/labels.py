@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
@@ -161,6 +161,13 @@ def add_labels(folder: Path, new_lines: Sequence[Fields]) -> int:
     return len(missing_lines)
 
 
+class RepeatCounts(NamedTuple):
+    """How often reviewers answered twice to the same."""
+
+    repeated: int
+    changed: int  # those of them in which the second answer differed
+
+
 class Answers:
     """The answers of all reviewers to all units, after undo.
 
@@ -169,20 +176,21 @@ class Answers:
 
     def __init__(self, lines: Iterable[Fields]) -> None:
         """Take the lines of all files of labels, those of a file in its order."""
-        stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
+        # The answers of a reviewer to a unit in one pass; undo removes the latest.
+        answers_left: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
         for line in lines:
             label = to_label(line)
-            stack = stacks[label.source, label.who, label.pass_]
+            answers = answers_left[label.source, label.who, label.pass_]
             if label.animal != UNDO:
-                stack.append(label.animal)
-            elif stack:
-                stack.pop()
-        # of each unit, of each reviewer: the answers in each pass, several if they contradict
+                answers.append(label.animal)
+            elif answers:
+                answers.pop()
+        # By unit, reviewer and pass: the answers that stand, several if they contradict each other.
         self._answers: defaultdict[str, dict[str, dict[int, set[Any]]]] = defaultdict(dict)
-        for (source, who, pass_number), stack in stacks.items():
-            if stack:
+        for (source, who, pass_number), answers in answers_left.items():
+            if answers:
                 passes = self._answers[source].setdefault(who, {})
-                passes[pass_number] = _standing_answers(stack)
+                passes[pass_number] = _standing_answers(answers)
 
     @property
     def reviewers(self) -> list[str]:
@@ -237,14 +245,11 @@ class Answers:
                     early_answers |= answers
         return deciding_answers or early_answers
 
-    def count_repeats(self, sources: Iterable[str]) -> tuple[int, int]:
-        """Count the units that somebody answered twice, and those of them answered differently.
+    def count_repeats(self, sources: Iterable[str]) -> RepeatCounts:
+        """Count how often a reviewer answered twice to the same image, or group of images.
 
         Args:
-            sources: The units that were shown twice.
-
-        Returns:
-            How many answers were repeated, and how many of these were changed.
+            sources: The names of what was shown twice.
         """
         repeated_count = 0
         changed_count = 0
@@ -253,7 +258,7 @@ class Answers:
                 if {1, 2} <= passes.keys():
                     repeated_count += 1
                     changed_count += passes[1] != passes[2]
-        return repeated_count, changed_count
+        return RepeatCounts(repeated_count, changed_count)
 
 
 def _standing_answers(stack: Sequence[Any]) -> set[Any]:
@@ -273,15 +278,17 @@ def _standing_answers(stack: Sequence[Any]) -> set[Any]:
 def with_gone(
     answers: Answers, sources: Sequence[str], gone_names: Sequence[str]
 ) -> Mapping[str, Answer]:
-    """Return what counts for units: one whose image is gone is doubtful, whoever answered.
+    """Return the answers that count, where units whose images are gone count as doubtful.
+
+    A unit is an image, or a group of images that are looked at together.
 
     Args:
         answers: The answers of all reviewers.
         sources: The names of the units.
-        gone_names: The names of those whose images could not be read when they were dealt.
+        gone_names: The names of those whose images could not be read when the review was made.
 
     Returns:
-        The answer to each unit that has one.
+        By name, the answer to each unit that has one.
     """
     answer_by_source = {}
     gone_sources = set(gone_names)

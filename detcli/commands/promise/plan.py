@@ -48,33 +48,36 @@ def fewest_that_break(animals_above: int, loss: float) -> int:
 def looks_needed(
     *, units: int, animals_above: int, loss: float, error: float, misses: int
 ) -> int | None:
-    """Return how many units to look at for a promise in which some missed animals turn up.
+    """Return how large a random sample has to be for a promise in which some animals turn up.
+
+    A unit is an image, or a group of images; a unit with an animal counts as one animal.
 
     Args:
         units: How many units are below the threshold.
         animals_above: How many animals are expected to be above it.
         loss: The share of animals that may be lost.
         error: The probability of a false promise.
-        misses: How many missed animals may turn up.
+        misses: How many animals below the threshold may turn up in the sample.
 
     Returns:
-        The number; None if so many misses break the promise, whatever is looked at.
+        The number of units; None if so many misses break the promise, whatever is looked at.
     """
     breaking = fewest_that_break(animals_above, loss)
     if breaking > units:
-        return 0
+        return 0  # Even if all units show an animal, the promise holds.
     if misses >= breaking:
         return None
-    first = 1
-    last = units
-    while first < last:
-        drawn = (first + last) // 2
+    # Bisection: with a larger sample, few misses among `breaking` animals are less likely.
+    smallest = 1
+    largest = units
+    while smallest < largest:
+        drawn = (smallest + largest) // 2
         chance = chance_of_at_most(misses, units=units, positives=breaking, drawn=drawn)
         if chance <= error:
-            last = drawn
+            largest = drawn
         else:
-            first = drawn + 1
-    return last
+            smallest = drawn + 1
+    return largest
 
 
 def rounds_of(first_round: int, round_count: int, units: int) -> list[int]:
@@ -120,21 +123,22 @@ def chance_of_promise(plan: Sequence[int], expectation: Expectation, true_loss: 
     """Simulate reviews, and return the share of them that promise the highest threshold.
 
     Args:
-        plan: How many units each round looks at.
+        plan: How many units each round looks at: images, or groups of images.
         expectation: What is expected; its error is that of all rounds together.
         true_loss: The share of animals that is lost at the threshold.
     """
     random = np.random.default_rng(0)  # the same chance whenever it is asked for
-    lost = round(true_loss * expectation.animals_above / (1 - true_loss))
-    lost_left = np.full(SIMULATED_REVIEWS, min(lost, expectation.units))
+    lost_count = round(true_loss * expectation.animals_above / (1 - true_loss))
+    # Of each simulated review: the lost animals not yet drawn, those drawn, and the outcome.
+    lost_left = np.full(SIMULATED_REVIEWS, min(lost_count, expectation.units))
     misses = np.zeros(SIMULATED_REVIEWS, np.int64)
     is_promised = np.zeros(SIMULATED_REVIEWS, np.bool_)
     looked_at = 0
     for round_number, size in enumerate(plan, start=1):
         empty_left = expectation.units - looked_at - lost_left
-        hits = random.hypergeometric(lost_left, empty_left, size)
-        misses += hits
-        lost_left -= hits
+        misses_of_round = random.hypergeometric(lost_left, empty_left, size)
+        misses += misses_of_round
+        lost_left -= misses_of_round
         looked_at += size
         error = round_error(expectation.error, round_number, len(plan))
         is_promised |= misses <= most_misses(expectation, looked_at, error)

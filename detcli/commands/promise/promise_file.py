@@ -23,6 +23,31 @@ PROMISE = "promise.json"
 
 VERSION = 1
 
+NEEDED_FIELDS = frozenset(
+    {
+        "v",
+        "t",
+        "lost",
+        "sure",
+        "rows",
+        "seed",
+        "plan",
+        "round",
+        "error",
+        "scores_sha256",
+        "below",
+        "classes",
+        "unit",
+        "above",
+        "animals_below",
+        "doubtful_below",
+        "seen_share",
+        "asked",
+        "known",
+    }
+)
+"""The fields without which a promise cannot be verified."""
+
 
 def promise_fields(
     deck: Deck,
@@ -90,16 +115,15 @@ def write_promise(path: Path, fields: Fields) -> None:
 
 
 def read_promise(path: Path) -> Fields:
-    """Read promise.json.
+    """Read the promise of a review from promise.json, whose fields docs/promise.md explains.
 
     Raises:
         UsageError: It cannot be read, or is something else.
     """
     fields = read_json(path, _unusable)
-    needed = {"v", "t", "lost", "sure", "rows", "seed", "plan", "round", "error", "scores_sha256"}
-    needed |= {"below", "classes", "unit", "above", "animals_below", "doubtful_below", "seen_share"}
-    needed |= {"asked", "known"}
-    if not isinstance(fields, dict) or not needed <= fields.keys() or fields["v"] != VERSION:
+    if not isinstance(fields, dict) or not fields.keys() >= NEEDED_FIELDS:
+        raise _unusable(path, "it is not a promise of this version of detcli")
+    if fields["v"] != VERSION:
         raise _unusable(path, "it is not a promise of this version of detcli")
     threshold = fields["t"]
     if threshold is not None and type(threshold) is not float:

@@ -126,15 +126,15 @@ def file_hash(records: str) -> str | None:
 
 
 def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) -> "Units":
-    """Read the units of a deck from the records again.
+    """Read the images of a review, or their groups, with their scores from the records again.
 
     Args:
-        deck: What was dealt.
+        deck: The review as it was made: what was looked for, in which records.
         records: The name of the records, which may have moved since.
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: They are gone, or not those that the deck was dealt from.
+        UsageError: They are gone, or not those that the review was made from.
     """
     from detcli.commands.promise.units import make_units
 
@@ -147,10 +147,15 @@ def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) 
 
 
 def require_unchanged(scores_sha256: str, units: "Units", records: str) -> None:
-    """Refuse records whose units or scores are not those that were dealt from.
+    """Refuse records that have other scores than those that a review was made from.
+
+    Args:
+        scores_sha256: The hash of the names and scores that the review was made from.
+        units: The images of the records, or groups of images, with their scores now.
+        records: The name of the records, for the message.
 
     Raises:
-        UsageError: They are not.
+        UsageError: A name or a score differs.
     """
     if units.scores_sha256 != scores_sha256:
         raise UsageError(

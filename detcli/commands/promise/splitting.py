@@ -49,7 +49,11 @@ def promised_threshold(
 def split_files(
     review: Path, records: str | None, threshold: float, advance: Callable[[str], object]
 ) -> list[tuple[str, str]]:
-    """Return the name of each file, and whether it needs eyes, in the order of the records.
+    """Sort the files of a review into those that a person should look at, and the others.
+
+    A file needs eyes if its unit, the image or the group of images that it belongs to, scores at
+    least the threshold, or if a reviewer saw an animal in it or was in doubt. So does a file that
+    could not be read, as it has no score.
 
     Args:
         review: The folder of the review.
@@ -57,8 +61,11 @@ def split_files(
         threshold: The promised threshold.
         advance: Is called with the source of each record.
 
+    Returns:
+        The name of each file, in the order of the records, and its folder: EYES or NO_EYES.
+
     Raises:
-        UsageError: The records have changed since the deal.
+        UsageError: The records are not those that the review was made from.
     """
     deck = read_deck(review)
     units = read_units_of(deck, records or deck.records, advance)

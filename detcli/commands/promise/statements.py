@@ -172,7 +172,11 @@ class Wording:
         return [line]
 
     def promise(self, promise: Promise) -> str:
-        """Say what is promised."""
+        """Say what is promised: how many animals are lost at most, and how sure that is.
+
+        Args:
+            promise: A threshold, and how many animals may be lost if everything below is put aside.
+        """
         row = promise.row
         all_animals = row.most_lost + row.animals_seen
         put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
@@ -181,9 +185,10 @@ class Wording:
             f"({row.most_lost:,} of {all_animals:,})"
         )
         above = promise.result.above
-        is_corrected = promise.result.seen_share is not None
-        is_known = row.is_exact and above.looked_at == above.units and not is_corrected
-        if is_known and not self.deck.shortened:
+        is_corrected = promise.result.seen_share is not None  # for animals that reviewers overlook
+        are_all_looked_at = row.is_exact and above.looked_at == above.units
+        are_all_shown = not self.deck.shortened  # no group of images was too large for the page
+        if are_all_looked_at and are_all_shown and not is_corrected:
             return (
                 f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"
@@ -217,30 +222,38 @@ class Wording:
         """
         above = result.above
         row = result.lowest_row
-        animals = above.animals + row.animals_seen - above.at_least + row.misses
-        loss = self.deck.lost[-1]
+        animals_below = row.animals_seen - above.at_least + row.misses  # of those looked at
+        animals = above.animals + animals_below
+        loss = self.deck.lost[-1]  # the largest that was asked for
         if not animals:
-            return CheckError(self._empty(result), "a share of no animals cannot be promised")
-        if loss * animals < 1 and above.looked_at == above.units:
+            return CheckError(
+                self._without_animals(result), "a share of no animals cannot be promised"
+            )
+        is_less_than_one_animal = loss * animals < 1
+        if is_less_than_one_animal and above.looked_at == above.units:
             return CheckError(
                 f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
                 "or deal from more records at once",
             )
-        lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
+        all_animals = row.most_lost + row.animals_seen
         message = (
             f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
-            f"{self.wanted_units} of {row.most_lost + row.animals_seen:,} may be lost "
-            f"({lost_share} > {percent(loss)})"
+            f"{self.wanted_units} of {all_animals:,} may be lost "
+            f"({loss_text(row.most_lost, all_animals)} > {percent(loss)})"
         )
         if result.round < len(self.deck.plan):
             next_size = self.deck.plan[result.round]
             return CheckError(message, f"go on with round {result.round + 1} ({next_size:,} more)")
-        return CheckError(message, self._other_deals(result))
+        return CheckError(message, self._hint_at_other_reviews(result))
 
-    def _empty(self, result: RoundResult) -> str:
-        """Say how many units may show an animal, where none was seen anywhere."""
+    def _without_animals(self, result: RoundResult) -> str:
+        """Say how many units, images or groups of images, may show an animal though none was seen.
+
+        Args:
+            result: The result of the last complete round.
+        """
         above = result.above
-        most_animals = result.rows[-1].most_lost
+        most_animals = result.rows[-1].most_lost  # below the highest threshold
         if above.looked_at < above.units:
             most_animals += most_positives(
                 0, units=above.units, drawn=above.looked_at, error=TENTH * self.deck.error
@@ -250,11 +263,12 @@ class Wording:
             f"{count_text(self.total, self.noun)} have one, {sureness_text(self.deck.sure)} sure"
         )
 
-    def _other_deals(self, result: RoundResult) -> str:
-        """Say which other deal might promise something, after the last round.
+    def _hint_at_other_reviews(self, result: RoundResult) -> str:
+        """Say which other options of deal might lead to a promise, after the last round.
 
         Args:
-            result: The result of that round.
+            result: The result of that round, with a row for each threshold: how many animals may be
+                lost if everything below it is put aside.
         """
         row = result.lowest_row
         hints = []
@@ -265,9 +279,10 @@ class Wording:
                 f"{lost_share} would have been promised below {row.threshold}, had it been "
                 f"asked for: deal anew with --lost {losses}"
             )
-        rows = [row for row in result.rows if row.units_below]
-        best_row = min(rows, key=lambda row: row.share, default=result.lowest_row)
-        if best_row.threshold < result.rows[-1].threshold:
+        useful_rows = [row for row in result.rows if row.units_below]
+        best_row = min(useful_rows, key=lambda row: row.share, default=result.lowest_row)
+        highest_threshold = result.rows[-1].threshold
+        if best_row.threshold < highest_threshold:
             hints.append(f"or with --below {best_row.threshold}")
         hints.append("bursts as units, and a better model, leave fewer lost")
         return "; ".join(hints)

@@ -80,31 +80,33 @@ class Units:
 
 
 def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
-    """Make units of inputs, and draw their order.
+    """Group images and videos to what is looked at together, and draw the order of the groups.
+
+    Such a unit has the best score of its inputs. Inputs that could not be read are in none.
 
     Args:
         inputs: The images and videos of all records.
-        kind: What a unit is.
+        kind: Whether a unit is a single input, a burst, a folder, or what has a value in common.
         seed: Decides the order, with the names of the units.
 
     Raises:
         UsageError: Units are bursts, and no image has a time.
     """
     is_failed = np.frombuffer(inputs.is_failed, np.bool_)
-    readable = np.flatnonzero(~is_failed).astype(np.int32)
+    readable = np.flatnonzero(~is_failed).astype(np.int32)  # (R,) numbers of inputs
     if kind.grouping is Grouping.IMAGE:
         first_inputs = readable
-        unit_numbers = np.arange(len(readable), dtype=np.int32)
+        unit_by_readable = np.arange(len(readable), dtype=np.int32)
     else:
         _, first_positions, groups = np.unique(
             _groups(inputs, kind)[readable], return_index=True, return_inverse=True
         )
-        unit_numbers = groups.astype(np.int32)
-        first_inputs = readable[first_positions]
+        first_inputs = readable[first_positions]  # (U,) the first input of each unit
+        unit_by_readable = groups.astype(np.int32)
     unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
-    unit_by_input[readable] = unit_numbers
+    unit_by_input[readable] = unit_by_readable
     scores = np.zeros(len(first_inputs))
-    np.maximum.at(scores, unit_numbers, np.frombuffer(inputs.scores)[readable])
+    np.maximum.at(scores, unit_by_readable, np.frombuffer(inputs.scores)[readable])
     order = _draw_order(inputs, kind, first_inputs, seed)
     failed = [inputs.file_name(int(number)) for number in np.flatnonzero(is_failed)]
     return Units(

@@ -39,29 +39,36 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         units = _units_of(fields, records, advance)
         _require_same_records(fields, units, records, path)
         _require_asked_before(fields, units, path)
-        rows = _rows_of(fields, units)
+        rows = _recompute_rows(fields, units)
         return _judge(fields, rows, path)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
 
 
 def _require_possible(fields: Fields, path: Path) -> None:
-    """Refuse a promise whose numbers cannot be, whatever the records are.
+    """Refuse a promise whose numbers contradict each other, whatever the records are.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        path: The file, for messages.
 
     Raises:
-        CheckError: They cannot.
+        CheckError: They do.
     """
-    above = fields["above"]
+    above = fields["above"]  # what was looked at above the highest threshold
+    known_animals = fields["known"]
+    plan = fields["plan"]  # how many units each round looks at
+    round_number = fields["round"]
     names = fields["animals_below"] + fields["doubtful_below"]
     checks = {
-        "its round": type(fields["round"]) is int and 1 <= fields["round"] <= len(fields["plan"]),
-        "its plan": all(type(count) is int and count >= 0 for count in fields["plan"]),
+        "its round": type(round_number) is int and 1 <= round_number <= len(plan),
+        "its plan": all(type(count) is int and count >= 0 for count in plan),
         "its probability": 0 < fields["sure"] < 1,
         "its losses": all(0 < loss < 1 for loss in fields["asked"]),
         "its list of names, which has one twice,": len(names) == len(set(names)),
         "its count above": 0 <= above["animals"] <= above["looked_at"] <= above["units"],
         "its bound above": 0 <= above["at_least"] <= above["units"],
-        "its known animals": 0 <= fields["known"]["seen"] <= fields["known"]["looked_at"],
+        "its known animals": 0 <= known_animals["seen"] <= known_animals["looked_at"],
     }
     for subject, is_possible in checks.items():
         if not is_possible:
@@ -94,86 +101,105 @@ def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) ->
 
 
 def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
-    """Check what a promise says it was asked for: thresholds, probabilities and animals above.
+    """Check that the thresholds and probabilities of a promise follow from what was asked for.
+
+    Otherwise somebody may have chosen them afterwards, so that the promise looks better.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        units: The images, or groups of images, of the records, with their scores.
+        path: The file, for messages.
 
     Raises:
         CheckError: Something of it does not follow from the scores and from the rules.
     """
-    above = fields["above"]
+    above = fields["above"]  # what was looked at above the highest threshold
     draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
     is_above_sampled = above["looked_at"] < draw.units_above
     seen_share = fields["seen_share"]
+    is_corrected = seen_share is not None  # for animals that reviewers overlook
     total_error = 1 - fields["sure"]
     error = error_of(
         total_error,
         losses=len(fields["asked"]),
         round_number=fields["round"],
         rounds=len(fields["plan"]),
-        tenths=int(is_above_sampled) + int(seen_share is not None),
+        tenths=int(is_above_sampled) + int(is_corrected),
     )
-    at_least = above["animals"]
+    fewest_above = above["animals"]
     if is_above_sampled:
-        at_least = fewest_positives(
-            at_least, units=draw.units_above, drawn=len(draw.above), error=TENTH * total_error
+        fewest_above = fewest_positives(
+            above["animals"],
+            units=draw.units_above,
+            drawn=len(draw.above),
+            error=TENTH * total_error,
         )
-    expected_share = None
-    if seen_share is not None:
+    expected_seen_share = None
+    if is_corrected:
         known_animals = fields["known"]
-        expected_share = smallest_share(
+        expected_seen_share = smallest_share(
             known_animals["seen"], trials=known_animals["looked_at"], error=TENTH * total_error
         )
+    thresholds = [row["t"] for row in fields["rows"]]
+    expected_thresholds = grid_of(units.scores, fields["below"])
     checks = {
-        "its list of thresholds": [row["t"] for row in fields["rows"]]
-        == grid_of(units.scores, fields["below"]),
+        "its list of thresholds": thresholds == expected_thresholds,
         "its probability of an error": fields["error"] == error,
         "its loss": fields["lost"] is None or fields["lost"] in fields["asked"],
         "the number above": above["units"] == draw.units_above,
-        "the bound on the animals above": above["at_least"] == at_least,
-        "the share that reviewers see": seen_share == expected_share,
+        "the bound on the animals above": above["at_least"] == fewest_above,
+        "the share that reviewers see": seen_share == expected_seen_share,
     }
     for subject, is_as_expected in checks.items():
         if not is_as_expected:
             raise CheckError(f"{path} does not hold: {subject} does not follow", HINT)
 
 
-def _rows_of(fields: Fields, units: Units) -> list[Row]:
-    """Compute the bound at each threshold of a promise anew."""
-    above = fields["above"]
+def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
+    """Compute anew, for each threshold of a promise, how many animals may be lost below it.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        units: The images, or groups of images, of the records, with their scores.
+    """
+    above = fields["above"]  # what was looked at above the highest threshold
     draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
-    all_scores = dict(zip(units.names(draw.below), units.scores[draw.below], strict=True))
-    dealt_names = units.names(draw.below_by(fields["round"]))
-    names_of_rounds = frozenset(dealt_names)
-    dealt_scores = [all_scores[name] for name in dealt_names]
+    score_of_name = dict(zip(units.names(draw.below), units.scores[draw.below], strict=True))
+    # Bounds rest on the units of complete rounds; later answers are counted beside them.
+    list_of_rounds = units.names(draw.below_by(fields["round"]))
+    names_of_rounds = frozenset(list_of_rounds)
+    scores_of_rounds = [score_of_name[name] for name in list_of_rounds]
     animals = fields["animals_below"]
     doubtful = fields["doubtful_below"]
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        lost = [name for name in animals + doubtful if all_scores[name] < threshold]
-        animals_kept = [name for name in animals if all_scores[name] >= threshold]
+        lost = [name for name in animals + doubtful if score_of_name[name] < threshold]
+        seen = [name for name in animals if score_of_name[name] >= threshold]
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
-            dealt=len([score for score in dealt_scores if score < threshold]),
+            dealt=len([score for score in scores_of_rounds if score < threshold]),
             misses=len(names_of_rounds.intersection(lost)),
-            animals_seen=above["at_least"] + len(names_of_rounds.intersection(animals_kept)),
+            animals_seen=above["at_least"] + len(names_of_rounds.intersection(seen)),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )
-        row = replace(
-            row,
-            all_misses=len(lost),
-            all_animals_seen=above["at_least"] + len(animals_kept),
-        )
-        rows.append(row)
+        all_animals_seen = above["at_least"] + len(seen)
+        rows.append(replace(row, all_misses=len(lost), all_animals_seen=all_animals_seen))
     return rows
 
 
 def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     """Compare recomputed rows with those of a promise, and say what it promises.
 
+    Args:
+        fields: The promise, as promise.json has it.
+        rows: For each of its thresholds, how many animals may be lost below it.
+        path: The file, for messages.
+
     Raises:
-        CheckError: They differ, or the threshold does not follow from them.
+        CheckError: They differ, or the promised threshold does not follow from them.
     """
     for row, stored_row in zip(rows, fields["rows"], strict=True):
         if row.to_json() != stored_row:
@@ -183,14 +209,7 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     threshold = fields["t"]
     if threshold is None:
         raise CheckError(f"{path} promises nothing", HINT)
-    for row in rows:
-        if row.threshold <= threshold and not row.keeps(fields["lost"]):
-            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
-            raise CheckError(
-                f"{path} does not hold: below {row.threshold}, {lost_share} may be lost, and "
-                f"{row.all_misses:,} were seen",
-                HINT,
-            )
+    _require_loss_kept(rows, threshold, fields["lost"], path)
     promised_rows = [row for row in rows if row.threshold == threshold]
     if len(promised_rows) != 1:
         raise CheckError(f"{path} does not hold: {threshold} is not a threshold of its rows", HINT)
@@ -204,3 +223,19 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
         f"it holds: --conf {row.threshold}, at most {lost_share} are lost, "
         f"{sureness_text(fields['sure'])} sure; {row.units_below:,} need no eyes"
     )
+
+
+def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path: Path) -> None:
+    """Check that at a promised threshold, and at all below it, no larger share may be lost.
+
+    Raises:
+        CheckError: It may.
+    """
+    for row in rows:
+        if row.threshold <= threshold and not row.keeps(loss):
+            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
+            raise CheckError(
+                f"{path} does not hold: below {row.threshold}, {lost_share} may be lost, and "
+                f"{row.all_misses:,} were seen",
+                HINT,
+            )
