@@ -28,7 +28,7 @@ def _batch(text: str) -> int | Literal["dynamic"]:
     return int(text)
 
 
-def _entry(text: str) -> tuple[str, str]:
+def _parse_entry(text: str) -> tuple[str, str]:
     """Parse a value of --metadata: the key and value of an entry.
 
     The word `contract` sets no entry, and asks for what every conversion writes: see `NO_ENTRY`.
@@ -103,7 +103,7 @@ class ConversionOptions:
         "--metadata KEY=VALUE",
         "Set an entry of the metadata, or remove it with KEY=; repeatable. 'contract' writes what "
         "files beside the model and options say about it, as any conversion does.",
-        parse=_entry,
+        parse=_parse_entry,
     )
     end_to_end: bool = option(
         False,

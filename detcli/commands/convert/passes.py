@@ -6,6 +6,7 @@ leaves out --half and --int8 where they are done.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
@@ -211,8 +212,7 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
     """
     index = GraphIndex(graph)
     box_tensors = {_boxes_before_join(index, name) for name in boxes}
-    decoding_nodes, _ = _split_at_network(index, box_tensors)
-    return decoding_nodes
+    return _split_at_network(index, box_tensors).passed
 
 
 def _boxes_before_join(index: GraphIndex, tensor: str) -> str:
@@ -250,7 +250,7 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
     for _ in range(depth):
         # The nearest nodes that compute with weights: convolutions, and also poolings and matrix
         # products, which count towards the depth but are not returned.
-        _, nearest_outputs = _split_at_network(index, start_tensors)
+        nearest_outputs = _split_at_network(index, start_tensors).last_of_network
         nearest_nodes = [index.producers[output] for output in sorted(nearest_outputs)]
         for node in nearest_nodes:
             if node.op_type == "Conv":
@@ -289,7 +289,14 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     return first_convolution_outputs
 
 
-def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[str], set[str]]:
+class _NodesBeforeTensors(NamedTuple):
+    """The nodes that some tensors are computed by, each by the name of its first output."""
+
+    passed: set[str]  # those behind the network, which decode boxes or activate scores
+    last_of_network: set[str]  # those with weights that are nearest to the tensors
+
+
+def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> _NodesBeforeTensors:
     """Walk from some tensors towards the image, up to the first nodes that compute with weights.
 
     These are convolutions, matrix products and poolings: the end of the network proper. What the
@@ -299,10 +306,6 @@ def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[st
     Args:
         index: The graph.
         tensors: The names of the tensors to begin at.
-
-    Returns:
-        The nodes that were passed, and the last nodes of the network, where the walk stopped; both
-        by their first outputs.
     """
     passed_nodes: set[str] = set()
     last_network_nodes: set[str] = set()
@@ -316,7 +319,7 @@ def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> tuple[set[st
         else:
             passed_nodes.add(node.output[0])
             tensors_to_visit.extend(node.input)
-    return passed_nodes, last_network_nodes
+    return _NodesBeforeTensors(passed_nodes, last_network_nodes)
 
 
 def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:

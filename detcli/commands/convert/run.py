@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from onnx import ModelProto, load_model_from_string
@@ -351,21 +352,26 @@ def _with_contract(file: ModelFile) -> ModelProto:
     return set_metadata(file.original, entries)
 
 
+class ModelComparison(NamedTuple):
+    """How the detections of two models differ in an image."""
+
+    difference: Difference
+    failures: tuple[str, ...]  # a sentence for each reason why that is too much
+
+
 def compare_models(
     old: ModelFile, new: ModelFile, options: ConversionOptions, item: Item
-) -> tuple[Difference, tuple[str, ...]]:
+) -> ModelComparison:
     """Run the old and the new model on an image, and judge how much their detections differ.
 
-    A head with NaN is a failure, too, and an output that depends on the other images of a batch.
+    A network that gives NaN is a failure, too, and one whose output for an image depends on the
+    other images of its batch.
 
     Args:
         old: The model before the conversion.
         new: The model after it.
         options: What was changed, and how much the detections may differ.
         item: The image.
-
-    Returns:
-        How the detections differ, and a sentence for each reason why that is too much.
     """
     image = item.load()
     tolerance = _tolerance(old, new, options)
@@ -388,7 +394,7 @@ def compare_models(
             f"{batch_difference:.3g} of the largest value ({tolerance.tensor:g} allowed)"
         )
     difference = _difference_of(report, item, tolerance, batch_difference)
-    return difference, tuple(failures)
+    return ModelComparison(difference, tuple(failures))
 
 
 def _compare_where_confident(

@@ -36,7 +36,8 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     with few objects ends in rows of low scores. A selection that the graph has is replaced.
 
     Args:
-        model: A model with one input for images, and the head among its tensors.
+        model: A model with one input for images. One of its tensors, the head, has the boxes and
+            scores to select from.
         contract: How to read the head.
         max_det: How many detections to select from an image.
 
@@ -45,7 +46,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     """
     _require_selectable(model, contract)
     tensor, anchors_first = _untransposed_head(model, contract)
-    body = cut(model, tensor)
+    body = cut(model, tensor)  # ends in the head
     graph = body.graph
     head_value = graph.output.pop()
     graph.value_info.append(head_value)
@@ -53,16 +54,17 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
         raise ModelError(f"a tensor of the graph has the name {OUTPUT} already")
 
     writer = _SelectionWriter(contract, max_det, opset(model), anchors_first=anchors_first)
-    text = writer.text()
-    names = {"head": tensor, OUTPUT: OUTPUT}
+    nodes = writer.text()
+    name_of_head = "head"
     if head_value.type.tensor_type.elem_type == TensorProto.FLOAT16:
         # The selection computes in float32: `half` is the head then, and `head` its conversion.
-        names = {"half": tensor, OUTPUT: OUTPUT}
-        text = f"head = Cast <to = 1> (half)\n{text}"
+        name_of_head = "half"
+        nodes = f"head = Cast <to = 1> (half)\n{nodes}"
         graph.value_info.append(
             helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(head_value))
         )
-    _append_nodes(graph, text, writer.constants, names)
+    names_in_graph = {name_of_head: tensor, OUTPUT: OUTPUT}
+    _append_nodes(graph, nodes, writer.constants, names_in_graph)
     graph.output.append(_output_value(contract, max_det))
     return body
 

@@ -111,12 +111,12 @@ class Steps:
         passes_by_option = [
             (settings.names, "names", self._names),
             (options.entries, "metadata", self._metadata),
-            (options.cut, "cut", self._cut),
+            (options.cut, "cut", self._cut_after_heads),
             (settings.imgsz, "imgsz", self._image_size),
-            (options.batch, "batch", self._batch),
+            (options.batch, "batch", self._set_batch),
             (options.half, "half", self._half),
             (options.int8, "int8", self._int8),
-            (options.end_to_end, "end-to-end", self._selection),
+            (options.end_to_end, "end-to-end", self._append_selection),
             (options.guard_transpose, "guard-transpose", self._guard),
         ]
         for value, name, convert in passes_by_option:
@@ -195,7 +195,7 @@ class Steps:
         finding = f"{_size_text((size, size))}, was {_size_text(contract.input_size)}"
         return PassResult(converted, finding)
 
-    def _batch(self) -> PassResult:
+    def _set_batch(self) -> PassResult:
         """Make the model take the number of images `--batch` at a time, or any number.
 
         Raises:
@@ -229,7 +229,7 @@ class Steps:
             return set_metadata(model, {key: value})
         return model
 
-    def _cut(self) -> PassResult:
+    def _cut_after_heads(self) -> PassResult:
         """Drop all nodes after the heads, which are the tensors with boxes and scores.
 
         These nodes select boxes, for example.
@@ -237,7 +237,8 @@ class Steps:
         Raises:
             ModelError: The graph has no heads, only the detections that it selects.
         """
-        if self._reading.contract.layout is Layout.ROWS:
+        selects_itself = self._reading.contract.layout is Layout.ROWS
+        if selects_itself:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
                 "clear",
@@ -245,8 +246,8 @@ class Steps:
             )
         heads = self._reading.adaptation.head.tensors
         body = cut(self._shaped, *heads)
-        dropped = len(self._shaped.graph.node) - len(body.graph.node)
-        return PassResult(body, f"{dropped} nodes after {' and '.join(heads)} dropped")
+        dropped_count = len(self._shaped.graph.node) - len(body.graph.node)
+        return PassResult(body, f"{dropped_count} nodes after {' and '.join(heads)} dropped")
 
     def _half(self) -> PassResult:
         """Make the network compute in float16, except where that would be too coarse or overflow.
@@ -375,26 +376,27 @@ class Steps:
             )
         return observation
 
-    def _selection(self) -> PassResult:
+    def _append_selection(self) -> PassResult:
         """Append nodes that select detections to the network, in place of its own selection.
 
         Raises:
             ModelError: The graph selects its detections itself, or needs another selection.
         """
-        contract = self._reading.contract
-        # Networks of some families need nodes of detcli's (the adaptation) to give boxes and
-        # scores, unless they select detections themselves, which `append_selection` refuses.
+        contract = self._reading.contract  # how detcli reads the network's output
+        # The network as the steps before left it. Some architectures need nodes of detcli's to
+        # give boxes and scores, unless they select detections themselves; that is refused below.
+        network = self._shaped
         is_adapted = self._reading.adaptation.is_needed
-        body = self._shaped
-        if is_adapted and contract.layout is not Layout.ROWS:
-            body = self._reading.body(self._shaped)
+        selects_itself = contract.layout is Layout.ROWS
+        if is_adapted and not selects_itself:
+            network = self._reading.body(self._shaped)
 
         max_det = self._options.max_det
         if contract.max_detections:
             max_det = min(max_det, contract.max_detections)
-        converted = append_selection(body, contract, max_det)
+        converted = append_selection(network, contract, max_det)
         if is_adapted:
-            # The new output no longer shows the family, nor how images are to be prepared.
+            # The new output no longer shows the architecture, nor how images are to be prepared.
             entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
             converted = set_metadata(converted, entries)
         dims = [str(dim) for dim in shape(converted.graph.output[0])]
