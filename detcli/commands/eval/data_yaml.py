@@ -17,9 +17,9 @@ from detcli.model.contract import parse_names
 from detcli.storage.files import read_text
 
 FILE_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-PARTS = ("train", "val", "test")
-KEYS = frozenset({"path", "names", "nc", "kpt_shape"}) | set(PARTS)  # what is read
-NOTHING = frozenset({"", "~", "null"})  # the null of YAML
+SPLITS = ("train", "val", "test")
+KEYS = frozenset({"path", "names", "nc", "kpt_shape"}) | set(SPLITS)  # what is read
+YAML_NULLS = frozenset({"", "~", "null"})  # as text
 
 FILE_HINT = "give a data.yaml with val (a folder of images) and names (of the classes)"
 NAMES_HINT = "make names a list, or a mapping from 0 on"
@@ -91,7 +91,7 @@ def category_names(path: Path, content: Mapping[str, Any], class_count: int) -> 
         UsageError: `names` or `nc` are malformed, or contradict each other.
     """
     listed = content.get("names")
-    if isinstance(listed, str) and listed not in NOTHING:
+    if isinstance(listed, str) and listed not in YAML_NULLS:
         raise UsageError(f"{path}: names is {listed!r}", NAMES_HINT)
     try:
         names = _parse_listed_names(listed)
@@ -132,7 +132,7 @@ def _parse_count(text: Any) -> int | None:  # noqa: ANN401 - YAML
         TypeError: It is a list or a mapping.
         ValueError: It is not the number of categories of any model.
     """
-    if text is None or (isinstance(text, str) and text in NOTHING):
+    if text is None or (isinstance(text, str) and text in YAML_NULLS):
         return None
     count = int(text)
     if not 0 <= count < MAX_CLASS:
@@ -146,7 +146,7 @@ def keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
     The `kpt_shape` of a `data.yaml` is the number of keypoints, and how many numbers each one has.
     """
     shape = content.get("kpt_shape")
-    if shape is None or (isinstance(shape, str) and shape in NOTHING):
+    if shape is None or (isinstance(shape, str) and shape in YAML_NULLS):
         return None
     try:
         count, dimensions = map(int, shape)
@@ -172,7 +172,7 @@ def places_of_part(path: Path, content: Mapping[str, Any], part: str) -> ImagePl
     Raises:
         UsageError: The file names nothing for the part, or what it names does not exist.
     """
-    entries = _entries_of_part(path, content, part)
+    entries = _entries_of_split(path, content, part)
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run.
     roots = [path.parent / root, Path.cwd() / root, path.parent]
@@ -188,19 +188,28 @@ def places_of_part(path: Path, content: Mapping[str, Any], part: str) -> ImagePl
     return ImagePlaces(folders, roots)
 
 
-def _entries_of_part(path: Path, content: Mapping[str, Any], part: str) -> list[str]:
-    """List what a `data.yaml` names for a part of the data: folders or lists, at least one."""
-    value = content.get(part) or ""
+def _entries_of_split(path: Path, content: Mapping[str, Any], split: str) -> list[str]:
+    """List the folders or lists of images that a `data.yaml` names for a split of the data.
+
+    Args:
+        path: The file, for errors.
+        content: What is in it.
+        split: "train", "val" or "test".
+
+    Raises:
+        UsageError: It names none.
+    """
+    value = content.get(split) or ""
     texts = value
     if isinstance(value, str):
         texts = [value]
-    entries = [text for text in texts if text.strip() not in NOTHING]
+    entries = [text for text in texts if text.strip() not in YAML_NULLS]
     if not entries:
         hint = "name its folder of images"
-        parts = [name for name in PARTS if str(content.get(name) or "") not in NOTHING]
-        if parts:
-            hint = f"it has {', '.join(parts)}: --split {parts[0]}"
-        raise UsageError(f"{path} has no part '{part}'", hint)
+        splits = [name for name in SPLITS if str(content.get(name) or "") not in YAML_NULLS]
+        if splits:
+            hint = f"it has {', '.join(splits)}: --split {splits[0]}"
+        raise UsageError(f"{path} has no part '{split}'", hint)
     return entries
 
 

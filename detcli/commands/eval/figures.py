@@ -186,7 +186,7 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    names, counts = _square(confusions)
+    names, counts = _confusion_matrix(confusions)
     row_count = len(counts)
     layout = _MatrixLayout.of(row_count)
     figure = Figure(figsize=(layout.side + 2, layout.side + 1), layout="constrained")
@@ -221,7 +221,7 @@ def _write_counts(
         axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
 
 
-def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _confusion_matrix(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Arrange the confusions of the most frequent classes as a matrix.
 
     Returns:

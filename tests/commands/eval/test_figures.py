@@ -50,10 +50,10 @@ def test_nothing_found_and_nothing_to_be_found(tmp_path):
 
 
 def test_the_confusion_matrix_shows_counts_where_they_belong():
-    from detcli.commands.eval.figures import _square
+    from detcli.commands.eval.figures import _confusion_matrix
 
     rows = (Confusion("a", "b", 5), Confusion("b", None, 3), Confusion(None, "a", 2))
-    names, counts = _square(Confusions(0.3, IOU, rows))
+    names, counts = _confusion_matrix(Confusions(0.3, IOU, rows))
     assert names == ["b", "a"]  # the most frequent first
     np.testing.assert_array_equal(counts, [[0, 0, 3], [5, 0, 0], [0, 2, 0]])
 
