@@ -96,7 +96,7 @@ def measure(
         DetcliError: An input or the model cannot be used, or something else than the baseline's
             would be measured.
     """
-    check(config, mode)
+    require_measurable(config, mode)
     if config.runtime.fast_cores:
         use_fastest_cores()  # before the cores of this process are counted
     names = config.inputs.source
@@ -180,8 +180,13 @@ def _device_memory(before: GpuState | None, states: Sequence[GpuState]) -> int |
     return peak - before.memory_bytes
 
 
-def check(config: Config, mode: BenchMode) -> None:
-    """Refuse what cannot be measured: sources that can be read only once, several devices."""
+def require_measurable(config: Config, mode: BenchMode) -> None:
+    """Refuse what cannot be measured.
+
+    Raises:
+        UsageError: There are several devices, several detectors for a latency, or sources that can
+            be read only once.
+    """
     runtime = config.runtime
     if mode is BenchMode.LATENCY and (runtime.workers or 1) > 1:
         raise UsageError(

@@ -167,7 +167,7 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
     yield "head", _head(detector)
     if detector.cut is not None:
-        yield "cut", _cut(detector.cut, detector.heads)
+        yield "cut", _cut_text(detector.cut, detector.heads)
     for other_input in detector.other_inputs:
         yield "fed", f"{other_input.name}: {other_input.wants}"
     boxes = f"{detector.box_format}: {detector.box_format_reason}"
@@ -264,7 +264,7 @@ def _free_size(detector: "DetectorFacts") -> str:
     return f"any; it follows each image, its sides multiples of {multiple}"
 
 
-def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
+def _cut_text(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:
     """Say where detcli cuts a graph that selects boxes, and which nodes it leaves out.
 
     Args:

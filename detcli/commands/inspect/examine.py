@@ -41,7 +41,7 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.heads import SELECTION, BoxDecode, Head, HeadPart
+from detcli.model.heads import BOX_COORDINATES, SELECTION, BoxDecode, Head, HeadPart
 from detcli.model.inputs import Role
 from detcli.model.preprocessing import PREPROCESSING_STEPS, written
 from detcli.model.recognise import Reading
@@ -359,7 +359,7 @@ def describe(
         layout_reason=layout_reason,
         head=head,
         heads=heads,
-        cut=_cut(index, head_names),
+        cut=_find_cut(index, head_names),
         other_inputs=tuple(FedInput(other.name, other.role) for other in reading.adaptation.others),
         box_format=contract.box_format,
         box_format_reason=box_format_reason,
@@ -420,11 +420,16 @@ def _describe_tensors(model: ModelProto, names: tuple[str, ...]) -> tuple[Tensor
 def _appended_head(contract: Contract) -> TensorInfo:
     """Describe the tensor with boxes and scores that detcli appends to a graph that has none.
 
-    Its shape is (batch, channels, anchors), or (batch, anchors, channels) with anchors first.
+    Its shape is (batch, channels, anchors), or (batch, anchors, channels) with anchors first. A
+    graph that selects detections itself has them in place of anchors.
+
+    Args:
+        contract: How detcli reads the graph.
     """
-    channel_count = 4 + contract.class_count  # the four numbers of a box, and a score per class
     if contract.layout is Layout.ROWS:
-        channel_count = 6  # a box, its score, and the id of its class
+        channel_count = BOX_COORDINATES + 2  # a box, its score, and the id of its class
+    else:
+        channel_count = BOX_COORDINATES + contract.class_count  # a box, and a score per class
     axes: tuple[int | None, ...] = (channel_count, contract.anchor_count)
     if contract.anchors_first:
         axes = (contract.anchor_count, channel_count)
@@ -498,7 +503,7 @@ def _score_reason(reading: Reading) -> str:
     return "of each class"
 
 
-def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
+def _find_cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     """Find out where detcli cuts a graph that selects boxes, in order to select them itself.
 
     Args:

@@ -299,7 +299,7 @@ class _Search:
                 self._common.remove(name)  # it is not a tensor, but a sequence, say
                 continue
             pair = TensorPair(name, right_name)
-            report = self._compare(pair, left_tensors[name], right_tensors[right_name])
+            report = self._compare_pair(pair, left_tensors[name], right_tensors[right_name])
             self._reports[name] = report
             if _vouches_for_inputs(report):
                 self._unlikely.update(self._before(name))
@@ -308,7 +308,7 @@ class _Search:
         """The name that a tensor of both graphs has in the right one."""
         return self._right_output if name == self._output else name
 
-    def _compare(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
+    def _compare_pair(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
         """Compare a tensor of the left graph with its counterpart in the right graph.
 
         If they are the outputs at which the search starts, and those of detectors, their boxes and

@@ -309,22 +309,29 @@ class _Recheck:
             yield from self._compare(title, "report", "detections", name)
 
     def _changes_of_side(self, side: str) -> Iterator[CertificateChange]:
-        """Yield what changed of one side, "left" or "right": its model, device and settings."""
+        """Yield what changed of one side of a comparison since an earlier certificate was written.
+
+        The certificate is a JSON file, and fields are compared by their paths in it.
+
+        Args:
+            side: "left" or "right", each with a model or saved records, a device and settings.
+        """
         yield from self._compare(f"{side} model sha256", "report", side, "sha256", matters=True)
         yield from self._compare(f"{side} precision", "report", side, "precision", matters=True)
         for name in ("device", "model", "selection", "records"):
             yield from self._compare(f"{side} {name}", "report", side, name)
         yield from self._compare(f"{side} records sha256", side, "records_sha256", matters=True)
-        for name in self.after[side]["settings"] or ():
-            # Earlier certificates lack some settings, which follow from the others.
-            if name in NOTED_LATER and not self._had_setting(side, name):
-                continue
-            yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
+
+        settings = self.after[side]["settings"] or ()
+        # Earlier certificates lack some settings, which follow from the others.
+        compared_names = [
+            name for name in settings if name not in NOTED_LATER or self._had_setting(side, name)
+        ]
         for name in NOTED_IF_GIVEN:
-            if self._had_setting(side, name) and name not in (self.after[side]["settings"] or ()):
-                yield from self._compare(
-                    f"{side} setting {name}", side, "settings", name, matters=True
-                )
+            if self._had_setting(side, name) and name not in settings:
+                compared_names.append(name)
+        for name in compared_names:
+            yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
         for name in self.after[side]["provenance"] or ():
             if name != "begun":
                 yield from self._compare(f"{side} {name}", side, "provenance", name)
