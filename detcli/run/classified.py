@@ -88,7 +88,7 @@ class Classified:
         self._database.execute(CREATE_TABLE)
         try:
             with open_lines(path) as file:
-                self._read(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+                self._insert_rows(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
         except (OSError, ValueError, csv.Error) as error:
             raise UsageError(
                 f"--classified {path} cannot be read: {system_reason(error)}", HINT
@@ -98,8 +98,12 @@ class Classified:
         """Remove the temporary database."""
         self._database.close()
 
-    def _read(self, text: io.TextIOWrapper) -> None:
-        """Read all rows into the database."""
+    def _insert_rows(self, text: io.TextIOWrapper) -> None:
+        """Read all rows of the classifier's table into the database.
+
+        Raises:
+            UsageError: The table lacks columns, or a row cannot be read.
+        """
         rows = csv.DictReader(text, strict=True)
         header = set(rows.fieldnames or ())
         if "class" not in header or not header & {CROP, "source"}:
@@ -227,26 +231,33 @@ class Classified:
 
 
 def _key_of(row: dict[str, str]) -> Key:
-    """Read what a row is about.
+    """Read which detections a row of a classifier's table is about.
+
+    A row names a crop by its file; or a source, with the number of a box or that of a track.
+
+    Args:
+        row: The cells by the name of their column.
 
     Raises:
         ValueError: It does not say it, or in two ways; or a number is none.
     """
-    if None in row or None in row.values():
+    if None in row or None in row.values():  # as the `csv` module has it
         raise ValueError("it has more or fewer cells than the header")
     if not row["class"]:
         raise ValueError("it has no class")
     crop = row.get(CROP, "")
-    source = row.get("source", "")
     if crop:
         path = crop.replace("\\", "/")
         return Key(CROP, PurePosixPath(path).name, path=path)
+
+    source = row.get("source", "")
     box = row.get(BOX, "")
     track = row.get(TRACK, "")
-    if not source or bool(box) == bool(track):
+    has_either = bool(box) != bool(track)
+    if not source or not has_either:
         raise ValueError("it names no crop, and no source with either a box or a track")
     if track:
-        return Key(TRACK, source, NONE, _number(TRACK, track))
+        return Key(TRACK, source, number=_number(TRACK, track))
     frame = NONE
     if row.get("frame"):
         frame = _number("frame", row["frame"])

@@ -438,17 +438,17 @@ class Worker:
             try:
                 batch = self._batches.get(block=not running)
             except queue.Empty:  # nothing can be started now
-                self._finish(detector, running.popleft())
+                self._finish_batch(detector, running.popleft())
                 continue
             if batch is None:
                 break
-            running.append(StartedBatch(batch, self._start(detector, batch)))
+            running.append(StartedBatch(batch, self._start_batch(detector, batch)))
             if len(running) >= detector.in_flight:
-                self._finish(detector, running.popleft())
+                self._finish_batch(detector, running.popleft())
         while running:
-            self._finish(detector, running.popleft())
+            self._finish_batch(detector, running.popleft())
 
-    def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
+    def _start_batch(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
         """Start to detect in the images of a batch, once all its items are loaded.
 
         Items that could not be loaded are left out.
@@ -468,10 +468,10 @@ class Worker:
                 images.append(entry.item.picture)
         try:
             return detector.submit(images)
-        except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
+        except BaseException as error:  # noqa: BLE001 - becomes records, see _finish_batch
             return as_error(error)
 
-    def _finish(self, detector: BatchDetector, started: StartedBatch) -> None:
+    def _finish_batch(self, detector: BatchDetector, started: StartedBatch) -> None:
         """Wait for the detections of a batch, and set the records of its items.
 
         An error that every other batch would meet, too, is reported to the run instead.

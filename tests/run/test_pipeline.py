@@ -200,7 +200,7 @@ def test_a_failure_while_waiting_becomes_error_records(change, message):
 
 
 def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
-    monkeypatch.setattr(module.Worker, "_finish", lambda *_: 1 / 0)
+    monkeypatch.setattr(module.Worker, "_finish_batch", lambda *_: 1 / 0)
     with pytest.raises(InferenceError, match="ZeroDivisionError"):
         list(Pipeline(Double(), 1).run(items([1])))
 

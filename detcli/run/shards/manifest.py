@@ -123,7 +123,7 @@ class Manifest:
         self._shards = 0  # how many shards
         for number, name in numbered_files:
             self._require_next(number, name)
-            self._read(name)
+            self._add_section(name)
         self.header = self._sections[0].header
         self._fingerprint = fingerprint_of(self.header["detcli"], self.header["settings"])
 
@@ -253,7 +253,7 @@ class Manifest:
                 last_attempts[number] = max(attempts)
         return last_attempts
 
-    def _read(self, name: str) -> None:
+    def _add_section(self, name: str) -> None:
         """Check one file of the manifest, and add it as a section, with the offset of each shard.
 
         The file stays open, as a bucket would have to send it again.

@@ -61,7 +61,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         Its index becomes its place in the whole run, provided that each name before it has one
         record; videos have more, so `Merge` numbers records anew.
         """
-        self._write_last()
+        self._write_last_record()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_digested(self._last))
         count_error(record, self._failed)
@@ -69,18 +69,25 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 
     def content(self) -> bytes:
         """Return the records so far, as JSON Lines."""
-        self._write_last()
+        self._write_last_record()
         with temporary_file_errors():
             self._file.seek(0)
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a part; its last record also says what the part holds.
+        """Publish the records as a file; its last record also says what the file holds.
+
+        By these fields a reader can tell that the file is complete, and for which shard it was
+        made.
+
+        Args:
+            store: The output folder of the run.
+            name: The name of the file in it.
 
         Returns:
-            Whether it was published; False if there is a part of that name already.
+            Whether it was published; False if there is a file of that name already.
         """
-        part = {
+        seal = {
             "shard": self._shard.number,
             "run": self._shard.run,
             "records": self.count,
@@ -89,29 +96,34 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
-            # Videos may have no frames, and a part no record: then its last line is only this.
+            # Videos may have no frames, and a file no record: then its last line is only this.
             last_fields: Fields = dict(self._last or {})
-            self._last = cast("RecordJson", {**last_fields, "part": part})
-            self._write_last()
+            self._last = cast("RecordJson", {**last_fields, "part": seal})
+            self._write_last_record()
             return store.publish(name, self._file)
 
-    def _write_last(self) -> None:
+    def _write_last_record(self) -> None:
         if self._last is not None:
             with temporary_file_errors():
                 self._file.write(f"{encode(self._last)}\n".encode())
             self._last = None
 
 
-def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
-    """Yield the records of a part, and check them against the digest at its end.
+def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
+    """Yield the records in the file of a shard, and check them against the digest at its end.
 
-    A part is a file of JSON Lines. Its last line also has what tells the part is complete: the
-    number of records, their SHA-256, and the shard and run that it belongs to.
+    It is a file of JSON Lines. Its last line also has what tells that it is complete: the number
+    of records, their SHA-256, and the shard and run that it belongs to.
+
+    Args:
+        store: The output folder of the run, perhaps in an object store.
+        name: The name of the file in it.
+        shard: The shard, some consecutive inputs of the run.
 
     Raises:
-        TornError: The part is not what was published for this shard; raised at the end at the
+        TornError: The file is not what was published for this shard; raised at the end at the
             latest.
-        StoreError: The part cannot be read.
+        StoreError: The file cannot be read.
     """
     reading = _PartReading()
     try:
@@ -300,9 +312,9 @@ class Merge:
             last_shards: The last shard of each name that comes again, by the hash of the name.
         """
         if not last_shards:  # as in most runs: no name has to be hashed
-            yield from self._records(shard)
+            yield from self._checked_records(shard)
             return
-        for record in self._records(shard):
+        for record in self._checked_records(shard):
             name = shard.names[record["input"] - shard.first]
             last_shard = last_shards.get(hash_of(name), shard.number)
             if last_shard <= shard.number:
@@ -316,11 +328,11 @@ class Merge:
         count_error(record, self.failed)
         return record
 
-    def _records(self, shard: Shard) -> Iterator[RecordJson]:
-        """Yield the records of one shard, each checked against the manifest's name for it.
+    def _checked_records(self, shard: Shard) -> Iterator[RecordJson]:
+        """Yield the records of one shard, checked to be of the inputs that the manifest lists.
 
-        The names have a record each, in order; videos and archives have any number of records.
-        Records that --retry-failed has made stand in place of those of the part.
+        The inputs have a record each, in order; videos and archives have any number of records.
+        Records that --retry-failed has made stand in place of those of the shard's own file.
 
         Raises:
             TornError: A name has no record, or a record none of the names.
@@ -328,7 +340,7 @@ class Merge:
         part = self._manifest.part(shard.number)
         retried_records = self._retried_records(shard)
         inputs = _InputsInOrder(shard)
-        for record in read(self._store, part, shard):
+        for record in read_part(self._store, part, shard):
             is_first_of_input = inputs.go_to(record)
             input_records = [record]
             if inputs.number in retried_records:
@@ -349,25 +361,28 @@ class Merge:
         return records_by_input
 
     def _records_of_attempt(self, shard: Shard, attempt: int) -> dict[int, list[RecordJson]]:
-        """Read the records, by their inputs, of one attempt of --retry-failed.
+        """Read the records of a shard that one attempt has written, by the number of their input.
+
+        Each run with --retry-failed is another attempt, with a file of its own.
 
         Raises:
-            TornError: The part is damaged; or it is whole, but has records of other names.
+            TornError: The file is damaged; or it is whole, but has records of other names.
         """
-        part = self._manifest.part(shard.number, attempt)
+        file_name = self._manifest.part(shard.number, attempt)
         records_by_input: dict[int, list[RecordJson]] = {}
         has_other_names = False
         try:
-            for record in read(self._store, part, shard):
+            for record in read_part(self._store, file_name, shard):
                 input_number = record["input"]
-                if _is_of(record, shard.names[input_number - shard.first]):
+                name = shard.names[input_number - shard.first]
+                if _is_of(record, name):
                     records_by_input.setdefault(input_number, []).append(record)
                 else:
                     has_other_names = True
         except (TornError, *DAMAGE) as error:
-            raise TornError(f"{part}: {error}") from error
-        if has_other_names:
-            raise TornError(f"{part} has records of other names")
+            raise TornError(f"{file_name}: {error}") from error
+        if has_other_names:  # now that the file is known to be whole
+            raise TornError(f"{file_name} has records of other names")
         return records_by_input
 
     def retried(self) -> dict[bytes, str | None]:
@@ -401,7 +416,7 @@ class Merge:
         shard = self._manifest.shard(number)
         failing_inputs: set[int] = set()
         try:
-            for record in self._records(shard):
+            for record in self._checked_records(shard):
                 if "error" in record:
                     failing_inputs.add(record["input"])
         except TornError as error:

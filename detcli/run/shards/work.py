@@ -244,7 +244,7 @@ class _Worker:
                 yield task_item.item
             if is_empty:  # videos without frames
                 self._open_tasks.remove(open_task)
-                self._finish(open_task)
+                self._finish_task(open_task)
 
     def _items_until_outage(self, open_task: _OpenTask) -> Iterator[_TaskItem]:
         """Yield the items of a task; if it is given up meanwhile, one of them becomes the last."""
@@ -282,21 +282,22 @@ class _Worker:
             self._reported_s = time.monotonic()
         if is_last:
             self._open_tasks.popleft()
-            self._finish(open_task)
+            self._finish_task(open_task)
 
     def close(self) -> None:
         """Close the files of the tasks that are not finished."""
         for open_task in list(self._open_tasks):
             open_task.writer.__exit__()
 
-    def _finish(self, open_task: _OpenTask) -> None:
-        """Publish the records of a task as its part, and report that it is done or has failed.
+    def _finish_task(self, open_task: _OpenTask) -> None:
+        """Publish the records of a task as its file, and report that it is done or has failed.
 
-        A task without a part is a single name of a shard: its records are in the report instead.
+        A task without a file (`part` is None) is a piece of a shard over which workers died: its
+        records are sent back in the report instead.
         """
         task = open_task.task
         counts = open_task.counts
-        lines = b""  # the records, if there is no part
+        lines = b""  # the records to send back
         with open_task.writer as writer:
             try:
                 if task.part is None:

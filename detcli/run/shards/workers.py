@@ -124,7 +124,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def __enter__(self) -> Self:
         try:
-            self._start(0)
+            self._start_worker(0)
         except BaseException:
             self.__exit__()
             raise
@@ -140,7 +140,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def ready(self) -> Ready:
         """Wait until a worker has opened its detectors."""
         while True:
-            message = self._next()
+            message = self._next_message()
             if message is None:
                 continue
             number, event = message
@@ -151,29 +151,36 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._replace(number, event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
-        """Work all shards of a schedule; yields progress, and the counts of each shard.
+        """Let the workers do all tasks of a schedule, until the last one has ended.
 
-        Each worker that waits gets its next task; then the next event of any worker is dealt with,
-        until all shards are done and all workers that had begun have ended.
+        A message is an event of one worker: that it is ready, its progress, the end of a task, or
+        its own end.
+
+        Args:
+            schedule: Chooses the next task of a worker: some of the inputs of the run.
+
+        Yields:
+            How many records were made since the last time, and what became of the inputs of each
+            task.
         """
         for number in range(1, min(self._count, schedule.total)):
-            self._start(number)
+            self._start_worker(number)
         # `_nodes` has the workers that have begun; the end of others need not be awaited.
         while not schedule.over or self._nodes:
             for number in sorted(self._waiting):
-                self._give(number, schedule)
-            message = self._next(POLL_S)
+                self._give_task(number, schedule)
+            message = self._next_message(POLL_S)
             self._report_silent(schedule)
             if message is None:
                 continue
             if isinstance(message.event, Progress):
                 yield message.event
                 continue
-            counts = self._settle(message.number, message.event, schedule)
+            counts = self._handle_event(message.number, message.event, schedule)
             if counts is not None:
                 yield counts
 
-    def _settle(self, number: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
+    def _handle_event(self, number: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
         """Record in the schedule what a worker has told, and replace a worker that has died.
 
         Args:
@@ -233,7 +240,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             InferenceError: Workers keep dying: none can be started, and no other is left.
         """
         del self._workers[number]
-        self._start(number)
+        self._start_worker(number)
         if not self._workers:
             raise repeated_deaths_error(ended.cause, when)
 
@@ -259,7 +266,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """On how many machines there are workers now."""
         return len(set(self._nodes.values()))
 
-    def _give(self, number: int, schedule: Schedule) -> None:
+    def _give_task(self, number: int, schedule: Schedule) -> None:
         """Send a worker that waits its next task, or None if all tasks are done.
 
         Nothing is sent if the worker has to wait on, or if the store cannot be read for now.
@@ -293,7 +300,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             raise error
         log.warning("%s; trying again", error)
 
-    def _next(self, timeout_s: float | None = None) -> _Message | None:
+    def _next_message(self, timeout_s: float | None = None) -> _Message | None:
         """Wait for the next event of any worker, and update what is known of that worker.
 
         Args:
@@ -340,7 +347,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             case DetcliError():
                 raise event
 
-    def _start(self, number: int) -> None:
+    def _start_worker(self, number: int) -> None:
         """Start the worker of an index, on a node where it was not lost STARTS times in a row."""
         lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():

@@ -12,7 +12,7 @@ from shard_headers import written
 from detcli.core.errors import CheckError, StoreError
 from detcli.data.record import RecordJson, name_of, set_source
 from detcli.run.shards.manifest import Shard
-from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read
+from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read_part
 from detcli.run.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
@@ -65,7 +65,7 @@ def records_in(path):
 def test_records_come_back_with_their_place_in_the_run(tmp_path):
     for folder in ("one", "two"):
         store = published(tmp_path / folder)
-    records = list(read(store, PART_NAME, SHARD))
+    records = list(read_part(store, PART_NAME, SHARD))
     assert records == PLACED
     # Their fields are in the same order.
     assert [list(record) for record in records] == [list(record) for record in RECORDS]
@@ -74,8 +74,10 @@ def test_records_come_back_with_their_place_in_the_run(tmp_path):
     ).read_bytes()
     for other_shard in (Shard(7, 40, SHARD.names, "f" * 16), Shard(8, 40, SHARD.names, SHARD.run)):
         with pytest.raises(TornError, match="belongs to another run"):
-            list(read(store, PART_NAME, other_shard))
-    assert list(read(published(tmp_path / "three", []), PART_NAME, SHARD)) == []  # it may be empty
+            list(read_part(store, PART_NAME, other_shard))
+    assert (
+        list(read_part(published(tmp_path / "three", []), PART_NAME, SHARD)) == []
+    )  # it may be empty
 
 
 def test_the_last_record_says_what_the_part_is(tmp_path):
@@ -101,7 +103,7 @@ def test_any_change_of_a_part_is_noticed(tmp_path, data):
     put_in = data.draw(st.binary(max_size=3) | st.sampled_from(content.splitlines(keepends=True)))
     path.write_bytes(content[:start] + put_in + content[stop:])
     try:
-        records = list(read(store, PART_NAME, SHARD))
+        records = list(read_part(store, PART_NAME, SHARD))
     except TornError:
         return
     assert records == PLACED
@@ -120,19 +122,19 @@ def test_lost_lines_are_noticed(tmp_path):
     ):
         path.write_bytes(b"".join(remaining_lines))
         with pytest.raises(TornError):
-            list(read(store, path.name, SHARD))
+            list(read_part(store, path.name, SHARD))
 
 
 def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
     with pytest.raises(StoreError, match="No such file"):
-        list(read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD))
+        list(read_part(LocalFolder(tmp_path), "part-00007.jsonl", SHARD))
 
 
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
     store = published(tmp_path, records)
-    assert len(list(read(store, PART_NAME, SHARD))) == 100
+    assert len(list(read_part(store, PART_NAME, SHARD))) == 100
 
 
 def test_a_piece_is_sent_as_lines():
@@ -148,7 +150,7 @@ def test_names_that_are_not_text_survive(tmp_path):
     set_source(odd, "\udcff.jpg")
     odd = {name: odd[name] for name in RecordJson.__annotations__ if name in odd}
     store = published(tmp_path, [odd])
-    assert [name_of(piece) for piece in read(store, PART_NAME, SHARD)] == ["\udcff.jpg"]
+    assert [name_of(piece) for piece in read_part(store, PART_NAME, SHARD)] == ["\udcff.jpg"]
 
 
 # Parts of earlier versions
@@ -166,18 +168,18 @@ def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0, model abc, settings def")
     store = published(tmp_path, shard=shard)
     without_in_part(tmp_path / PART_NAME, "made_by")
-    assert list(read(store, PART_NAME, shard)) == PLACED
+    assert list(read_part(store, PART_NAME, shard)) == PLACED
 
 
 def test_a_part_that_something_else_made_is_refused(tmp_path):
     store = published(tmp_path, shard=replace(SHARD, fingerprint="detcli 1.0"))
     with pytest.raises(TornError, match="made by another model, other settings or another version"):
-        list(read(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0")))
+        list(read_part(store, PART_NAME, replace(SHARD, fingerprint="detcli 2.0")))
 
 
 def test_a_part_of_the_same_maker_is_read(tmp_path):
     shard = replace(SHARD, fingerprint="detcli 2.0")
-    assert list(read(published(tmp_path, shard=shard), PART_NAME, shard)) == PLACED
+    assert list(read_part(published(tmp_path, shard=shard), PART_NAME, shard)) == PLACED
 
 
 @pytest.mark.parametrize("field", ["run", "shard", "records", "sha256"])
@@ -185,7 +187,7 @@ def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
     store = published(tmp_path)
     without_in_part(tmp_path / PART_NAME, field)
     with pytest.raises(TornError):
-        list(read(store, PART_NAME, SHARD))
+        list(read_part(store, PART_NAME, SHARD))
 
 
 # Parts of a run, and what --retry-failed adds to them
@@ -304,7 +306,7 @@ def test_a_part_of_an_earlier_version_counts_as_one_without_failures(begun, tmp_
 
 def test_the_end_of_a_part_without_records_is_read(tmp_path):
     store = published(tmp_path, records=[])
-    assert list(read(store, PART_NAME, SHARD)) == []
+    assert list(read_part(store, PART_NAME, SHARD)) == []
 
 
 def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
@@ -315,7 +317,7 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     records[0]["part"] = records[-1].pop("part")
     path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
     with pytest.raises(TornError, match="goes on after its end"):
-        list(read(store, path.name, SHARD))
+        list(read_part(store, path.name, SHARD))
 
 
 def merge_of(folder, names, records):
