@@ -239,16 +239,14 @@ def run_error(shape: tuple[int, ...], reason: str) -> InferenceError:
         return DeviceMemoryError(
             f"a batch of shape {list(shape)} does not fit into memory: {reason}", MORE_MEMORY
         )
+    # Exporters may leave a size open that the graph's nodes still fix.
     hint = (
         "a graph with dynamic axes may need another --imgsz; where its input follows each image, "
         "multiple=N in --preprocess"
     )
     if shape[0] > 1:
         hint = f"pass --batch 1: its nodes may be written for a batch of one image; or {hint}"
-    return InferenceError(
-        f"the network failed on a batch of shape {list(shape)}: {reason}",
-        hint,
-    )
+    return InferenceError(f"the network failed on a batch of shape {list(shape)}: {reason}", hint)
 
 
 def is_out_of_memory(reason: str) -> bool:

@@ -272,18 +272,26 @@ class CudaBackend:
         return replace(buffer, rows=tuple(rows))
 
     def _warn_about_many_runs(self, count: int, images_per_run: int) -> None:
-        """Warn once, from `infer`, if the graph takes so few images that a batch is many runs."""
+        """Warn once if the network runs so often for a batch of images that it is slow.
+
+        That is the case if the graph takes a fixed number of images at a time, and few of them.
+
+        Args:
+            count: The number of images in the batch.
+            images_per_run: How many of them the network takes at a time.
+        """
+        if self._has_warned_of_runs or self._network.batch is None:
+            return
         run_count = count // images_per_run
-        takes_fixed_number = self._network.batch is not None
-        is_slow = takes_fixed_number and run_count > MAX_RUNS_IN_BATCH
-        if is_slow and not self._has_warned_of_runs:
-            self._has_warned_of_runs = True
-            warnings.warn(
-                f"the model takes {images_per_run} at a time, so a batch is {run_count} runs; "
-                f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
-                DetcliWarning,
-                stacklevel=3,
-            )
+        if run_count <= MAX_RUNS_IN_BATCH:
+            return
+        self._has_warned_of_runs = True
+        warnings.warn(
+            f"the model takes {images_per_run} at a time, so a batch is {run_count} runs; "
+            f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
+            DetcliWarning,
+            stacklevel=3,  # where `infer` was called
+        )
 
     def select(
         self, buffer: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions

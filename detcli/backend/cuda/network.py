@@ -41,6 +41,7 @@ from detcli.core.errors import DetcliWarning, DeviceError, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 
+NUMBERS_OF_BOX = 4
 MAX_GRAPHS = 32  # that are kept at the same time; each takes memory, and some runs to capture
 # Consecutive runs with one input shape after which a network with dynamic axes captures a graph.
 # Full batches and the single frames of a camera have such shapes; a short last batch does not.
@@ -124,14 +125,16 @@ class Network:
             shape: `(B, 3, H, W)`.
 
         Returns:
-            As the contract says, that of heads with N anchors, `(B, 4 + C, N)` or `(B, N, 4 + C)`,
-            or that of rows `(B, R, 6)`.
+            `(B, 4 + C, N)` or `(B, N, 4 + C)`, a box and the scores of C classes for each of N
+            places of the image (anchors); or `(B, R, 6)` from a network that selects detections
+            itself.
         """
         batch = shape[0]
         anchor_count = self._anchor_count(shape)  # or the number of rows
-        if self._contract.layout is Layout.ROWS:
-            return batch, anchor_count, 6
-        numbers_per_anchor = 4 + self._contract.class_count
+        selects_itself = self._contract.layout is Layout.ROWS
+        if selects_itself:
+            return batch, anchor_count, 6  # a box, its score and its class
+        numbers_per_anchor = NUMBERS_OF_BOX + self._contract.class_count
         if self._contract.anchors_first:
             return batch, anchor_count, numbers_per_anchor
         return batch, numbers_per_anchor, anchor_count

@@ -40,6 +40,8 @@ THREADS_PER_IMAGE = 1024  # in a block of the other kernels, the most that CUDA 
 ALIGNMENT = 256  # bytes, of each array in the workspace
 NUMBER_BYTES = 4  # of each number in the workspace and in the result
 COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
+BOX_ROWS = 4  # of the network's output; those of the scores follow
+COUNTS_OF_IMAGE = 2  # in the result, before the rows: of rows, and of scores that are NaN
 # CUDA graphs that are kept, one for each pair of addresses to read from and to write to. Each batch
 # in flight has such a pair.
 MAX_GRAPHS = 16
@@ -85,7 +87,8 @@ class SelectionKernels:
 
         Args:
             gpu: The GPU to select on.
-            head: The shape of the heads to select from.
+            head: The shape of the network's output to select from: of each of N anchors, the four
+                numbers of a box and the scores of C classes.
             options: Which detections to keep.
         """
         self._gpu = gpu
@@ -94,7 +97,7 @@ class SelectionKernels:
         if head.logits:
             self._options = on_logits(options)
 
-        self._class_count = head.rows - 4
+        self._class_count = head.rows - BOX_ROWS
         if options.class_ids is not None:
             self._class_count = len(options.class_ids)
         self._score_count = head.anchors * self._class_count
@@ -103,14 +106,17 @@ class SelectionKernels:
         if has_nms or options.within_anchors:
             most_detections = head.anchors
         self.max_det = min(options.max_det, most_detections)
-        self.result_size = NUMBER_BYTES * head.batch * (2 + COLUMNS * self.max_det)
+        numbers_of_image = COUNTS_OF_IMAGE + COLUMNS * self.max_det
+        self.result_size = NUMBER_BYTES * head.batch * numbers_of_image
         # Suppression needs all anchors in order; otherwise only as many as can be detections.
-        self._ranked_anchors = head.anchors if has_nms else self.max_det
+        self._ranked_anchors = self.max_det
+        if has_nms:
+            self._ranked_anchors = head.anchors
         self._spill_capacity = spill_capacity(self._ranked_anchors)
 
         # The graphs by the address of the heads and that of the result on the host.
         self._graphs: dict[tuple[int, int], Graph] = {}
-        self._counts = struct.Struct(f"{2 * head.batch}I")
+        self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
         self._offsets: dict[str, int] = {}  # of each array in the workspace
         self._memory = self._allocate_workspace()
         self._class_ids: DeviceMemory | None = None  # None for all classes
@@ -380,7 +386,7 @@ class SelectionKernels:
         Args:
             result: The address of the result, which begins with two counts for each image.
         """
-        rows = result + 2 * NUMBER_BYTES * self._head.batch
+        rows = result + COUNTS_OF_IMAGE * NUMBER_BYTES * self._head.batch
         return [self._address("nan_count"), result, rows]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:

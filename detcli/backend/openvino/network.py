@@ -65,15 +65,15 @@ def open_network(
         ModelError: OpenVINO cannot load the network.
     """
     core = open_core(device)
-    unit = str(device.unit)
-    config = {PRECISION: choose_precision(core, unit, half=options.half)}
+    device_name = str(device.unit)
+    config = {PRECISION: choose_precision(core, device_name, half=options.half)}
     config.update(scheduling(device, options))
     compiled = _compile_within_limit(
-        lambda: _read_or_compile(core, graph, unit, config, check), title
+        lambda: _read_or_compile(core, graph, device_name, config, check), title
     )
     precision = precision_of(compiled)
     if config[PRECISION] == "f32":
-        _require_float32(precision, title, unit)
+        _require_float32(precision, title, device_name)
     log.info(
         "%s: OpenVINO computes in %s, %d at once; asked for %s",
         title,
@@ -84,18 +84,18 @@ def open_network(
     return compiled, precision
 
 
-def _require_float32(precision: str, title: str, unit: str) -> None:
+def _require_float32(precision: str, title: str, device_name: str) -> None:
     """Raise a DeviceError if a network that shall be in float32 computes in half precision.
 
     Args:
         precision: The precisions that its layers compute in, such as "f32" or "int8+bf16".
         title: What errors call the network.
-        unit: OpenVINO's name of the device, such as "CPU".
+        device_name: OpenVINO's name of the device, such as "CPU".
     """
     precisions = precision.split("+")
     if "f16" in precisions or "bf16" in precisions:
         raise DeviceError(
-            f"OpenVINO runs {title} in {precision} on {unit}, though float32 was asked for",
+            f"OpenVINO runs {title} in {precision} on {device_name}, though float32 was asked for",
             "use --half to run it so on purpose, or --device cpu",
         )
 
@@ -133,7 +133,7 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
 def _read_or_compile(
     core: Core,
     graph: StoredGraph,
-    unit: str,
+    device_name: str,
     config: dict[str, str],
     check: CompiledModelCheck | None,
 ) -> CompiledModel:
@@ -142,19 +142,19 @@ def _read_or_compile(
     Args:
         core: OpenVINO's Core.
         graph: The network, which is only read if it has to be compiled.
-        unit: OpenVINO's name of the device, such as "CPU".
+        device_name: OpenVINO's name of the device, such as "CPU".
         config: OpenVINO's properties for compiling.
         check: Called with the network in float32 if it has to be compiled.
     """
-    compilation = _Compilation(core, graph, unit, config, check)
+    compilation = _Compilation(core, graph, device_name, config, check)
     content = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
     if compilation.compiled is not None:  # it was not in the cache
         return compilation.compiled
     try:
-        return core.import_model(content, unit, config)
+        return core.import_model(content, device_name, config)
     except RuntimeError as error:
         log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
-        return core.compile_model(core.read_model(graph.content), unit, config)
+        return core.compile_model(core.read_model(graph.content), device_name, config)
 
 
 class _Compilation:
@@ -168,7 +168,7 @@ class _Compilation:
         self,
         core: Core,
         graph: StoredGraph,
-        unit: str,
+        device_name: str,
         config: dict[str, str],
         check: CompiledModelCheck | None,
     ) -> None:
@@ -177,23 +177,23 @@ class _Compilation:
         Args:
             core: OpenVINO's Core.
             graph: The network, which is only read if it has to be compiled.
-            unit: OpenVINO's name of the device, such as "CPU".
+            device_name: OpenVINO's name of the device, such as "CPU".
             config: OpenVINO's properties for compiling, the precision among them.
             check: Called with the network in float32 after it has been compiled.
         """
         self._core = core
         self._graph = graph
-        self._unit = unit
+        self._device_name = device_name
         self._config = config
         self._check = check
-        self._device_capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+        self._device_capabilities = core.get_property(device_name, "OPTIMIZATION_CAPABILITIES")
         self.compiled: CompiledModel = None
 
     def cache_key(self) -> str:
         """Return a hash of everything that the compiled network depends on."""
         dependencies = [
             import_openvino().__version__,
-            self._core.get_property(self._unit, "FULL_DEVICE_NAME"),
+            self._core.get_property(self._device_name, "FULL_DEVICE_NAME"),
         ]
         # The capabilities are part of the key, since one name of a processor can stand for several
         # processors, above all in virtual machines.
@@ -208,13 +208,15 @@ class _Compilation:
         A device without float32, such as an NPU, is not checked.
         """
         model = self._core.read_model(self._graph.content)
-        compiled = self._core.compile_model(model, self._unit, self._config)
+        compiled = self._core.compile_model(model, self._device_name, self._config)
         computes_float32 = CAPABILITIES["f32"] in self._device_capabilities
         if self._check is not None and computes_float32:
             compiled_in_float32 = compiled
             if self._config[PRECISION] != "f32":
                 float32_config = self._config | {PRECISION: "f32"}
-                compiled_in_float32 = self._core.compile_model(model, self._unit, float32_config)
+                compiled_in_float32 = self._core.compile_model(
+                    model, self._device_name, float32_config
+                )
             self._check(compiled_in_float32)
         self.compiled = compiled
         content: bytes = compiled.export_model().getvalue()
@@ -268,11 +270,11 @@ class OpenvinoTensors:
         self.device = str(device)
         self._title = title
         core = open_core(device)
-        unit = str(device.unit)
-        config = {PRECISION: choose_precision(core, unit, half=options.half)}
+        device_name = str(device.unit)
+        config = {PRECISION: choose_precision(core, device_name, half=options.half)}
 
         def compile_graph() -> CompiledModel:
-            return core.compile_model(core.read_model(graph), unit, config)
+            return core.compile_model(core.read_model(graph), device_name, config)
 
         compiled = _compile_within_limit(compile_graph, title)
         self._output_names = [output.any_name for output in compiled.outputs]
