@@ -215,7 +215,8 @@ class Detections:
         the best first.
 
         Args:
-            parts: One or more; there may be none in each of them.
+            parts: One or more, such as the detections of each tile of an image; there may be none
+                in each of them.
 
         Raises:
             ValueError: There are no parts, or their class names differ.
@@ -231,15 +232,16 @@ class Detections:
             image_size = None
 
         parts_with_detections = [part for part in all_parts if len(part) > 0]
-        joined_arrays: Fields = {}
-        for name in DTYPES:
-            joined_parts = all_parts
-            if name in PER_OBJECT and parts_with_detections:
-                joined_parts = parts_with_detections
-            arrays = [getattr(part, name) for part in joined_parts]
+        array_by_name: Fields = {}
+        for array_name in DTYPES:
+            parts_to_join = all_parts
+            is_optional = array_name in PER_OBJECT  # A part without detections may lack it.
+            if is_optional and parts_with_detections:
+                parts_to_join = parts_with_detections
+            arrays = [getattr(part, array_name) for part in parts_to_join]
             if all(array is not None for array in arrays):
-                joined_arrays[name] = np.concatenate(arrays)
-        return cls(names=first.names, image_size=image_size, **joined_arrays)
+                array_by_name[array_name] = np.concatenate(arrays)
+        return cls(names=first.names, image_size=image_size, **array_by_name)
 
     @property
     def class_name(self) -> npt.NDArray[np.str_]:

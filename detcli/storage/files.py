@@ -408,31 +408,42 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock a folder while the block runs, and wait before it until no other process has it locked.
 
     Only processes that call this are kept out. Where the file system has no locks, as on some
-    network drives, nobody waits. In Windows, where folders have no locks, a file in the folder is
-    locked. It is never removed: of two processes, one could hold the lock of the removed file, and
-    the other that of a new one.
+    network drives, nobody waits.
 
     Raises:
         OutputError: It is locked for longer than a moment, or the file cannot be made.
     """
     if sys.platform == "win32":
+        # Folders have no locks there, but a file in the folder has. It is never removed: of two
+        # processes, one could hold the lock of the removed file, and the other that of a new one.
         with writing(folder):
             descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | NO_WAIT, 0o666)
     else:
         with writing(folder):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        deadline_s = time.monotonic() + LOCK_TIMEOUT_S
-        while lock(descriptor) is False:
-            if time.monotonic() > deadline_s:
-                raise OutputError(
-                    f"{folder} has been locked by another run for {LOCK_TIMEOUT_S:.0f} s",
-                    "see whether that run is suspended, or write to another folder",
-                )
-            time.sleep(LOCK_RETRY_S)
+        _wait_for_lock(descriptor, folder)
         yield
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # which unlocks it
+
+
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    """Lock an open folder, or its file, as soon as no other process has it locked.
+
+    Raises:
+        OutputError: Another process has it locked for longer than a moment.
+    """
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    is_locked = lock(descriptor)  # None if the file system has no locks
+    while is_locked is False:
+        if time.monotonic() > deadline_s:
+            raise OutputError(
+                f"{folder} has been locked by another run for {LOCK_TIMEOUT_S:.0f} s",
+                "see whether that run is suspended, or write to another folder",
+            )
+        time.sleep(LOCK_RETRY_S)
+        is_locked = lock(descriptor)
 
 
 def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.BufferedReader:
