@@ -48,25 +48,25 @@ class CrossedLines:
         """
         if record.origin.frame is None or detections.track_id is None:
             return record
-        traces = record.overlay.traces
+        traces = record.overlay.traces  # where each track has been
         track_numbers = detections.track_id.tolist()
         # Of each detection, the name of each line that it crossed, and to which side.
-        crossed: list[list[tuple[str, str]]] = [[] for _ in track_numbers]
-        drawn_lines = []
+        crossed_by_detection: list[list[tuple[str, str]]] = [[] for _ in track_numbers]
+        captioned_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
             ends = line.pixels(image.size)
-            for track_number, crossed_by_detection in zip(track_numbers, crossed, strict=True):
-                if track_number <= 0:
+            for detection, track_number in enumerate(track_numbers):
+                if track_number <= 0:  # it has no track
                     continue
                 side = crossings.side(ends, track_number, traces[track_number])
                 if side is not None:
-                    crossed_by_detection.append((line.name, side))
+                    crossed_by_detection[detection].append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
-            drawn_lines.append((caption, ends))
+            captioned_lines.append((caption, ends))
         return replace(
             record,
-            detections=replace(detections, crossed=_tuples(crossed)),
-            overlay=replace(record.overlay, lines=tuple(drawn_lines)),
+            detections=replace(detections, crossed=_tuples(crossed_by_detection)),
+            overlay=replace(record.overlay, lines=tuple(captioned_lines)),
         )
 
 

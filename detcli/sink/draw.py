@@ -304,18 +304,17 @@ def draw_labels(
         text_size: Height of the text in pixels, unless it is smaller for want of room.
         line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
+    # The outer edges of a box's line, seen from its corners x1, y1, x2, y2.
     outer_edges = np.array([0, 0, line_width, line_width], np.float32) - line_width // 2
     outlines = [np.rint(label.box) + outer_edges for label in labels]
     height, width = canvas.shape[:2]
     placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
-    for label, outline, extent, corner in zip(
-        labels, outlines, placed.extents, placed.corners, strict=True
-    ):
-        final_corner = corner
-        if corner is None:
-            final_corner = placed.layout.place(outline, extent, COVER_MORE)
-        if final_corner is not None:
-            draw_label(canvas, label.text, final_corner, label.colour, placed.text_size)
+    for number, label in enumerate(labels):
+        corner = placed.corners[number]
+        if corner is None:  # It has no room unless it covers more of the boxes.
+            corner = placed.layout.place(outlines[number], placed.extents[number], COVER_MORE)
+        if corner is not None:
+            draw_label(canvas, label.text, corner, label.colour, placed.text_size)
 
 
 class _PlacedLabels(NamedTuple):

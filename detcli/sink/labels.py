@@ -137,9 +137,9 @@ class CocoIds:
         self._categories: dict[str, int] = {}
         self._left_out: set[str] = set()
         if path is not None:
-            self._read(path)
+            self._read_ids(path)
 
-    def _read(self, path: Path) -> None:
+    def _read_ids(self, path: Path) -> None:
         """Read the ids of images and categories from an `instances.json`."""
         content = read_json(path, _unusable)
         id_of_image: dict[str, int] = {}

@@ -13,6 +13,7 @@ from detcli.source.limits import RESAVE
 
 _SEQUENCE = b"avis"  # the brand of a file with several frames
 _LARGE_INDEX_FLAG = 1  # of the box `ipma`, whose indices take two bytes each then
+VERSION_AND_FLAGS_BYTES = 4  # at the beginning of some boxes
 _IN_FILE, _IN_META = 0, 1  # where the bytes of an item are, as the box `iloc` says
 
 
@@ -183,7 +184,7 @@ def exif_of_avif(data: bytes) -> bytes | None:
         struct.error: A box is cut.
     """
     content_of_meta = _content_of_meta(data)
-    meta = dict(_boxes(content_of_meta[4:]))  # behind version and flags
+    meta = dict(_boxes(content_of_meta[VERSION_AND_FLAGS_BYTES:]))
     exif_item = _item_of_kind(meta[b"iinf"], b"Exif")
     if exif_item is None:
         return None
@@ -194,11 +195,12 @@ def exif_of_avif(data: bytes) -> bytes | None:
         container = meta[b"idat"]
     else:
         return None
-    if sum(part.length for part in location.parts) > len(data):  # they may overlap
+    byte_count = sum(part.length for part in location.parts)
+    if byte_count > len(data):  # Parts may overlap, so that a small file would fill the memory.
         return None
     content = b"".join(container[part.start : part.start + part.length] for part in location.parts)
-    (skipped_bytes,) = struct.unpack_from(">I", content)
-    return content[4 + skipped_bytes :]
+    (bytes_before_tiff,) = struct.unpack_from(">I", content)
+    return content[4 + bytes_before_tiff :]
 
 
 def _item_of_kind(iinf: memoryview, kind: bytes) -> int | None:

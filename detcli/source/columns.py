@@ -45,7 +45,7 @@ def read_parquet(
         row_number = 0
         for batch in reader.iter_batches(ROWS, columns=[field.name]):
             column_number = _column_number(batch.schema, field.name)
-            for name, scalar in _rows(batch.column(column_number)):
+            for name, scalar in _paths_and_contents(batch.column(column_number)):
                 yield name or str(row_number), _content(scalar, max_bytes)
                 row_number += 1
 
@@ -137,7 +137,7 @@ def _column_number(schema: "pa.Schema", name: str) -> int:
     return int(numbers[0])
 
 
-def _rows(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
+def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
     """Yield for each row of a column the path that is stored with its image, and its bytes.
 
     Args:

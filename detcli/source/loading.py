@@ -246,11 +246,11 @@ class Loaders:
         The caller holds the lock.
         """
         while len(self._active) < self._count and self._abandoned < MAX_ABANDONED:
-            thread = BackgroundThread(self._work, stop=self.stop)
+            thread = BackgroundThread(self._load_items, stop=self.stop)
             self._active.add(thread)
             thread.start()
 
-    def _work(self) -> None:
+    def _load_items(self) -> None:
         """Load one waiting item after the other; this is what each loading thread runs.
 
         It ends when None comes from the queue, or when the item that it loaded took so long that

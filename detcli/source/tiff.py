@@ -551,23 +551,25 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     Returns:
         The file, whose header leads to the new directory.
     """
-    layout = directory.layout
+    layout = directory.layout  # the byte order, and how wide numbers are
     file = bytearray(directory.data)
     file += bytes(-len(file) % 16)  # up to the next multiple of 16
 
-    entries: dict[int, bytes] = {}
+    entry_by_tag: dict[int, bytes] = {}
     for tag, values in fields.items():
-        entries[tag] = _append_field(file, layout, tag, values)
+        entry_by_tag[tag] = _append_field(file, layout, tag, values)
     if _JPEG_TABLES in directory.fields:  # which stay where they are
         kind, length, position = directory.fields[_JPEG_TABLES]
-        entries[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
+        entry_by_tag[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
 
+    # The header says where the directory begins: behind all that the file has now.
     directory_position = struct.pack(layout.order + layout.offset, len(file))
     end_of_position = layout.first_position + len(directory_position)
     file[layout.first_position : end_of_position] = directory_position
-    file += struct.pack(layout.order + layout.count_format, len(entries))
-    for _, entry in sorted(entries.items()):
-        file += entry
+
+    file += struct.pack(layout.order + layout.count_format, len(entry_by_tag))
+    for tag in sorted(entry_by_tag):
+        file += entry_by_tag[tag]
     file += bytes(struct.calcsize(layout.offset))  # no further directory
     return bytes(file)
 

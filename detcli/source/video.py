@@ -301,7 +301,7 @@ def _count_in_fragments(frames: VideoFrames) -> int | None:
 
 
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
-    """Return whether the packets in a video file, each of which holds one frame, are too few.
+    """Return whether a video file has fewer packets, each of which holds a frame, than it should.
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -316,8 +316,9 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     unread_frames = (packets.last_s - frames.time_s) * frames.rate
     if unread_frames > tolerance:
         return True
-    if name.endswith(_COUNTED):
-        return declared - packets.number > tolerance
+    lacks_declared = declared - packets.number > tolerance
+    if name.endswith(_COUNTED):  # the header has the number of frames
+        return lacks_declared
 
     # The number is estimated by OpenCV from the duration and the rate. A file with a variable rate
     # has fewer packets than that, so that the time of its last packet has to be too early as well.
