@@ -34,7 +34,9 @@ class Watcher:
         settings: Settings | None = None,
         conf_thresholds: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Prepare the steps that the user asked for.
+        """Prepare the steps that the user asked for, in the order in which they are done.
+
+        The modules of other steps are not loaded, as some need libraries that load slowly.
 
         Args:
             watched: Which steps, and their options.
@@ -57,10 +59,10 @@ class Watcher:
             from detcli.analytics.tracks import Tracks
 
             self._steps.append(Tracks(watched.track).add)
-            if watched.read:
-                from detcli.analytics.track_texts import TrackTexts
+        if watched.track is not None and watched.read:
+            from detcli.analytics.track_texts import TrackTexts
 
-                self._steps.append(TrackTexts().add)
+            self._steps.append(TrackTexts().add)
         if watched.line:
             from detcli.analytics.zones import CrossedLines
 

@@ -90,14 +90,15 @@ def read_lines(
         parse: Parses a line.
 
     Raises:
+        UnicodeDecodeError: The file is no text.
         UsageError: A line is something else.
     """
     line_number = 1
     try:
         for line in bounded_lines(file):
             text = line.strip().rstrip(b",")
-            has_no_record = text in WITHOUT_RECORD or (text == b"[]" and line_number == 1)
-            if not has_no_record:
+            is_empty_array = text == b"[]" and line_number == 1
+            if text not in WITHOUT_RECORD and not is_empty_array:
                 yield parse(text)
             line_number += 1
     except UnicodeDecodeError:  # which is a ValueError, but not one of a single line

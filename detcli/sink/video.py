@@ -138,19 +138,20 @@ class AnnotatedVideo:
             return
 
         image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
-        if self._file is not None and self._file.shape != image.shape:
+        has_other_size = self._file is not None and self._file.shape != image.shape
+        if has_other_size:
             self.close()
             self._first_time = time
         file = self._file
         if file is None:
-            file = self._open(record, image.shape, self._first_time.source_s)
+            file = self._open_file(record, image.shape, self._first_time.source_s)
             has_unreadable_start = time > self._first_time
             if has_unreadable_start:
                 file.repeat(0.0)  # black until now
         file.append(image, time.shown_s - self._first_time.shown_s)
         notes_of(record).saved.append(self._path)
 
-    def _open(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
+    def _open_file(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
         """Begin the annotated video with the frame of a record.
 
         Args:

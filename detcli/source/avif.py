@@ -244,30 +244,36 @@ def _location_of_item(iloc: memoryview, item: int) -> _Location:
     each, and the number of items. An item has its number, where it is stored, a position from which
     others count, and its parts.
 
+    Args:
+        iloc: The content of the box.
+        item: The number of the item.
+
     Raises:
         KeyError: The box does not have the item, or numbers of a size that no writer uses.
         struct.error: The box is cut.
     """
     version = iloc[0]
-    (sizes,) = struct.unpack_from(">H", iloc, 4)
+    (sizes,) = struct.unpack_from(">H", iloc, VERSION_AND_FLAGS_BYTES)
     start_format = _NUMBER_FORMATS[sizes >> 12]
     length_format = _LENGTH_FORMATS[sizes >> 8 & 0xF]
     base_format = _NUMBER_FORMATS[sizes >> 4 & 0xF]
     number_format = "I" if version == 2 else "H"
-    index_format = ""
+    index_format = ""  # Version 0 has no index of a part, and always stores items in the file.
     stored_in_format = ""
     if version > 0:
         index_format = _NUMBER_FORMATS[sizes & 0xF]
         stored_in_format = "H"
 
-    numbers = _NumberReader(iloc, position=6)
-    for _ in range(numbers.next(number_format)):
+    numbers = _NumberReader(iloc, position=VERSION_AND_FLAGS_BYTES + 2)
+    item_count = numbers.next(number_format)
+    for _ in range(item_count):
         item_number = numbers.next(number_format)
         stored_in = numbers.next(stored_in_format) & 0xF
         numbers.next("H")  # the file that holds it, which is always this one
         base = numbers.next(base_format)
         parts = []
-        for _ in range(numbers.next("H")):
+        part_count = numbers.next("H")
+        for _ in range(part_count):
             numbers.next(index_format)
             start = base + numbers.next(start_format)
             length = numbers.next(length_format)

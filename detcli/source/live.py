@@ -145,6 +145,15 @@ class _Watcher(BackgroundThread):
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
+        """Prepare to watch a camera or stream; the thread is started later.
+
+        Args:
+            source: The camera or stream.
+            inputs: Which of its frames are used.
+            progress: Counts the frames that are dropped.
+            news: Wakes who waits for a frame; its lock guards `waiting` and `ended`.
+            stop: Set when all threads have to end.
+        """
         super().__init__(stop=stop.set)
         self._source = source
         self._inputs = inputs

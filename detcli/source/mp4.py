@@ -15,6 +15,9 @@ Part = Callable[[int, int], bytes]
 MAX_MOOV = 16 << 20  # bytes: tracks of sound, with their tables, may precede that of the video
 MAX_BOXES = 1000  # that are looked at in a file; one in fragments has two for each
 MAX_SAMPLES = 1 << 24  # of a track; more is damage
+HEADER_BYTES = 8  # of a box: its size and its kind
+LONG_HEADER_BYTES = 16  # with a size of 8 bytes behind them
+MAX_FILE_OFFSET = 1 << 63  # beyond what a file can be read at
 
 FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp"})
 VIDEO_HANDLERS = frozenset({b"vide", b"pict"})
@@ -106,24 +109,28 @@ def top_boxes(part: Part) -> Iterator[Box]:
     """Yield the outermost boxes of an MP4 or MOV file; the last may end beyond the file.
 
     A box has 4 bytes of size and 4 of its kind. A size of 1 says that the real one is in the 8
-    bytes behind these. A file of another format has no boxes. `part` reads bytes of the file, from
-    an offset and of a size.
+    bytes behind these. A file of another format has no boxes.
+
+    Args:
+        part: Reads bytes of the file, from an offset and of a size.
     """
     start = 0
     for _ in range(MAX_BOXES):
-        header = part(start, 16)
-        if len(header) < 8:
+        header = part(start, LONG_HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
             return
         size = int.from_bytes(header[:4])
         kind = header[4:8]
-        if start == 0 and kind not in FIRST_BOXES:
+        is_other_format = start == 0 and kind not in FIRST_BOXES
+        if is_other_format:
             return
-        body = start + 8
+        body = start + HEADER_BYTES
         if size == 1:
             size = int.from_bytes(header[8:16])
-            body = start + 16
+            body = start + LONG_HEADER_BYTES
         end = start + size
-        if end < body or end >= 1 << 63 or not kind.isascii():
+        is_damaged = end < body or end >= MAX_FILE_OFFSET or not kind.isascii()
+        if is_damaged:
             return
         yield Box(kind, start, body, end)
         start = end

@@ -107,6 +107,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         written: Sequence[Path] = (),
         decode: DecodeOptions | None = None,
     ) -> None:
+        """Check the names; inputs are read when this is iterated over.
+
+        Args:
+            names: Files, folders, patterns, addresses, cameras, or `-` for standard input.
+            inputs: How names are searched for, and which frames of videos are used.
+            written: Folders that this run writes into, which a search leaves out.
+            decode: How images are decoded, if not only `inputs` says it.
+        """
         if any(is_object(name) for name in names):
             require_obstore()
         check_inputs(names, inputs)
