@@ -254,11 +254,11 @@ class Slot:
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """Return at least `size` bytes of the GPU's memory, the same as before if they suffice."""
-        return _at_least(self._device, part, size, self._gpu.allocate)
+        return _memory_of_size(self._device, part, size, self._gpu.allocate)
 
     def pinned(self, part: str, size: int) -> "PinnedMemory":
         """Return at least `size` bytes of page-locked memory, as before if they suffice."""
-        return _at_least(self._pinned, part, size, self._gpu.pin)
+        return _memory_of_size(self._pinned, part, size, self._gpu.pin)
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[None]:
@@ -325,21 +325,24 @@ class Ring:
             slot.close()
 
 
-def _at_least(memories: dict[str, M], part: str, size: int, allocate: Callable[[int], M]) -> M:
-    """Return the memory of a part, allocated anew if it has less than `size` bytes.
+def _memory_of_size(
+    memories: dict[str, M], name: str, size: int, allocate: Callable[[int], M]
+) -> M:
+    """Return memory of at least `size` bytes: the one of this name, or else a new one.
+
+    A smaller one is freed first, as both may not fit.
 
     Args:
-        memories: The memory of all parts by their names, which is updated.
-        part: The name of the part.
-        size: How many bytes it needs.
-        allocate: Allocates memory of a number of bytes. It is called after the smaller memory has
-            been freed.
+        memories: All memory by the name of what it is for, such as the input of the network.
+        name: The name.
+        size: How many bytes are needed.
+        allocate: Allocates memory of a number of bytes.
     """
-    memory = memories.get(part)
+    memory = memories.get(name)
     if memory is not None and memory.size >= size:
         return memory
     if memory is not None:
-        del memories[part]
+        del memories[name]
         memory.close()
-    memories[part] = allocate(size)
-    return memories[part]
+    memories[name] = allocate(size)
+    return memories[name]

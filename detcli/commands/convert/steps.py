@@ -115,7 +115,7 @@ class Steps:
             (settings.imgsz, "imgsz", self._image_size),
             (options.batch, "batch", self._set_batch),
             (options.half, "half", self._half),
-            (options.int8, "int8", self._int8),
+            (options.int8, "int8", self._make_int8),
             (options.end_to_end, "end-to-end", self._append_selection),
             (options.guard_transpose, "guard-transpose", self._guard),
         ]
@@ -298,11 +298,14 @@ class Steps:
             nodes.update(index.moved_from(tensor))
         return nodes
 
-    def _int8(self) -> PassResult:
+    def _make_int8(self) -> PassResult:
         """Make convolutions compute in 8 bits, except those whose errors would count most.
 
         To scale the 8 bits, the quantiser needs the lowest and highest value of each tensor that
         these convolutions read or compute. They are observed on the images for calibration.
+
+        Raises:
+            ModelError: The model is in float16.
         """
         graph = self._shaped.graph
         if is_quantised(graph):
@@ -311,9 +314,9 @@ class Steps:
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        in_float = self._convolutions_in_float()
+        outputs_in_float = self._convolutions_in_float()
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
-        quantised = [node for node in convolutions if node.output[0] not in in_float]
+        quantised = [node for node in convolutions if node.output[0] not in outputs_in_float]
         tensors = set()
         for node in quantised:
             tensors.add(node.input[0])
@@ -321,7 +324,7 @@ class Steps:
         ranges, image_count = self._observe(sorted(tensors), OUTLYING)
 
         def to_int8() -> ModelProto:
-            return number_types.to_int8(self.model, ranges, in_float)
+            return number_types.to_int8(self.model, ranges, outputs_in_float)
 
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
         share = f"{len(quantised)} of {len(convolutions)} convolutions"

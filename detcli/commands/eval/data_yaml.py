@@ -161,18 +161,18 @@ def keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
     return count * dimensions
 
 
-def places_of_part(path: Path, content: Mapping[str, Any], part: str) -> ImagePlaces:
-    """Find the folders and lists of images that a `data.yaml` names for a part of the data.
+def places_of_split(path: Path, content: Mapping[str, Any], split: str) -> ImagePlaces:
+    """Find the folders and lists of images that a `data.yaml` names for a split of the data.
 
     Args:
         path: The file.
         content: What is in it.
-        part: The part, such as val.
+        split: "train", "val" or "test".
 
     Raises:
-        UsageError: The file names nothing for the part, or what it names does not exist.
+        UsageError: The file names nothing for the split, or what it names does not exist.
     """
-    entries = _entries_of_split(path, content, part)
+    entries = _entries_of_split(path, content, split)
     root = Path(str(content.get("path") or "."))
     # Trainers take `path` from where they run.
     roots = [path.parent / root, Path.cwd() / root, path.parent]
@@ -181,7 +181,7 @@ def places_of_part(path: Path, content: Mapping[str, Any], part: str) -> ImagePl
         folder = _existing_folder(entry, roots)
         if folder is None:
             raise UsageError(
-                f"{path}: its {part} images do not exist: {roots[0] / entry}",
+                f"{path}: its {split} images do not exist: {roots[0] / entry}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
         folders.append(folder)

@@ -32,7 +32,7 @@ from detcli.commands.eval.data_yaml import (
     category_names,
     find_description,
     keypoint_count,
-    places_of_part,
+    places_of_split,
     read_yaml,
 )
 from detcli.commands.eval.findings import Findings, Kind
@@ -361,7 +361,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     if path.suffix.lower() in {".yaml", ".yml"}:
         content = read_yaml(path)
         part = split or "val"
-        places = places_of_part(path, content, part)
+        places = places_of_split(path, content, part)
     elif split is not None:
         raise UsageError(f"--split: {path} has no parts", "only a data.yaml has parts")
 

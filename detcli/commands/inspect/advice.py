@@ -147,7 +147,11 @@ def advise_on_detector(
 
 
 def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
-    """Yield advice if the model file does not say itself how images are prepared for it."""
+    """Yield advice if the model file does not say itself how images are prepared for it.
+
+    Args:
+        contract: How detcli reads the model, and what of that it knows from files beside it.
+    """
     if contract.unknown_preprocessing:
         steps = ", ".join(contract.unknown_preprocessing)
         yield ModelAdvice(

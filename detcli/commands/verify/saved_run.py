@@ -57,9 +57,16 @@ class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
     def __init__(self, name: str, path: str, finder: Finder) -> None:
-        self.name = name  # as the user gave it
-        self.path = path  # where to read it
-        self.finder = finder  # finds images whose sizes the file lacks
+        """Begin without records; `add` then notes what each of them says.
+
+        Args:
+            name: What the user called the file or folder of the records.
+            path: Where to read it.
+            finder: Finds the images whose sizes the file lacks.
+        """
+        self.name = name
+        self.path = path
+        self.finder = finder
         self.count = 0  # records
         self.names = set[str]()  # of its inputs, see `key`
         self.folder = ""  # that all of them have in common, if names only count below it
