@@ -149,7 +149,7 @@ class RepeatFinder:
             self._scores.append(detection["score"])
             self._edges.extend((x1, y1, x2, y2))
 
-    def find(self) -> list[RepeatGroup]:
+    def find_groups(self) -> list[RepeatGroup]:
         """Group the boxes that were added.
 
         Returns:

@@ -179,14 +179,13 @@ class _Assignment:
         """Join a cut detection and the objects of the cut detections that are similar to it.
 
         An object that is larger than a tile is detected in pieces, one in each tile that shows a
-        part of it. The pieces become one object, whose representative is the first of them. In each
-        area only the most similar detection counts.
+        part of it. The pieces become one object, whose representative is the first of them.
 
         Args:
-            detection: A cut detection that is similar to no uncut one.
+            detection: The index of a cut detection that is similar to no uncut one.
         """
         members: list[int] = []
-        for joined_object in sorted(self._cut_objects_like(detection)):
+        for joined_object in sorted(self._objects_in_pieces_like(detection)):
             members += self.members_by_object.pop(joined_object)
         members.append(detection)
         representative = members[0]
@@ -194,17 +193,25 @@ class _Assignment:
         for member in members:
             self.representatives[member] = representative
 
-    def _cut_objects_like(self, detection: int) -> set[int]:
-        """Return the objects of cut detections that are similar to a cut one, as representatives.
+    def _objects_in_pieces_like(self, detection: int) -> set[int]:
+        """Find the objects that are known by pieces, one of which is similar to this one.
 
-        Objects with an uncut detection are not among them.
+        In each tile only the most similar piece counts, as a tile shows an object once.
+
+        Args:
+            detection: The index of the piece, a detection that ends at an edge of its tile.
+
+        Returns:
+            The objects, each by the index of the detection that represents it.
         """
-        pieces = []
+        similar_pieces = []
         for match in self._matches[detection]:
-            if self.representatives.get(match) in self.members_by_object:
-                pieces.append(match)
+            match_object = self.representatives.get(match)
+            consists_of_pieces = match_object in self.members_by_object
+            if consists_of_pieces:
+                similar_pieces.append(match)
         objects = set()
-        for piece in self._candidates.first_of_each_area(pieces):
+        for piece in self._candidates.first_of_each_area(similar_pieces):
             objects.add(self.representatives[piece])
         return objects
 

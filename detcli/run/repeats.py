@@ -48,7 +48,7 @@ def find_repeats(records: Iterator[RecordJson], advance: Callable[[str], None]) 
     for record in records:
         finder.add(record)
         advance(record["source"])
-    return Repeats(finder.find(), finder.record_count)
+    return Repeats(finder.find_groups(), finder.record_count)
 
 
 class _Tile(NamedTuple):

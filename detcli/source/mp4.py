@@ -187,15 +187,19 @@ def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
 
     A box has 4 bytes of size, 4 of its kind, and the content. A size of 1 says that the real one is
     in the 8 bytes behind these, and 0 that the box ends with the one that it is in.
+
+    Args:
+        data: The bytes that hold the boxes.
+        parent: The box, by its offsets in the data.
     """
     start = parent.body
-    while start + 8 <= parent.end:
+    while start + HEADER_BYTES <= parent.end:
         size = _uint32(data, start)
         kind = data[start + 4 : start + 8]
-        body = start + 8
+        body = start + HEADER_BYTES
         if size == 1:
             size = int.from_bytes(data[start + 8 : start + 16])
-            body = start + 16
+            body = start + LONG_HEADER_BYTES
         end = start + size
         if size == 0:
             end = parent.end

@@ -125,7 +125,7 @@ class _Layout(NamedTuple):
     field_bytes: int
 
     @classmethod
-    def of(cls, tiff: bytes) -> "_Layout":
+    def of_file(cls, tiff: bytes) -> "_Layout":
         """Choose the layout by the first four bytes of a file."""
         order = _byte_order(tiff)
         if tiff[:4] in BIG:
@@ -163,7 +163,7 @@ class Directory:
     def __init__(self, data: bytes, page: int = 0) -> None:
         """Read the fields of a page, which counts from 0."""
         self.data = data
-        self.layout = _Layout.of(data)
+        self.layout = _Layout.of_file(data)
         self.fields: dict[int, tuple[int, int, int]] = {}
         try:
             self._read_page(page)

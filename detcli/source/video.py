@@ -53,7 +53,7 @@ def read_video(
         with _open_before_start(video, inputs, progress) as frames:
             expected = _expected_items(frames, inputs)
             progress.correct(counted=1, count=expected)
-            for item in _select(frames, inputs):
+            for item in _select_frames(frames, inputs):
                 item_count += 1
                 yield item
             if not progress.stop.is_set():
@@ -175,7 +175,7 @@ def _requested_frames(declared: int, rate: float, inputs: InputOptions) -> range
     return range(first, end)
 
 
-def _select(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
+def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
     """Yield the frames between the requested start and end, one for each step.
 
     A step is a number of frames (--vid-stride) or of seconds (--every). If the first frame of a

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import DeviceError, OutputError, loading
@@ -100,6 +100,13 @@ def require_obstore() -> None:
         import obstore  # noqa: F401
 
 
+class ObjectContent(NamedTuple):
+    """The content of an object, as it comes."""
+
+    size: int  # in bytes
+    chunks: Generator[bytes]  # its bytes; may raise ObjectError, too
+
+
 class Bucket:
     """A bucket of S3 or Google Cloud Storage, or a container of Azure's.
 
@@ -184,7 +191,7 @@ class Bucket:
         with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
             next(self.list("detcli-asks-for-nothing/"), None)
 
-    def read(self, key: str, last: int = 0, tag: str | None = None) -> tuple[int, Generator[bytes]]:
+    def read(self, key: str, last: int = 0, tag: str | None = None) -> ObjectContent:
         """Begin to read an object.
 
         Args:
@@ -192,20 +199,18 @@ class Bucket:
             last: Read only this many bytes at its end; 0 for all. Azure knows no such requests, and
                 gives all of it.
             tag: The ETag that it must have, if any.
-
-        Returns:
-            The number of bytes that come; and the generator that yields them, which may raise
-            ObjectError too.
         """
         options: Any = {}
         if tag:
             options["if_match"] = tag
-        if last and self._scheme != "az":
+        has_suffix_requests = self._scheme != "az"
+        if last and has_suffix_requests:
             options["range"] = {"suffix": last}
         with self._object_errors():
             result = self._obstore.get(self.store, checked(key), options=options)
-            size = result.range[1] - result.range[0]
-        return size, self._chunks(result, size)
+            start, stop = result.range
+        size = stop - start
+        return ObjectContent(size, self._chunks(result, size))
 
     def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
         """Yield the bytes of obstore's answer, and raise an error if they are not `size` bytes."""

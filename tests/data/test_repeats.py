@@ -40,7 +40,7 @@ def find(records):
     finder = RepeatFinder()
     for record in records:
         finder.add(record)
-    return finder.find()
+    return finder.find_groups()
 
 
 def test_no_records_have_no_repeats():

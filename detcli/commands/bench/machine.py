@@ -243,7 +243,7 @@ class _Load(NamedTuple):
 class NoiseMeter:
     """Measures what else the machine does during a measurement.
 
-    The measurement begins when this is created, and ends with `finish`.
+    The measurement begins when this is created, and ends with `judge`.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class NoiseMeter:
             percentages = [percentages[core] for core in usable_cores]
         return _CoreTimes(percentages, self._process.cpu_percent())
 
-    def finish(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
+    def judge(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
         """Judge whether anything disturbed the measurement, which ends here.
 
         Args:

@@ -141,7 +141,7 @@ def measure(
             latency, samples = time_limit.run(measure_batches)
         host_peak = peak_memory()
         states = gpu.stop()
-    noise = noise_meter.finish(Summary.of(samples[WALL]), states)
+    noise = noise_meter.judge(Summary.of(samples[WALL]), states)
     report = RunReport(
         kind="run",
         machine=machine,

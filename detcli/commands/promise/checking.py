@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from detcli.commands.promise.bounds import smallest_share
 from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck, review_id_of
@@ -61,6 +62,13 @@ class Checked:
     failure: CheckError | None  # why nothing is promised
 
 
+class NotedRounds(NamedTuple):
+    """The answers to what a review shows, and how far the reviewers have come."""
+
+    answers: NotedAnswers  # of all rounds
+    complete_count: int
+
+
 class Checker:
     """Checks one review."""
 
@@ -101,7 +109,7 @@ class Checker:
         promise = computed.promise
         reviewing = computed.reviewing
         write_promise(self._folder / PROMISE, computed.fields)
-        warnings = self._warnings_of_unknown(answers)
+        warnings = self._warn_of_unknown_names(answers)
         if promise is None:
             self._require_not_begun(noted, complete_rounds)
             lines = self._wording.withdrawn(computed.results)
@@ -154,12 +162,16 @@ class Checker:
             fields={**fields, "who": answers.reviewers},
         )
 
-    def _warnings_of_unknown(self, answers: Answers) -> list[str]:
-        """Warn of answers to what this review did not deal."""
-        dealt_names = set(self._deck.known)
+    def _warn_of_unknown_names(self, answers: Answers) -> list[str]:
+        """Warn of answers to images, or groups of images, that this review does not show.
+
+        Returns:
+            The warning, or nothing.
+        """
+        names_in_review = set(self._deck.known)
         for round_number in range(1, len(self._deck.plan) + 1):
-            dealt_names.update(self._draw.names_of_round(round_number, self._deck.known))
-        unknown_names = [name for name in answers.sources if name not in dealt_names]
+            names_in_review.update(self._draw.names_of_round(round_number, self._deck.known))
+        unknown_names = [name for name in answers.sources if name not in names_in_review]
         if not unknown_names:
             return []
         warning = (
@@ -168,14 +180,13 @@ class Checker:
         )
         return [warning]
 
-    def _complete_rounds(self, answers: Answers) -> tuple[NotedAnswers, int]:
-        """Find out which rounds are complete.
+    def _complete_rounds(self, answers: Answers) -> NotedRounds:
+        """Find out which rounds of the review are complete: all that they show has an answer.
 
-        Returns:
-            The answers to all units that were dealt, and how many rounds are complete.
+        A later round counts only if all before it are complete.
 
         Raises:
-            InputError: The first round is not.
+            InputError: The first round is not complete.
         """
         noted: dict[str, Answer] = {}
         complete_rounds = 0
@@ -188,13 +199,13 @@ class Checker:
                 complete_rounds = round_number
         if not complete_rounds:
             raise self._incomplete(noted, 1)
-        return noted, complete_rounds
+        return NotedRounds(noted, complete_rounds)
 
     def _require_not_begun(self, noted: NotedAnswers, complete_rounds: int) -> None:
         """Refuse to judge a review in the middle of a round.
 
         Args:
-            noted: The answers to all units that were dealt.
+            noted: By name, the answers to what the review shows.
             complete_rounds: How many rounds are complete.
 
         Raises:
@@ -202,9 +213,11 @@ class Checker:
         """
         if complete_rounds == len(self._deck.plan):
             return
-        names = self._draw.names_of_round(complete_rounds + 1, self._deck.known)
-        if any(name in noted for name in names if name not in self._deck.gone):
-            raise self._incomplete(noted, complete_rounds + 1)
+        next_round = complete_rounds + 1
+        for name in self._draw.names_of_round(next_round, self._deck.known):
+            is_gone = name in self._deck.gone  # then it counts as answered
+            if name in noted and not is_gone:
+                raise self._incomplete(noted, next_round)
 
     def _incomplete(self, noted: NotedAnswers, round_number: int) -> InputError:
         """Make the error for a round in which something was not looked at yet."""
@@ -274,15 +287,24 @@ class Checker:
         return [name for name in names if noted[name] is Answer.ANIMAL]
 
     def _write_third_pass(self, disputed: Sequence[str]) -> Path:
-        """Write a page of the units that were answered differently, and return its path."""
+        """Write a page that asks once more what reviewers have answered differently.
+
+        Args:
+            disputed: The names of the units, images or groups of images, that the page shows.
+
+        Returns:
+            The path of the page.
+        """
         copies = read_copies(self._folder)
         looks = []
         for name in disputed:
             images = []
             for image in images_of(copies[name]):
+                # The page is in a subfolder of the review, which has the images.
                 images.append(image._replace(file=f"../{image.file}"))
             looks.append(Look(name, images, 1, DECIDING_PASS))
         folder = self._folder / DISPUTED
+        # Another list of units is another page, whose answers browsers keep apart.
         names_hash = hashlib.sha256(json.dumps(disputed).encode()).hexdigest()
         write_review_page(
             folder,

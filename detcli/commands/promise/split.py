@@ -69,7 +69,7 @@ def split(
     folder = make_folder(output)
     log = SortLog(folder, [f"promise {threshold}"], how)
     try:
-        counts = _put(files, folder, log, how)
+        counts = _put_files(files, folder, log, how)
     finally:
         log.close()
     if not quiet:
@@ -77,7 +77,7 @@ def split(
         print_line(f"wrote {output}: {eyes} for eyes, {counts[NO_EYES]:,} that need none")
 
 
-def _put(
+def _put_files(
     files: "Iterable[tuple[str, str]]", folder: Path, log: "SortLog", how: How
 ) -> dict[str, int]:
     """Link, copy or list files, and return how many are in which folder.

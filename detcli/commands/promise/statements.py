@@ -292,12 +292,13 @@ def misses_by_folder(names: Sequence[str]) -> str:
     """Say in which folders lost animals turned up; empty if there are none.
 
     Args:
-        names: The names of the units below the threshold that show an animal.
+        names: The names of the images, or groups of images, that score below the threshold, and
+            show an animal all the same.
     """
-    folders = Counter(name.rpartition("/")[0] or "." for name in names)
-    if not folders:
+    count_by_folder = Counter(name.rpartition("/")[0] or "." for name in names)
+    if not count_by_folder:
         return ""
-    parts = [f"{folder} {count}" for folder, count in folders.most_common(MAX_FOLDERS)]
-    if len(folders) > MAX_FOLDERS:
-        parts.append(f"{len(folders) - MAX_FOLDERS} more folders")
-    return f"lost among those looked at, by folder and without a bound: {', '.join(parts)}"
+    texts = [f"{folder} {count}" for folder, count in count_by_folder.most_common(MAX_FOLDERS)]
+    if len(count_by_folder) > MAX_FOLDERS:
+        texts.append(f"{len(count_by_folder) - MAX_FOLDERS} more folders")
+    return f"lost among those looked at, by folder and without a bound: {', '.join(texts)}"

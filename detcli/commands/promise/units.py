@@ -184,21 +184,30 @@ def _hash_of_scores(
 
 
 def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
-    """Return a number for each input, which the inputs of one burst or group have in common.
+    """Number the groups of inputs that are looked at together, and return the number of each input.
+
+    Args:
+        inputs: The images and videos of all records, N in all.
+        kind: What the inputs of a group have in common: a burst, a folder, or a value of `meta`.
+
+    Returns:
+        `(N,)`. An image that is in no burst has a number of its own.
 
     Raises:
-        UsageError: Units are bursts, and no image has a time.
+        UsageError: Groups are bursts, and no image has a time.
     """
     if kind.grouping is not Grouping.BURST:
         return np.frombuffer(inputs.groups, np.int64)
-    bursts = inputs.bursts.find(kind.gap_s).number_by_record
-    if len(inputs) and np.all(bursts == NO_BURST):
+    burst_by_record = inputs.bursts.find(kind.gap_s).number_by_record
+    if len(inputs) and np.all(burst_by_record == NO_BURST):
         raise UsageError(
             "no record says when its image was taken, so there are no bursts",
             "use --unit image, or predict again from files that have EXIF",
         )
-    groups = np.full(len(inputs), NO_BURST)
-    groups[np.frombuffer(inputs.input_by_record, np.int32)] = bursts
-    is_alone = groups == NO_BURST
-    groups[is_alone] = len(inputs) + np.flatnonzero(is_alone)
-    return groups
+    group_by_input = np.full(len(inputs), NO_BURST)
+    input_by_record = np.frombuffer(inputs.input_by_record, np.int32)
+    group_by_input[input_by_record] = burst_by_record
+    is_alone = group_by_input == NO_BURST
+    # Numbers from N on, which no burst has.
+    group_by_input[is_alone] = len(inputs) + np.flatnonzero(is_alone)
+    return group_by_input

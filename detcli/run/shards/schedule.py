@@ -93,7 +93,7 @@ class Schedule:
         """Whether a worker has a task in hand."""
         return bool(self._held.get(worker))
 
-    def next(self, worker: WorkerId) -> Task | None:
+    def next_task(self, worker: WorkerId) -> Task | None:
         """Choose the next task of a worker, and count it as held by the worker.
 
         A worker asks early: it may still hold the task before, whose records are on their way.

@@ -275,7 +275,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             DetcliError: The store cannot be read, and trying again would not help.
         """
         try:
-            task = schedule.next(number)
+            task = schedule.next_task(number)
         except StoreError as error:
             self._add_outage(number, error, is_final=not self._proven)
             return

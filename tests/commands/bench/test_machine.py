@@ -174,7 +174,7 @@ def measured(monkeypatch):
         monkeypatch.setattr(psutil, "cpu_times_percent", lambda **_: next(calls))
         monkeypatch.setattr(psutil.Process, "cpu_percent", lambda _: own_share)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2}, raising=False)
-        return NoiseMeter().finish(wall, gpu)
+        return NoiseMeter().judge(wall, gpu)
 
     return run
 
@@ -209,6 +209,6 @@ def test_a_gpu_that_is_slowed_down(measured):
 
 
 def test_the_real_counters():
-    noise = NoiseMeter().finish(QUIET)
+    noise = NoiseMeter().judge(QUIET)
     assert noise.other_load >= 0
     assert 0 <= noise.taken <= 1

@@ -50,7 +50,7 @@ class Game:
         for _ in range(10_000):
             for worker, tasks in self.held.items():
                 if len(tasks) < 2 and draw("wants more"):
-                    task = self.schedule.next(worker)
+                    task = self.schedule.next_task(worker)
                     if task is not None:
                         tasks.append(task)
                 if tasks and draw("works"):
@@ -155,24 +155,24 @@ def test_a_death_by_chance_costs_no_record(make_schedule):
 
 def test_a_suspect_is_worked_by_a_worker_of_its_own(make_schedule):
     schedule = make_schedule(names=30, size=5).schedule
-    first = schedule.next("a")
-    second = schedule.next("a")
-    schedule.next("b")
+    first = schedule.next_task("a")
+    second = schedule.next_task("a")
+    schedule.next_task("b")
     schedule.died("a", "SIGKILL")
-    assert schedule.next("b") is None  # it has something in hand
+    assert schedule.next_task("b") is None  # it has something in hand
     assert schedule.total == 6
     assert schedule.deaths == 1
     assert schedule.over is False
-    assert schedule.next("c") in {first, second}
-    assert schedule.next("c") is None  # it has a suspect
-    assert schedule.next("d") in {first, second}
-    assert schedule.next("c") is None  # also when no other is left
-    assert schedule.next("e") not in {first, second, None}
+    assert schedule.next_task("c") in {first, second}
+    assert schedule.next_task("c") is None  # it has a suspect
+    assert schedule.next_task("d") in {first, second}
+    assert schedule.next_task("c") is None  # also when no other is left
+    assert schedule.next_task("e") not in {first, second, None}
 
 
 def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make_schedule):
     game = make_schedule(names=10, size=5)
-    task = game.schedule.next(0)
+    task = game.schedule.next_task(0)
     game.done(task)
     assert game.schedule.died(0, "SIGKILL") is None
     game.play(lambda _: False)
@@ -217,7 +217,7 @@ def test_the_order_is_not_the_same_in_two_runs(make_schedule):
     orders = []
     for _ in range(2):
         schedule = Schedule(game.store, game.manifest, range(200))
-        orders.append([schedule.next(number).shard.number for number in range(200)])
+        orders.append([schedule.next_task(number).shard.number for number in range(200)])
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
 
