@@ -71,19 +71,22 @@ COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
 def coco_category(class_id: int, names: tuple[str, ...]) -> int | None:
     """Return the category id of a class in COCO's data.
 
+    COCO numbers its 80 classes from 1 to 90, with gaps; models number them from 0 to 79.
+
     Args:
         class_id: The id of the class in the model.
         names: The names of all the model's classes.
 
     Returns:
-        COCO's id if all of COCO's 80 classes are among the names, and None for a class that COCO
-        does not have; otherwise the class's own id.
+        COCO's id if all of COCO's classes are among the names, and None for a class that COCO does
+        not have; otherwise the class's own id.
     """
     if names == COCO:
         return COCO_IDS[class_id]
-    if not COCO_ID_OF.keys() <= set(names):
+    has_all_of_coco = COCO_ID_OF.keys() <= set(names)
+    if not has_all_of_coco:
         return class_id
-    return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
+    return COCO_ID_OF.get(names[class_id])
 
 
 @dataclass(frozen=True, eq=False, slots=True)

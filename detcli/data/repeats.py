@@ -131,19 +131,25 @@ class RepeatFinder:
         self._edges = array("d")  # four each, in fractions of the image
 
     def add(self, record: RecordJson) -> None:
-        """Add the next record; its boxes that are known as repeated are left out."""
+        """Add the boxes of the next record, which may show the same as boxes of other records.
+
+        Boxes that an earlier search has marked as repeated are left out, and boxes without an area.
+        """
         record_number = self.record_count
         self.record_count += 1
-        place = place_of(record)
+        place = place_of(record)  # the camera: the folder of the image, or the source of its video
         for index, detection in enumerate(record.get("detections", ())):
             if "repeated" in detection:
                 self._highest_number = max(self._highest_number, detection["repeated"])
                 continue
             x1, y1, x2, y2 = fractions_of(detection, record)
-            if x2 <= x1 or y2 <= y1:
+            is_empty = x2 <= x1 or y2 <= y1
+            if is_empty:
                 continue
+            # Only boxes of one class at one place are compared: they have the number of their kind.
             kind = (place, detection["class_name"])
-            self._kinds.append(self._kind_numbers.setdefault(kind, len(self._kind_numbers)))
+            new_number = len(self._kind_numbers)
+            self._kinds.append(self._kind_numbers.setdefault(kind, new_number))
             self._records.append(record_number)
             self._detections.append(index)
             self._scores.append(detection["score"])

@@ -168,7 +168,10 @@ class Classified:
     def _answers(
         self, record: RecordJson, detection: DetectionJson, number: int, crop: str | None
     ) -> Iterator[ClassifierAnswer]:
-        """Yield the rows that are about a detection.
+        """Yield the rows of the classifier's table that are about a detection.
+
+        A row names a box by its number, a track, or the file of a crop. Rows are found by the name
+        of that file without folders, which several crops may have.
 
         Args:
             record: The record of its image.
@@ -183,13 +186,13 @@ class Classified:
         if BOX in self._kinds:
             yield from self._select(Key(BOX, source, record.get("frame", NONE), number))
         if TRACK in self._kinds and "track_id" in detection:
-            yield from self._select(Key(TRACK, source, NONE, detection["track_id"]))
+            yield from self._select(Key(TRACK, source, number=detection["track_id"]))
         if crop is None:
             return
         for answer in self._select(Key(CROP, PurePosixPath(crop).name)):
             if not _are_same_file(answer.path, crop):
                 continue
-            if answer.is_used:
+            if answer.is_used:  # by another crop
                 raise UsageError(
                     f"--classified {self._path}, line {answer.line}: several crops are called "
                     f"{escape_unprintable(answer.path)}",

@@ -465,7 +465,11 @@ class Journal:
         return file_stamp != replaced_stamp
 
     def _read_records(self) -> "_Contents":
-        """Read all records, and note which inputs are done and which have to be repeated."""
+        """Read all records of an earlier run, to find out which inputs it has done.
+
+        An input is done unless it failed, or its files are missing. Inputs that have to be
+        repeated are noted, and those whose new records replace older ones.
+        """
         self._recorded_inputs.clear()
         self._replaced.clear()
         can_stay = True
@@ -474,21 +478,23 @@ class Journal:
         for line, record in self._lines():
             run_settings = record.get("settings", run_settings)
             is_done = self._is_done(record)
+            # Passwords in addresses are written as ***, so several sources may look the same.
+            is_ambiguous = "***" in record.get("source", "")
             if is_done:
                 self._recorded_inputs.add(
                     name_of(record), record.get("frame"), record.get("file_stamp")
                 )
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
-            elif "***" in record.get("source", ""):
-                # Passwords in addresses are shown as ***, so several may look the same, and which
-                # of them failed is unknown: all are repeated.
+            elif is_ambiguous:
+                # It is unknown which of them failed: all are repeated.
                 self._sources_to_repeat.add(name_of(record))
 
             is_replacement = "replaces" in record
             if is_replacement:  # a run was killed before it removed the replaced records
                 self._replaced[name_of(record)] = record["replaces"]
-            if not is_done or is_replacement or line.startswith(VERSION_1_START):
+            has_old_form = line.startswith(VERSION_1_START)
+            if not is_done or is_replacement or has_old_form:
                 can_stay = False
         return _Contents(can_stay, last_settings)
 

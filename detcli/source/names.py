@@ -353,12 +353,12 @@ class ListedInput(NamedTuple):
     meta: str | None  # as JSON
 
     @classmethod
-    def parse(cls, line: str, name: str) -> Self:
+    def parse(cls, line: str, default_name: str) -> Self:
         """Read a line of JSON that names an image in `path`, or contains it in `image`.
 
         Args:
             line: A JSON object, which may have `meta` as well.
-            name: What the image in `image` is called: the list and the number of the line.
+            default_name: What an image in `image` is called: the list and the number of the line.
 
         Raises:
             SourceError: The line is another object, or has both or neither of `path` and `image`.
@@ -380,6 +380,7 @@ class ListedInput(NamedTuple):
         meta_json = None
         if "meta" in fields:
             meta_json = json.dumps(meta)
+        name = default_name
         if isinstance(path, str):
             name = path
         return cls(name, image, meta_json)

@@ -30,7 +30,7 @@ class RunningLayer(NamedTuple):
     kernel: str  # name of the code that computes it, such as "jit_avx512_f32"
 
 
-def choose_precision(core: Core, device_name: str, *, half: bool) -> str:
+def choose_precision(core: Core, openvino_name: str, *, half: bool) -> str:
     """Choose the precision to ask OpenVINO for, which has to be one that the device computes in.
 
     It is always asked for, since OpenVINO's own default is half precision wherever the device has
@@ -38,7 +38,7 @@ def choose_precision(core: Core, device_name: str, *, half: bool) -> str:
 
     Args:
         core: OpenVINO's Core.
-        device_name: OpenVINO's name of the device, such as "CPU" or "GPU.1".
+        openvino_name: OpenVINO's name of the device, such as "CPU" or "GPU.1".
         half: Whether half precision was asked for, and not float32.
 
     Returns:
@@ -49,9 +49,9 @@ def choose_precision(core: Core, device_name: str, *, half: bool) -> str:
     """
     precision = "f32"
     if half:
-        device_type = device_name.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
+        device_type = openvino_name.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
         precision = HALF_PRECISIONS[device_type]
-    device_capabilities = core.get_property(device_name, "OPTIMIZATION_CAPABILITIES")
+    device_capabilities = core.get_property(openvino_name, "OPTIMIZATION_CAPABILITIES")
     is_supported = CAPABILITIES[precision] in device_capabilities
     if precision == "bf16" and not (is_supported and _multiplies_bf16(core)):
         raise DeviceError(
@@ -64,7 +64,7 @@ def choose_precision(core: Core, device_name: str, *, half: bool) -> str:
         if half:
             hint = "leave --half out"
         raise DeviceError(
-            f"OpenVINO's {device_name} does not compute in {precision}, but in "
+            f"OpenVINO's {openvino_name} does not compute in {precision}, but in "
             f"{', '.join(device_capabilities)}",
             hint,
         )

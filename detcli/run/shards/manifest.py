@@ -35,6 +35,7 @@ from detcli.storage.files import temporary, temporary_file_errors
 
 FIRST_MANIFEST = "_manifest.jsonl"
 MANIFEST_NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
+RUN_DIGITS = 16  # of the hash of a manifest, by which the files of shards name their run
 PART_NAME = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.jsonl")
 
 
@@ -94,7 +95,7 @@ class Section:
     name: str
     file: BinaryIO
     header: HeaderJson  # its first line
-    run: str  # SHA-256 of the file, 16 digits
+    run: str  # SHA-256 of the file, RUN_DIGITS of it
     shard: int  # the number of its first shard
     first: int  # how many names the sections before it have
     offsets: "array[int]"  # where the line of each shard begins
@@ -254,13 +255,20 @@ class Manifest:
         return last_attempts
 
     def _add_section(self, name: str) -> None:
-        """Check one file of the manifest, and add it as a section, with the offset of each shard.
+        """Check one file of the manifest, and note where in it the names of each shard are.
 
-        The file stays open, as a bucket would have to send it again.
+        A manifest lists all inputs of a run, cut into shards; an extended run has several files.
+        They stay open, as a bucket would have to send them again.
+
+        Args:
+            name: The name of the file in the output folder.
+
+        Raises:
+            UsageError: The run wrote Parquet, which this version does not read.
         """
         file = self._store.open(name)
         weakref.finalize(self, file.close)
-        with self._readable(name):
+        with self._readable(name):  # what is wrong with the file becomes an error that names it
             header_line = bounded_line(file)
             header = json.loads(header_line)
             if not _is_header(header):
@@ -272,8 +280,15 @@ class Manifest:
                     "parts are JSON Lines",
                 )
             index = _index_shards(header_line, file)
-        run = index.sha256[:16]
-        section = Section(name, file, header, run, self._shards, self.names, index.offsets)
+        section = Section(
+            name=name,
+            file=file,
+            header=header,
+            run=index.sha256[:RUN_DIGITS],
+            shard=self._shards,
+            first=self.names,
+            offsets=index.offsets,
+        )
         self._sections.append(section)
         self._shards += len(index.offsets)
         self.names += index.name_count

@@ -73,7 +73,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
     on_gpu = device.ordinal is not None
     start = request.placed([device], cores, cores)
     model = ModelFile.read(request.model.path).files()
-    ray = _library()
+    ray = _import_ray()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
         room = _room_for_actors(ray, cores, on_gpu=on_gpu)
         files = ray.put(model)
@@ -146,7 +146,7 @@ def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN
     return room
 
 
-def _library() -> Any:  # noqa: ANN401 - the module
+def _import_ray() -> Any:  # noqa: ANN401 - the module
     """Import Ray, which is an optional dependency; raises a DeviceError if it is missing."""
     # Ray reads these when it is imported. Without them, it sends figures about the cluster to its
     # makers, and warns about a future default.

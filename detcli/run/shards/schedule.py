@@ -4,8 +4,8 @@ A shard whose worker died is worked again, by a worker that has nothing else in 
 deaths its names are worked one by one; a name whose worker has died three times over it alone gets
 a record with an error. The others are worked as usual.
 
-An engine calls `next` for each worker that wants a task, and `done`, `failed` or `died` when it has
-finished one, given one up or died. A schedule is not thread-safe.
+An engine calls `next_task` for each worker that wants one, and `done`, `failed` or `died` when the
+worker has finished one, given one up or died. A schedule is not thread-safe.
 """
 
 import json
