@@ -96,7 +96,7 @@ def test_a_selection_that_is_cut_off_does_not_limit_the_size():
     with pytest.raises(ModelError, match=r"cannot take 24x24 images: .*TopK") as caught:
         converted(model, imgsz=24)
     assert "\n" not in str(caught.value)
-    assert str(caught.value).count("op_type") == 1
+    assert "the shapes contradict each other at its TopK node" in str(caught.value)
     assert contract_of(converted(model, imgsz=24, cut=True).model).anchor_count == 9
 
 

@@ -85,10 +85,11 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     frame = {"source": "camera:0", "frame": 0, "width": 8, "height": 8, "detections": []}
     journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
     config = Config(outputs=Outputs(resume=journal))
-    with open_sinks(config, choose_destination(config), guard=()) as (_, skip):
+    with open_sinks(config, choose_destination(config), guard=()) as opened:
         for live, skipped in ((True, False), (False, True)):
             video = Video(0, live=live)
-            assert skip(Item(Origin("camera:0", frame=0, video=video), lambda: None)) == skipped
+            item = Item(Origin("camera:0", frame=0, video=video), lambda: None)
+            assert opened.skip(item) == skipped
 
 
 def test_a_password_in_a_list_is_not_printed(predict, tmp_path):
