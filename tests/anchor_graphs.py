@@ -47,7 +47,7 @@ def scores(graph, classes):
 def body(*, centres, transposed, bins=16):
     def build(graph, classes):
         parts = distances(graph, centres=centres, bins=bins), scores(graph, classes)
-        head = graph("Concat", *parts, axis=1)
+        head = graph.concat(parts, axis=1)
         return {"head": graph.swapped(head) if transposed else head}
 
     def expected(out):
@@ -92,7 +92,7 @@ def anchors(graph, classes, *, power=False, logarithm=False, fractions=False):
             centre, size = (graph("Div", part, SIZES[:2]) for part in (centre, size))
         joined = graph("Concat", centre, size, rest, axis=4)
         rows.append(graph("Reshape", joined, [-1, 2 * height * width, 5 + classes]))
-    return graph("Concat", *rows, axis=1)
+    return graph.concat(rows, axis=1)
 
 
 def with_objectness(out):
@@ -106,8 +106,8 @@ def yolox(graph, classes):
     for stride in STRIDES:
         parts = [graph.convolution(channels, stride) for channels in (4, 1, classes)]
         finals = [graph("Sigmoid", part) for part in parts[1:]]
-        maps.append(graph.flat(graph("Concat", parts[0], *finals, axis=1), 5 + classes))
-    return graph.swapped(graph("Concat", *maps, axis=2))
+        maps.append(graph.flat(graph.concat([parts[0]] + finals, axis=1), 5 + classes))
+    return graph.swapped(graph.concat(maps, axis=2))
 
 
 def raw_yolox(out):
@@ -152,7 +152,7 @@ def damo(graph, classes):
         graph("Add", points[0], right),
         graph("Add", points[1], bottom),
     ]
-    boxes = graph("Concat", *(graph("Unsqueeze", end, np.array([2])) for end in ends), axis=2)
+    boxes = graph.concat([graph("Unsqueeze", end, np.array([2])) for end in ends], axis=2)
     class_scores = graph.cut(graph.swapped(scores(graph, classes + 1)), 0, classes, 2)
     return {"scores": class_scores, "boxes": boxes}
 

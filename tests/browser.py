@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import optional
 import pytest
+from json_lines import column_of
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -203,7 +204,7 @@ class Browser:
 
     def messages(self):
         """What the console has said since it was last asked."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]
+        return column_of(self.driver.get_log("browser"), "message")
 
     def requests(self):
         """The paths of all files that were requested since this was last asked.

@@ -40,7 +40,7 @@ def ultraface_priors(size):
         rows, columns = (-(-side // stride) for side in size)
         for y, x, side in itertools.product(range(rows), range(columns), lengths):
             centre = (x + 0.5) / columns, (y + 0.5) / rows
-            priors.append([*centre, side / size[1], side / size[0]])
+            priors.append(list(centre) + [side / size[1], side / size[0]])
     return np.array(priors, np.float32).clip(0, 1)
 
 
@@ -52,7 +52,7 @@ def ultraface(graph, classes, *, decoded):
     for stride, anchor_count in ((8, 3), (16, 2), (32, 2), (64, 3)):
         shares.append(in_rows(graph, layer(graph, 2 * anchor_count, stride), 2))
         boxes.append(in_rows(graph, layer(graph, 4 * anchor_count, stride), 4))
-    change = graph("Concat", *boxes, axis=1)
+    change = graph.concat(boxes, axis=1)
     if decoded:
         priors = ultraface_priors(graph.size)[None]
         moved = graph("Mul", graph.cut(change, 0, 2, 2), np.float32(0.1))
@@ -61,7 +61,7 @@ def ultraface(graph, classes, *, decoded):
         length = graph("Mul", grown, priors[..., 2:])
         half = graph("Div", length, np.float32(2))
         change = graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)
-    return {"scores": graph("Softmax", graph("Concat", *shares, axis=1), axis=2), "boxes": change}
+    return {"scores": graph("Softmax", graph.concat(shares, axis=1), axis=2), "boxes": change}
 
 
 def with_variances(change, priors):
@@ -130,7 +130,7 @@ def retinaface(graph, classes, *, points=10):
     outputs = {}
     for name, width in (("loc", 4), ("conf", 2), ("landms", points)):
         maps = [in_rows(graph, layer(graph, 2 * width, stride), width) for stride in (8, 16, 32)]
-        outputs[name] = graph("Concat", *maps, axis=1)
+        outputs[name] = graph.concat(maps, axis=1)
     return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
 
 
@@ -151,7 +151,7 @@ def face_1mb(graph, classes):
         maps = []
         for stride, sides in SMALL_FACE_SIDES.items():
             maps.append(in_rows(graph, layer(graph, len(sides) * width, stride), width))
-        outputs[name] = graph("Concat", *maps, axis=1)
+        outputs[name] = graph.concat(maps, axis=1)
     return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
 
 
@@ -162,7 +162,7 @@ def face_1mb_expected(out, size):
         rows, columns = (-(-side // stride) for side in size)
         for row, column, side in itertools.product(range(rows), range(columns), sides):
             centre = (column + 0.5) * stride, (row + 0.5) * stride
-            priors.append([*centre, side, side])
+            priors.append(list(centre) + [side, side])
     boxes = with_variances(out["loc"], np.array(priors, np.float32))
     return corners(boxes), out["conf"][:, 1:]
 
@@ -183,7 +183,7 @@ def faceboxes(graph, classes):
             maps = layer(graph, anchor_count * width, stride)
             last = graph("Transpose", maps, perm=[0, 2, 3, 1])
             flat.append(graph("Reshape", last, [1, -1]))
-        outputs[name] = graph("Reshape", graph("Concat", *flat, axis=1), [1, -1, width])
+        outputs[name] = graph("Reshape", graph.concat(flat, axis=1), [1, -1, width])
     return outputs | {"conf": graph("Softmax", outputs["conf"], axis=-1)}
 
 
@@ -217,9 +217,9 @@ def seetaface6(graph, classes):
         size = graph("Gather", graph("Shape", tensor), [2, 3], axis=0)
         sizes.append(graph("Unsqueeze", size, [0]))
     return {
-        "loc": graph("Concat", *boxes, axis=1),
-        "conf": graph("Softmax", graph("Concat", *shares, axis=0), axis=-1),
-        "sizes": graph("Cast", graph("Concat", *sizes, axis=0), to=onnx.TensorProto.FLOAT),
+        "loc": graph.concat(boxes, axis=1),
+        "conf": graph("Softmax", graph.concat(shares, axis=0), axis=-1),
+        "sizes": graph("Cast", graph.concat(sizes, axis=0), to=onnx.TensorProto.FLOAT),
     }
 
 
@@ -239,7 +239,7 @@ def yunet_2021(graph, classes):
         maps = []
         for stride, sides in SMALL_FACE_SIDES.items():
             maps.append(in_rows(graph, floored_layer(graph, len(sides) * width, stride), width))
-        outputs[name] = graph("Concat", *maps, axis=1)
+        outputs[name] = graph.concat(maps, axis=1)
     iou = graph("Add", graph("Mul", outputs["iou"], np.float32(0.1)), np.float32(0.8))
     return {**outputs, "conf": graph("Softmax", outputs["conf"], axis=-1), "iou": iou}
 
@@ -255,7 +255,7 @@ def yunet_2021_expected(out, size):
         rows, columns = (side // stride for side in size)
         for row, column, side in itertools.product(range(rows), range(columns), sides):
             centre = (column + 0.5) * stride, (row + 0.5) * stride
-            priors.append([*centre, side, side])
+            priors.append(list(centre) + [side, side])
     boxes = with_variances(out["loc"][:, :4], np.array(priors, np.float32))
     return corners(boxes), np.sqrt(out["conf"][:, 1:] * out["iou"].clip(0, 1))
 
@@ -285,7 +285,7 @@ def yolov5_face(graph, classes, *, anchors_of_strides, class_bias=4.1):
         kernel = {"kernel_shape": [3, 3], "strides": [stride] * 2, "auto_pad": "SAME_UPPER"}
         maps = graph("Conv", "images", weights, biases.ravel(), **kernel)
         sides = [-(-side // stride) for side in graph.size]
-        apart = graph("Reshape", maps, [1, 3, columns, *sides])
+        apart = graph("Reshape", maps, [1, 3, columns] + sides)
         outputs[f"stride_{stride}"] = graph("Transpose", apart, perm=[0, 1, 3, 4, 2])
     return outputs
 
@@ -337,8 +337,8 @@ def yolov5_face_decoded(graph, classes):
             offset = graph("Mul", graph.cut(numbers, start, start + 2, 4), anchor_sides)
             parts.append(graph("Add", offset, cell * np.float32(stride)))
         parts.append(graph.cut(numbers, 15, columns, 4))
-        scales.append(graph("Reshape", graph("Concat", *parts, axis=-1), [1, -1, columns]))
-    return {"rows": graph("Concat", *scales, axis=1)}
+        scales.append(graph("Reshape", graph.concat(parts, axis=-1), [1, -1, columns]))
+    return {"rows": graph.concat(scales, axis=1)}
 
 
 def yolov5_face_decoded_expected(out, size):

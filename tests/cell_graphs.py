@@ -79,7 +79,7 @@ def yolov8(graph, classes, *, apart=False):
         parts = [layer(graph, channels, stride) for channels in (64, classes)]
         names = [f"box{stride}", f"class{stride}"]
         if not apart:
-            parts, names = [graph("Concat", *parts, axis=1)], [f"map{stride}"]
+            parts, names = [graph.concat(parts, axis=1)], [f"map{stride}"]
         outputs.update(zip(names, parts, strict=True))
     return outputs
 
@@ -123,11 +123,11 @@ def yolox(graph, classes, *, apart=False):
     maps = {}
     for stride in (8, 16, 32):
         parts = [layer(graph, channels, stride) for channels in (4, 1, classes)]
-        maps[f"map{stride}"] = graph("Concat", *parts, axis=1)
+        maps[f"map{stride}"] = graph.concat(parts, axis=1)
     if apart:
         return maps
     flat = [graph.flat(feature_map, 5 + classes) for feature_map in maps.values()]
-    return {"rows": graph.swapped(graph("Concat", *flat, axis=2))}
+    return {"rows": graph.swapped(graph.concat(flat, axis=2))}
 
 
 def yolox_expected(out, size):
@@ -177,8 +177,8 @@ def nanodet_plus(graph, classes):
     maps = []
     for stride in (8, 16, 32, 64):
         parts = layer(graph, classes, stride, "Sigmoid"), layer(graph, 32, stride)
-        maps.append(graph.flat(graph("Concat", *parts, axis=1), classes + 32))
-    return {"rows": graph.swapped(graph("Concat", *maps, axis=2))}
+        maps.append(graph.flat(graph.concat(parts, axis=1), classes + 32))
+    return {"rows": graph.swapped(graph.concat(maps, axis=2))}
 
 
 def nanodet_plus_expected(out, size):
@@ -193,7 +193,7 @@ def fastestdet(graph, classes, *, rows=False):
     """A map [1, 5 + C, H, W] of objectness, box and shares of the classes, or rows of it."""
     shares = graph("Softmax", layer(graph, classes, 16), axis=1)
     parts = layer(graph, 1, 16, "Sigmoid"), layer(graph, 4, 16), shares
-    maps = graph("Concat", *parts, axis=1)
+    maps = graph.concat(parts, axis=1)
     return {"head": in_rows(graph, maps, 5 + classes, batched=False) if rows else maps}
 
 
@@ -227,7 +227,7 @@ def yolo_fastest(graph, classes, *, listed_in_one=True, final=True):
     if not listed_in_one:
         return outputs
     rows = [graph("Reshape", tensor, [-1, 15 + classes]) for tensor in outputs.values()]
-    return {"rows": graph("Concat", *rows, axis=0)}
+    return {"rows": graph.concat(rows, axis=0)}
 
 
 def yolo_fastest_expected(out, size):

@@ -17,6 +17,11 @@ TAILS = ("body", "transposed", "ultralytics", "authors", "one-to-many")
 
 
 def image(*squares, size=(64, 64), grey=114):
+    """Like `image_of`, with squares that are given one by one."""
+    return image_of(squares, size, grey)
+
+
+def image_of(squares, size=(64, 64), grey=114):
     """A grey image (H, W, 3) with squares of (colour, column, row), in cells.
 
     The usual grey scores 0.45 in every cell and class; below 64 it is not found by default.
@@ -52,7 +57,7 @@ def build(
     graph.add("AveragePool", ["images"], "cells", kernel_shape=[CELL, CELL], strides=[CELL, CELL])
     graph.add("Reshape", ["cells", graph.ints("flat", [0, 3, -1])], "scores")
     # Anchor points from running sums of ones, so that any size and batch will do.
-    graph.add("Slice", ["cells", *graph.slice_of(1, 0, 1)], "one_plane")
+    graph.add("Slice", ["cells"] + list(graph.slice_of(1, 0, 1)), "one_plane")
     graph.add("Mul", ["one_plane", graph.number("zero", 0)], "zeros")
     graph.add("Add", ["zeros", graph.number("one", 1)], "ones")
     for axis, name in ((3, "x"), (2, "y")):

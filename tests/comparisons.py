@@ -63,7 +63,7 @@ def _random_labels(random, categories, *, fewer_than):
 
 
 def _random_label(random, categories):
-    box = [*random.uniform(0, 80, 2), *random.uniform(12, 60, 2)]
+    box = list(random.uniform(0, 80, 2)) + list(random.uniform(12, 60, 2))
     if random.random() < 0.05:
         box[3] = float(random.integers(-1, 1))  # without area
     is_crowd = random.random() < 0.1

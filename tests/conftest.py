@@ -294,7 +294,7 @@ def make_image(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str, *squares: tuple[str, int, int], size: tuple[int, int] = (64, 64)) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        encoded, data = cv2.imencode(path.suffix, colour_model.image(*squares, size=size))
+        encoded, data = cv2.imencode(path.suffix, colour_model.image_of(squares, size=size))
         assert encoded
         path.write_bytes(data.tobytes())
         return path
@@ -304,7 +304,7 @@ def make_image(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line in a process of its own.
+    """Run the command line in a process of its own; a list stands for its words.
 
     It is a fork that finds most imports done, unless other streams are given, or another place to
     find modules and libraries.
@@ -317,7 +317,7 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
             for name in forked.READ_AT_THE_START
         ):
             return forked.run(arguments, **options)
-        command = [sys.executable, "-m", "detcli", *map(str, arguments)]
+        command = [sys.executable, "-m", "detcli"] + forked.words_of(arguments)
         options = {"capture_output": True, "text": True, "timeout": 60} | options
         if isinstance(options.get("input"), bytes):
             options["text"] = False
@@ -358,13 +358,16 @@ def random() -> np.random.Generator:
 
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line within the test's process: a second faster than `detcli`."""
+    """Run the command line within the test's process: a second faster than `detcli`.
+
+    A list among the arguments stands for its words.
+    """
     from detcli.cli.app import app
 
     def run(*arguments: object, cwd: os.PathLike | None = None) -> subprocess.CompletedProcess[str]:
         if cwd is not None:
             monkeypatch.chdir(cwd)
-        command = [str(argument) for argument in arguments]
+        command = forked.words_of(arguments)
         with warnings.catch_warnings():  # the commands choose which warnings to show, and how
             result = CliRunner().invoke(app, command, prog_name="detcli")
         logging.disable(logging.NOTSET)

@@ -35,7 +35,7 @@ def build(tail="body", scale=1.0, **options):
     scores = next(node for node in graph.node if node.output[0] == "scores")
     scores.output[0] = "linear"
     final = helper.make_node("HardSigmoid", ["linear"], ["scores"], alpha=1.0, beta=0.0)
-    graph.node.insert([*graph.node].index(scores) + 1, final)
+    graph.node.insert(list(graph.node).index(scores) + 1, final)
     return model
 
 

@@ -14,23 +14,14 @@ from detcli.commands.bench import sampling
 from detcli.source import sources
 
 IMPORTED = [
-    *(
-        "cv2",
-        "onnx",
-        "onnxruntime",
-        "orjson",
-        "simplejpeg",
-        "rich.progress",
-        "rich.table",
-        "tomllib",
-    ),
-    *("detcli.cli.app", "detcli.run.pipeline", "detcli.backend.cpu", "detcli.backend.session"),
-    *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
-    *("detcli.commands.predict.run", "detcli.sink", "detcli.commands.inspect"),
-    *("detcli.run", "detcli.model.editing", "detcli.model.recognise"),
-    *("detcli.sink.labels", "detcli.sink.text", "detcli.sink.image", "detcli.sink.journal"),
-    *("detcli.sink.video", "detcli.sink.dataset", "detcli.source.sources", "detcli.source.video"),
-]
+    "cv2", "onnx", "onnxruntime", "orjson", "simplejpeg", "rich.progress", "rich.table",
+    "tomllib", "detcli.cli.app", "detcli.run.pipeline", "detcli.backend.cpu",
+    "detcli.backend.session", "detcli.commands.convert.run", "detcli.commands.inspect.examine",
+    "detcli.commands.predict.run", "detcli.sink", "detcli.commands.inspect", "detcli.run",
+    "detcli.model.editing", "detcli.model.recognise", "detcli.sink.labels", "detcli.sink.text",
+    "detcli.sink.image", "detcli.sink.journal", "detcli.sink.video", "detcli.sink.dataset",
+    "detcli.source.sources", "detcli.source.video",
+]  # fmt: skip
 """What commands import when they run. Not huggingface_hub: it reads the environment then."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -38,6 +29,17 @@ CONTEXT.set_forkserver_preload(IMPORTED)
 
 READ_AT_THE_START = ("LD_LIBRARY_PATH", "OPENCV_IO_MAX_IMAGE_PIXELS", "PYTHONPATH")
 """Variables that change nothing in a process that runs already."""
+
+
+def words_of(arguments):
+    """The words of a command line; a list or a tuple in it stands for its words."""
+    words = []
+    for argument in arguments:
+        if isinstance(argument, list | tuple):
+            words.extend(words_of(argument))
+        else:
+            words.append(str(argument))
+    return words
 
 
 def start(
@@ -53,11 +55,12 @@ def start(
     """Start `python -m detcli ARGUMENTS`, its streams being files, as a multiprocessing.Process.
 
     Args:
+        arguments: See `words_of`.
         closed_streams: Descriptors of 0 to 2 that the command does not have.
     """
     environment = dict(os.environ if env is None else env)
     assert all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
-    command = ["detcli", *map(str, arguments)]
+    command = ["detcli"] + words_of(arguments)
     process = CONTEXT.Process(
         target=_child,
         args=(command, (stdin, stdout, stderr), closed_streams, cwd or Path.cwd(), environment),
@@ -68,18 +71,19 @@ def start(
 
 def run(arguments, *, input=None, text=True, timeout=60, **options):  # noqa: A002 - as in subprocess
     """What `subprocess.run` returns for `python -m detcli ARGUMENTS` with captured output."""
+    words = words_of(arguments)
     with tempfile.TemporaryDirectory() as folder:
         stdin, stdout, stderr = (Path(folder) / name for name in ("stdin", "stdout", "stderr"))
         stdin.write_bytes(input.encode() if isinstance(input, str) else input or b"")
-        process = start(arguments, stdin=stdin, stdout=stdout, stderr=stderr, **options)
+        process = start(words, stdin=stdin, stdout=stdout, stderr=stderr, **options)
         process.join(timeout)
         if process.is_alive():
             process.kill()
-            raise subprocess.TimeoutExpired(arguments, timeout)
+            raise subprocess.TimeoutExpired(words, timeout)
         printed = [path.read_bytes() for path in (stdout, stderr)]
     if text and not isinstance(input, bytes):
         printed = [data.decode() for data in printed]
-    return subprocess.CompletedProcess(arguments, process.exitcode, *printed)
+    return subprocess.CompletedProcess(words, process.exitcode, *printed)
 
 
 def _child(argv, streams, closed_streams, cwd, environment):

@@ -28,7 +28,7 @@ class Graph:
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
 
     def __post_init__(self):
-        self.input("images", TensorProto.FLOAT, [self.batch, 3, *self.size])
+        self.input("images", TensorProto.FLOAT, [self.batch, 3] + list(self.size))
 
     def input(self, name, dtype, dims):
         self.inputs.append(helper.make_tensor_value_info(name, dtype, dims))
@@ -42,6 +42,9 @@ class Graph:
 
     def __call__(self, operator, *inputs, **attributes):
         return self.all(operator, *inputs, **attributes)[0]
+
+    def concat(self, tensors, axis):
+        return self("Concat", *tensors, axis=axis)
 
     def constant(self, value):
         array = np.asarray(value)
@@ -64,7 +67,7 @@ class Graph:
     def maps(self, channels):
         """Maps of all scales, one after the other: [B, channels, N]."""
         maps = [self.flat(self.convolution(channels, stride), channels) for stride in STRIDES]
-        return self("Concat", *maps, axis=2)
+        return self.concat(maps, axis=2)
 
     def flat(self, tensor, channels):
         return self("Reshape", tensor, [0, channels, -1])
@@ -99,7 +102,7 @@ class Graph:
         domains = {node.domain for node in self.nodes} - {""}
         imports = [helper.make_opsetid(name, 1) for name in sorted(domains)]
         model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset), *imports], ir_version=8
+            graph, opset_imports=[helper.make_opsetid("", self.opset)] + imports, ir_version=8
         )
         helper.set_model_props(model, metadata or {})
         return with_types(model)
@@ -110,7 +113,9 @@ def with_types(model):
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
-    values = {value.name: value for value in (*inferred.graph.value_info, *inferred.graph.output)}
+    values = {
+        value.name: value for value in list(inferred.graph.value_info) + list(inferred.graph.output)
+    }
     for value in model.graph.output:
         value.CopyFrom(values[value.name])
         if not value.type.tensor_type.elem_type:  # of plug-ins, whose shapes nobody infers

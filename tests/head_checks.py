@@ -43,7 +43,7 @@ def renamed(model):
     """A copy with other names for all tensors and nodes, and the new names by the old."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     graph = copy.graph
-    names = {name for node in graph.node for name in (*node.input, *node.output) if name}
+    names = {name for node in graph.node for name in list(node.input) + list(node.output) if name}
     inputs = {value.name for value in graph.input if len(shape(value)) == 2}  # told by their names
     new = {name: f"t{secrets.token_hex(4)}" for name in names - inputs}
     for node in graph.node:
@@ -141,7 +141,7 @@ def softmax_arithmetic(graph, softmax):
 
 def with_negative_sizes(model):
     """With -1 for the batch of all inputs and outputs, and for the other axes of outputs."""
-    for value in (*model.graph.input, *model.graph.output):
+    for value in list(model.graph.input) + list(model.graph.output):
         dims = value.type.tensor_type.shape.dim
         dims[0].dim_value = -1
         if value in model.graph.output and len(dims) == 3:

@@ -55,7 +55,7 @@ def suppressed(graph, classes, *, yx=False, centres=False):
     triples = graph("NonMaxSuppression", boxes, final, *limits, center_point_box=int(centres))
     image, label, anchor = (graph("Gather", triples, np.int64(i), axis=1) for i in range(3))
     chosen_boxes = graph("Gather", graph("Squeeze", boxes, [0]), anchor, axis=0)
-    pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
+    pairs = graph.concat([graph("Unsqueeze", p, [1]) for p in (label, anchor)], axis=1)
     score = graph("GatherND", graph("Squeeze", final, [0]), pairs)
     return chosen_boxes, score, label, image
 
@@ -64,7 +64,7 @@ def of_images(graph, classes):
     """YOLOv7 for ONNX Runtime: image, two corners, class, score [K, 7]."""
     boxes, score, label, image = suppressed(graph, classes)
     parts = [graph("Cast", part, to=TensorProto.FLOAT) for part in (image, label)]
-    image, label, score = (graph("Unsqueeze", part, [1]) for part in (*parts, score))
+    image, label, score = (graph("Unsqueeze", part, [1]) for part in parts + [score])
     return {"rows": graph("Concat", image, boxes, label, score, axis=1)}
 
 
@@ -77,7 +77,7 @@ def in_one(graph, classes, *, empty=False, centres=False, extra_columns=0):
         parts.append(graph("Tile", graph.cut(boxes, 0, 1, 1), [1, extra_columns]))
     if empty:  # the masks of a detector that has none
         parts.append(graph.cut(boxes, 4, 99, 1))
-    return {"rows": graph("Unsqueeze", graph("Concat", boxes, *parts, axis=1), [0])}
+    return {"rows": graph("Unsqueeze", graph.concat([boxes] + parts, axis=1), [0])}
 
 
 def in_four(graph, classes):

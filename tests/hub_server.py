@@ -116,7 +116,7 @@ class HubHandler(Handler):
         repository, _, rest = self.path.strip("/").partition("/resolve/")
         revision, _, path = rest.partition("/")
         content = hub.files.get((repository, path))
-        if not any(repository == known for known, _ in hub.files):
+        if not any(repository == name for name, _ in hub.files):
             self.answer(401, {"X-Error-Code": "RepoNotFound"})
         elif revision not in {"main", COMMIT, hub.main}:
             self.answer(404, {"X-Error-Code": "RevisionNotFound"})
@@ -154,12 +154,12 @@ class StorageHandler(Handler):
             if hashlib.sha256(content).hexdigest() == digest
         )
         status, headers, start = 200, {}, 0
-        asked = self.headers.get("Range")
-        if asked and not faults.ignore_ranges:
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        byte_range = self.headers.get("Range")
+        if byte_range and not faults.ignore_ranges:
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
             headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
             status = 206
-        if asked and start >= len(content):
+        if byte_range and start >= len(content):
             self.answer(416)
             return
         part = content[start:]
@@ -191,5 +191,5 @@ def fetch(name, content, folder):
     with serve() as hub:
         hub.add(name, content)
         environment = {**os.environ, "HF_HOME": str(folder), "HF_ENDPOINT": hub.url}
-        done = forked.run(["models", "pull", name], env=environment)
-        assert done.returncode == 0, done.stderr
+        process = forked.run(["models", "pull", name], env=environment)
+        assert process.returncode == 0, process.stderr

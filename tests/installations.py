@@ -61,46 +61,46 @@ def resolve(system: str, python: str, *extras: str) -> tuple[str, str]:
     command += ["--no-header", "--no-annotate", "--python-platform", target]
     command += ["--python-version", python, *extras, "pyproject.toml"]
     environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": next(iter(release), "14.0")}
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
     )
-    if done.returncode == 0:
-        return done.stdout, ""
-    said = " ".join(done.stderr.split())
-    lacking = LACKING.search(said)
-    return "", lacking[1] if lacking else said
+    if process.returncode == 0:
+        return process.stdout, ""
+    complaint = " ".join(process.stderr.split())
+    lacking = LACKING.search(complaint)
+    return "", lacking[1] if lacking else complaint
 
 
 def free_threaded() -> str:
     """The package that has no wheel for the free-threaded Python 3.14 on Linux."""
     pinned, lacking = resolve(SYSTEMS["Linux x86-64, glibc 2.28"], "3.14")
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
-    command += ["--ignore-installed", "--only-binary=:all:", "--target=none", *FREE, *GLIBC]
-    done = subprocess.run([*command, *pinned.split()], check=False, capture_output=True, text=True)
-    found = re.search(r"No matching distribution found for ([\w-]+)", done.stderr)
-    return found[1] if found else lacking
+    command += ["--ignore-installed", "--only-binary=:all:", "--target=none"] + FREE + GLIBC
+    process = subprocess.run(command + pinned.split(), check=False, capture_output=True, text=True)
+    missing = re.search(r"No matching distribution found for ([\w-]+)", process.stderr)
+    return missing[1] if missing else lacking
 
 
 def systems() -> None:
     """Write the table of docs/install.md."""
     cases = list(itertools.product(SYSTEMS.values(), PYTHONS, ("", "--extra=cuda")))
     with ThreadPoolExecutor(4) as pool:
-        found = dict(
+        resolved = dict(
             zip(cases, pool.map(lambda one: resolve(*filter(None, one)), cases), strict=True)
         )
     lines = [f"| | {' | '.join(PYTHONS)} |", "| --- |" + " --- |" * len(PYTHONS)]
     for title, system in SYSTEMS.items():
         cells = []
         for python in PYTHONS:
-            pinned, lacking = found[system, python, ""]
-            gpu = "onnxruntime-gpu" in found[system, python, "--extra=cuda"][0]
+            pinned, lacking = resolved[system, python, ""]
+            gpu = "onnxruntime-gpu" in resolved[system, python, "--extra=cuda"][0]
             cells.append(f"yes{', GPU' * gpu}" if pinned else f"no {lacking}")
         lines.append(f"| {title} | {' | '.join(cells)} |")
     lacking, today = free_threaded(), dt.datetime.now(dt.UTC)
     free = f"has no {lacking}" if lacking else "resolves, too"
     lines += ["", f"As of {today:%-d %B %Y}; free-threaded Python 3.14 on Linux x86-64 {free}."]
     page = ROOT / "docs/install.md"
-    page.write_text(TABLE.sub("\n".join([*lines, ""]), page.read_text()))
+    page.write_text(TABLE.sub("\n".join(lines + [""]), page.read_text()))
     print(*lines, sep="\n")
 
 
@@ -113,12 +113,12 @@ def cpu_builds() -> None:
             f"{install}; pip uninstall -qy onnxruntime-gpu; pip install -q onnxruntime",
             f"{install} onnxruntime --overrides '{only}'",
         ):
-            here = Environment(Path(folder, "environment"))
-            code, said = here.run(line)
-            size = here.run("du -sm lib | cut -f1")[1].strip()
-            print(line, f"{size} MB", *here.check(), sep=", ", flush=True)
-            if code or here.check() != (0, 0, ""):
-                sys.exit(said)
+            environment = Environment(Path(folder, "environment"))
+            code, output = environment.run(line)
+            size = environment.run("du -sm lib | cut -f1")[1].strip()
+            print(line, f"{size} MB", *environment.check(), sep=", ", flush=True)
+            if code or environment.check() != (0, 0, ""):
+                sys.exit(output)
 
 
 class Environment:
@@ -140,47 +140,47 @@ class Environment:
 
     def run(self, line: str) -> tuple[int, str]:
         """Run a line of a shell; its exit code, and what it prints."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", line], env=self.environment, check=False, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.environment["VIRTUAL_ENV"],
         )  # fmt: skip
-        return done.returncode, done.stdout
+        return process.returncode, process.stdout
 
     def install(self, package: str) -> None:
         """Install a package as a user does."""
-        code, said = self.run(f"uv pip install --quiet '{package}'")
+        code, output = self.run(f"uv pip install --quiet '{package}'")
         if code:
-            sys.exit(said)
+            sys.exit(output)
 
     def check(self) -> tuple[int, int, str]:
         """Exit codes of `predict` and `doctor`, and the first command that doctor prints."""
         image = ROOT / "detcli/pictures/street.jpg"
-        predict, said = self.run(f"detcli predict {image} -m codes --device cpu -o /dev/null")
+        predict, output = self.run(f"detcli predict {image} -m codes --device cpu -o /dev/null")
         doctor, report = self.run("detcli doctor --format table")
-        if predict not in {0, 1} or "bug in detcli" in said + report or "Traceback" in said:
-            sys.exit(said + report)
+        if predict not in {0, 1} or "bug in detcli" in output + report or "Traceback" in output:
+            sys.exit(output + report)
         problems = report.partition("cpu  ")[0]
         fix = re.search(r"^ +fix: (.+)", problems, re.MULTILINE)
         return predict, doctor, fix[1] if fix else ""
 
 
-def orders(wanted: list[str]) -> None:
+def orders(packages: list[str]) -> None:
     """Each order, what predict and doctor say of it, and whether doctor's command mends it."""
-    others = [other for other in OTHERS if other in wanted or not wanted]
+    selected = [package for package in OTHERS if package in packages or not packages]
     with tempfile.TemporaryDirectory() as folder:
-        for other, first in itertools.product(others, (True, False)):
-            here = Environment(Path(folder, "environment"))
-            names = ["detcli", other] if first else [other, "detcli"]
+        for package, first in itertools.product(selected, (True, False)):
+            environment = Environment(Path(folder, "environment"))
+            names = ["detcli", package] if first else [package, "detcli"]
             for name in names:
-                here.install(str(ROOT) if name == "detcli" else name)
-            predict, doctor, fix = here.check()
+                environment.install(str(ROOT) if name == "detcli" else name)
+            predict, doctor, fix = environment.check()
             print(*names, f"predict {predict}, doctor {doctor}", sep=", ", flush=True)
             if fix:
-                code, said = here.run(fix)
-                after = here.check()
+                code, output = environment.run(fix)
+                after = environment.check()
                 print(f"    {fix} ->", *after, flush=True)
                 if code or after != (0, 0, ""):
-                    sys.exit(said)
+                    sys.exit(output)
 
 
 if __name__ == "__main__":

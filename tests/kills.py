@@ -110,7 +110,7 @@ def filter_program():
         ]
     for number in [*BY_DESCRIPTOR.values(), *BY_PATH.values(), *BY_PATH_IN_FOLDER.values()]:
         program += [(equal, 0, 1, number), (end, 0, 0, TRACE)]
-    return [*program, (end, 0, 0, ALLOW)]
+    return program + [(end, 0, 0, ALLOW)]
 
 
 def install_filter():
@@ -242,7 +242,7 @@ def _child(command, *, traced):
         for number in range(3):
             os.dup2(nothing, number)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        sys.argv = ["detcli", *command]
+        sys.argv = ["detcli"] + list(command)
         if traced:
             libc.ptrace(TRACEME, 0, 0, 0)
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -18,7 +18,7 @@ TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)
 
 
-def boxes_in_row(*rows: tuple[float, ...]) -> Detections:
+def boxes_in_row(rows: list) -> Detections:
     """From (column, score) or (column, score, shift): boxes of 40 pixels, 100 apart."""
     boxes = []
     scores = []
@@ -35,7 +35,7 @@ def boxes_in_row(*rows: tuple[float, ...]) -> Detections:
 
 
 def report_on(left: list, right: list, name: str = "a.jpg") -> ImageReport:
-    compared = compare(boxes_in_row(*left), boxes_in_row(*right), RULES)
+    compared = compare(boxes_in_row(left), boxes_in_row(right), RULES)
     return image_report(Origin(name), compared, RULES)
 
 

@@ -32,8 +32,8 @@ def play(path):
     assert video.isOpened(), path
     shades = []
     while True:
-        more, pixels = video.read()
-        if not more:
+        has_frame, pixels = video.read()
+        if not has_frame:
             break
         shades.append(round(float(pixels.mean())))
         size = pixels.shape[:2]
@@ -73,10 +73,10 @@ def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
         for time_s in times:
             shade = 220 if signal_s <= time_s < signal_s + SIGNAL_S else 20
             pixels = np.full((*size, 3), shade, np.uint8)
-            shown = av.VideoFrame.from_ndarray(pixels, "rgb24")
-            shown.time_base = video.codec_context.time_base
-            shown.pts = round(time_s / shown.time_base)
-            packets += video.encode(shown)
+            image = av.VideoFrame.from_ndarray(pixels, "rgb24")
+            image.time_base = video.codec_context.time_base
+            image.pts = round(time_s / image.time_base)
+            packets += video.encode(image)
         packets += video.encode(None)
         if track is not None:
             for heard in tones(options.get("sound_s", times[-1] + 0.04), signal_s, rate):
@@ -94,9 +94,9 @@ def tones(end_s, signal_s, rate):
     heard = (times >= signal_s) & (times < signal_s + SIGNAL_S)
     samples = (np.sin(2 * np.pi * 440 * times) * heard * 20_000).astype(np.int16)
     for start in range(0, len(samples), 1024):
-        one = av.AudioFrame.from_ndarray(samples[None, start : start + 1024], "s16", "mono")
-        one.sample_rate, one.pts, one.time_base = rate, start, Fraction(1, rate)
-        yield one
+        sound = av.AudioFrame.from_ndarray(samples[None, start : start + 1024], "s16", "mono")
+        sound.sample_rate, sound.pts, sound.time_base = rate, start, Fraction(1, rate)
+        yield sound
 
 
 def watch(path):
@@ -106,16 +106,20 @@ def watch(path):
     times, shades, seen_s, heard_s, end_s = [], [], None, None, None
     with av.open(str(path)) as file:
         video = file.streams.video[0]
-        about = video.codec_context
-        for one in file.decode(video):
-            pixels = one.to_ndarray(format="gray")
-            times.append(float(one.pts * one.time_base))
+        context = video.codec_context
+        for decoded in file.decode(video):
+            pixels = decoded.to_ndarray(format="gray")
+            times.append(float(decoded.pts * decoded.time_base))
             shades.append(round(float(pixels.mean())))
-            rotation = one.rotation
+            rotation = decoded.rotation
             if seen_s is None and shades[-1] > 128:
                 seen_s = times[-1]
-        codec, size, pixels = about.codec.canonical_name, (about.height, about.width), about.pix_fmt
-        colours = about.colorspace
+        codec, size, pixels = (
+            context.codec.canonical_name,
+            (context.height, context.width),
+            context.pix_fmt,
+        )
+        colours = context.colorspace
         length_s = float(
             video.duration * video.time_base if video.duration else file.duration / av.time_base
         )
@@ -125,12 +129,12 @@ def watch(path):
             track = file.streams.audio[0].codec_context.codec.canonical_name
             for packet in file.demux(file.streams.audio[0]):
                 packets += [bytes(packet)] * bool(packet.size)
-                for one in packet.decode():
-                    start_s = float(one.pts * one.time_base)
-                    end_s = start_s + one.samples / one.sample_rate  # type: ignore[attr-defined]
-                    places = np.flatnonzero(loudness(one) > 0.2)
-                    if heard_s is None and len(places):
-                        heard_s = start_s + places[0] / one.sample_rate  # type: ignore[attr-defined]
+                for decoded in packet.decode():
+                    start_s = float(decoded.pts * decoded.time_base)
+                    end_s = start_s + decoded.samples / decoded.sample_rate  # type: ignore[attr-defined]
+                    loud_samples = np.flatnonzero(loudness(decoded) > 0.2)
+                    if heard_s is None and len(loud_samples):
+                        heard_s = start_s + loud_samples[0] / decoded.sample_rate  # type: ignore[attr-defined]
     return SimpleNamespace(
         times=times,
         shades=shades,
@@ -202,9 +206,9 @@ def edit_list(path, edits):
     box = struct.pack(">I4sII", 16 + len(entries), b"elst", 0, len(edits)) + entries
     data[at : at + old_size] = box
     for kind in (b"edts", b"trak", b"moov"):
-        place = data.rindex(kind, 0, at + 4) - 4
-        size = struct.unpack_from(">I", data, place)[0]
-        struct.pack_into(">I", data, place, size + len(box) - old_size)
+        position = data.rindex(kind, 0, at + 4) - 4
+        size = struct.unpack_from(">I", data, position)[0]
+        struct.pack_into(">I", data, position, size + len(box) - old_size)
     path.write_bytes(data)
     return path
 
@@ -215,10 +219,10 @@ def record_sizes(path, sizes, *, codec="libx264", frames=(25, 50), options=None,
 
     with av.open(str(path), "w", options=options or {}) as output:
         tracks = []
-        for place, (height, width) in enumerate(sizes):
+        for index, (height, width) in enumerate(sizes):
             track = output.add_stream(codec, rate=25)
             track.height, track.width, track.pix_fmt = height, width, "yuv420p"
-            if place == default:
+            if index == default:
                 track.disposition = av.stream.Disposition.default.value
             tracks.append(track)
         packets = []
@@ -226,9 +230,9 @@ def record_sizes(path, sizes, *, codec="libx264", frames=(25, 50), options=None,
             for number in range(count):
                 noise = np.random.default_rng(number)
                 pixels = noise.integers(0, 256, (track.height, track.width, 3), np.uint8)
-                shown = av.VideoFrame.from_ndarray(pixels, "rgb24")
-                shown.pts, shown.time_base = number, Fraction(1, 25)
-                packets += track.encode(shown)
+                image = av.VideoFrame.from_ndarray(pixels, "rgb24")
+                image.pts, image.time_base = number, Fraction(1, 25)
+                packets += track.encode(image)
             packets += track.encode(None)
         output.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))
     return path

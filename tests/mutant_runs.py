@@ -320,7 +320,7 @@ def serve(folder: Path, module: str, connection: Connection) -> None:
         options += ["-m", "not slow"]
     server = Server(connection, folder / "detcli" / f"{module}.py")
     server.recorder.start()
-    exit_code = pytest.main([*options, *tests_of(module)], plugins=[server])
+    exit_code = pytest.main(options + list(tests_of(module)), plugins=[server])
     server.recorder.stop()
     server.write_answer()
     os._exit(exit_code)
@@ -330,7 +330,7 @@ def tests_of(module: str) -> list[str]:
     """The files with the tests of a module."""
     folder = Path("tests", module).parent
     name = Path(module).name
-    paths = [*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")]
+    paths = list(folder.glob(f"test_{name}.py")) + list(folder.glob(f"test_{name}_*.py"))
     tests = [str(path) for path in sorted(paths)]
     for part, more in MORE_TESTS.items():
         if part in module:
@@ -509,4 +509,4 @@ def header(statement: ast.stmt) -> range:
 def first_line(statement: ast.stmt) -> int:
     """The line of a statement's first decorator, else its own."""
     decorators = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    return min([statement.lineno] + [decorator.lineno for decorator in decorators])

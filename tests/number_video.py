@@ -21,6 +21,11 @@ def number(image):
     return sum((image[16, bit * STRIPE + 8].mean() > 128) << bit for bit in range(BITS))
 
 
+def open_writer(path, size, rate=10, code="mp4v"):
+    """A writer of frames of a size (width, height), by the four letters of a codec."""
+    return cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*code), rate, size)
+
+
 def write(path, frames=50, rate=25.0, code="mp4v"):
     """Write a video and return its path."""
     writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*code), rate, SIZE)  # type: ignore[attr-defined]

@@ -77,7 +77,7 @@ def distributed(graph, features):
     x2 = graph("Add", x, moved[2])
     y2 = graph("Add", y, moved[3])
     middle = [graph("Div", graph("Add", *pair), np.float32(2)) for pair in ((x1, x2), (y1, y2))]
-    return graph("Concat", *middle, graph("Sub", x2, x1), graph("Sub", y2, y1), axis=2)
+    return graph.concat(middle + [graph("Sub", x2, x1), graph("Sub", y2, y1)], axis=2)
 
 
 def plain(graph, features):
@@ -173,7 +173,7 @@ def paddle(graph, classes):
     labels, boxes, values = picked(graph, features, classes, scale, refined)
     labels = graph("Cast", labels, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [-1]) for part in (labels, values)]
-    rows = graph("Reshape", graph("Concat", *parts, boxes, axis=2), [-1, 6])
+    rows = graph("Reshape", graph.concat(parts + [boxes], axis=2), [-1, 6])
     k = np.array([24 * classes], np.int32)
     count = graph("Expand", k, graph.cut(graph("Shape", factor), 0, 1, 0))
     return {"rows": rows, "count": count}

@@ -5,7 +5,9 @@ import json
 import random
 
 import cv2
+import json_lines
 import numpy as np
+from json_lines import text_of
 from saved_records import box, error, record
 
 FAILED_EVERY = 50
@@ -59,7 +61,7 @@ class Card:
         self.write()
 
     def write(self, name="boxes.jsonl"):
-        text = "".join(f"{json.dumps(fields)}\n" for fields in self.records)
+        text = text_of(self.records)
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def copy_to(self, folder):
@@ -99,7 +101,7 @@ def label(source, animal, *, who="anna", second=0, pass_=1):
 
 def dealt(review):
     """The names of the units below in the order of the draw."""
-    return [json.loads(line) for line in (review / "deal.txt").read_text().splitlines()]
+    return json_lines.lines((review / "deal.txt").read_text())
 
 
 def deck_of(review):
@@ -115,7 +117,7 @@ def looked_at(review, rounds):
 
 
 def write_labels(path, labels):
-    path.write_text("".join(f"{json.dumps(fields)}\n" for fields in labels), encoding="utf-8")
+    path.write_text(text_of(labels), encoding="utf-8")
 
 
 def answer(review, animals, rounds=1, **options):

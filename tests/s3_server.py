@@ -9,6 +9,8 @@ import time
 import warnings
 from dataclasses import dataclass, field
 
+from json_lines import column_of
+
 with warnings.catch_warnings():  # of what moto imports
     warnings.simplefilter("ignore")
     import boto3
@@ -97,7 +99,7 @@ class S3:
     def put(self, key, content=b"", bucket="photos"):
         """Put an object there; the bucket is made."""
         buckets = self.client.list_buckets()["Buckets"]
-        if bucket not in {entry["Name"] for entry in buckets}:
+        if bucket not in set(column_of(buckets, "Name")):
             self.client.create_bucket(Bucket=bucket)
         self.client.put_object(Bucket=bucket, Key=key, Body=content)
 
@@ -108,7 +110,7 @@ class S3:
     def keys(self, prefix="", bucket="photos"):
         """The keys that begin with a prefix."""
         listing = self.client.list_objects_v2(Bucket=bucket, Prefix=prefix)
-        return [entry["Key"] for entry in listing.get("Contents", ())]
+        return column_of(listing.get("Contents", ()), "Key")
 
     def _answer(self, environ, start):
         if "Boto3" in environ["HTTP_USER_AGENT"]:  # a test looks, or prepares something

@@ -27,12 +27,12 @@ def image(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5
     """A grey 60x40 image with `count` boxes 1, 2, 3, `bottom` of one class."""
     boxes = np.tile(np.array([1, 2, 3, bottom], np.float32), (count, 1))
     ids = np.zeros(count, np.int64)
-    found = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
+    detections = Detections(boxes, np.full(count, score, np.float32), ids, (name,))
     pixels = Image.whole(np.zeros((40, 60, 3), np.uint8))
-    return Record(Origin(source), index, "m", "cpu", picture=pixels, detections=found)
+    return Record(Origin(source), index, "m", "cpu", picture=pixels, detections=detections)
 
 
-def detected(*rows, names=("person", "car")):
+def detected(rows, names=("person", "car")):
     """Rows of x1, y1, x2, y2, score and class id as detections."""
     table = np.array(rows, np.float32).reshape(-1, 6)
     return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
@@ -72,7 +72,12 @@ def failed_frame(number, film=FILM, **options):
 
 
 def feed(sink, *records):
+    """Like `feed_all`, with records that are given one by one."""
+    feed_all(sink, records)
+
+
+def feed_all(sink, records):
     """Write records to a sink, and close it, whatever happens."""
     with contextlib.closing(sink):
-        for one in records:
-            sink.write(one)
+        for record in records:
+            sink.write(record)

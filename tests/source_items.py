@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from origins import sources_of
 
 from detcli.config.config import InputOptions
 from detcli.core.errors import InputError, SourceError
@@ -23,7 +24,7 @@ def file_sources(*names, written=(), **inputs):
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
-    return [item.origin.source for item in items]
+    return sources_of(items)
 
 
 def failure(name, kind=SourceError, **inputs):

@@ -33,6 +33,6 @@ def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     command = [sys.executable, "-c", PREDICT.format(limit=MIN_MEMORY), str(path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 4
-    assert "bug" not in done.stderr
+    process = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 4
+    assert "bug" not in process.stderr

@@ -24,11 +24,11 @@ def gpu_host(driver):
 def test_every_way_that_runs_here_gives_numpys_answer(section, gpu_host, tmp_path):
     """The cases' code without their events; peers take part where they are installed."""
     path = tmp_path / "section.json"
-    told = []
+    progress = []
     records = bench.kernel_records(gpu_host, HostClock, Plan(samples=1), section, "TINY")
-    assert bench.write(path, records, told.append) == []
+    assert bench.write(path, records, progress.append) == []
     cases = json.loads(path.read_text())["cases"]
-    assert len(cases) == len(told) == len(bench.KERNELS[section].TINY)
+    assert len(cases) == len(progress) == len(bench.KERNELS[section].TINY)
     for case in cases:
         ours, *peers = case["ways"]
         assert {"cold", "warm", "call", "host"} <= set(ours)

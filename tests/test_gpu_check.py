@@ -69,8 +69,8 @@ def test_the_sanitizer_of_cuda_12s_wheel_is_made_executable(tmp_path, monkeypatc
         (package / part).write_text("#!/bin/sh\nls $(dirname $0)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
     program = check.sanitizer_of_wheel(tmp_path)
-    told = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["compute-sanitizer", "libsanitizer-public.so"]
+    listing = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert listing.split() == ["compute-sanitizer", "libsanitizer-public.so"]
     assert check.sanitizer_of_wheel(tmp_path) == program
     monkeypatch.setattr(sys, "path", [])
     assert check.sanitizer_of_wheel(tmp_path) is None
@@ -81,35 +81,38 @@ def test_detectors_are_compared_over_batches(monkeypatch):
     detector = graphs.BatchDetector
     monkeypatch.setattr(graphs, "BATCHES", (2, 1))
     monkeypatch.setattr(graphs, "ROUNDS", 1)
-    for second, told in ((0.25, []), (0.001, ["batch 1 of 2 differs", "batch 2 of 1 differs"])):
-        least = iter((0.25, second))
+    for second, differences in (
+        (0.25, []),
+        (0.001, ["batch 1 of 2 differs", "batch 2 of 1 differs"]),
+    ):
+        confidences = iter((0.25, second))
 
-        def opened(*given, least=least, **_):
-            return detector(*given, Settings(conf=next(least)))  # type: ignore[call-arg]
+        def opened(*given, confidences=confidences, **_):
+            return detector(*given, Settings(conf=next(confidences)))  # type: ignore[call-arg]
 
         monkeypatch.setattr(graphs, "BatchDetector", opened)
-        assert graphs.differences("cpu", "codes", [str(ROOT / "detcli/pictures")]) == told
+        assert graphs.differences("cpu", "codes", [str(ROOT / "detcli/pictures")]) == differences
 
 
 def test_a_machine_without_internet_gets_everything_in_pieces(tmp_path):
     """Some of them lie there after each call; the last one starts the check."""
-    wheels, out, kept = tmp_path / "wheels", tmp_path / "out", tmp_path / "kept"
+    wheels, out, target = tmp_path / "wheels", tmp_path / "out", tmp_path / "kept"
     wheels.mkdir()
     (wheels / "some-1.0-py3-none-any.whl").write_bytes(os.urandom(3_000_000))
     models = {"model.onnx": ROOT / "README.md"}
-    pack.write(out, [*wheels.iterdir()], models, [ROOT / "LICENSE"], piece=1 << 20)
+    pack.write(out, list(wheels.iterdir()), models, [ROOT / "LICENSE"], piece=1 << 20)
     pieces = sorted(out.glob("gpu-check.tar.*"))
     assert len(pieces) > 3
     assert max(piece.stat().st_size for piece in pieces) <= 1 << 20
     (tmp_path / "python3").write_text('#!/bin/sh\necho "$@" in $PWD\n')
     (tmp_path / "python3").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KEPT": str(kept)}
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KEPT": str(target)}
     for number, piece in enumerate(pieces):
         call = tmp_path / f"call-{number}"
         call.mkdir()
         for part in (piece, out / "pieces.sha256", out / "there.sh"):
             shutil.copy(part, call)
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/sh", call / "there.sh"],
             env=environment,
             capture_output=True,
@@ -117,11 +120,11 @@ def test_a_machine_without_internet_gets_everything_in_pieces(tmp_path):
             check=True,
         )
         last = number == len(pieces) - 1
-        assert ("more pieces are to come" in done.stdout) != last
-    installed, checked = done.stdout.splitlines()
-    assert f"{kept}/wheels/some-1.0-py3-none-any.whl" in installed
+        assert ("more pieces are to come" in process.stdout) != last
+    installed, checked = process.stdout.splitlines()
+    assert f"{target}/wheels/some-1.0-py3-none-any.whl" in installed
     assert "benchmarks.gpu" in checked
-    assert checked.endswith(f"in {kept}/detcli")
-    assert (kept / "detcli/detcli/__main__.py").exists()
-    assert (kept / "model.onnx").read_bytes() == (ROOT / "README.md").read_bytes()
-    assert (kept / "pictures/LICENSE").exists()
+    assert checked.endswith(f"in {target}/detcli")
+    assert (target / "detcli/detcli/__main__.py").exists()
+    assert (target / "model.onnx").read_bytes() == (ROOT / "README.md").read_bytes()
+    assert (target / "pictures/LICENSE").exists()

@@ -9,13 +9,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import cv2
+import json_lines
 import kills
+import number_video
 import numpy as np
 import optional
 import pages
 import pytest
 import thinning
+from json_lines import column_of
 
 import detcli.sink.folder
 from detcli.storage.folder import LEFTOVER
@@ -28,29 +30,29 @@ pytestmark = [
 
 def contents(folder, *, journals=()):
     """All files; those of journals as a set of records, whatever their order."""
-    found = {}
+    content_of = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = path.readlink()
+            content_of[name] = path.readlink()
         elif path.is_file() and path.name != ".detcli-folder":
-            found[name] = records(path) if path.name in journals else path.read_bytes()
-    return found
+            content_of[name] = records(path) if path.name in journals else path.read_bytes()
+    return content_of
 
 
 def records(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = json_lines.lines(path.read_text())
     for line in lines:
         line.pop("settings", None)
     return sorted(map(json.dumps, lines))
 
 
-def torn(before, after, here, *, journals=()):
+def torn(before, after, killed, *, journals=()):
     """Files that are neither as before the run nor as after it, but temporary ones."""
     states = [contents(folder) for folder in (before, after)]
     return [
         f"{name} is torn"
-        for name, content in contents(here).items()
+        for name, content in contents(killed).items()
         if not re.fullmatch(LEFTOVER, Path(name).name)
         and Path(name).name not in journals
         and content not in [state.get(name) for state in states]
@@ -76,10 +78,10 @@ def scenario(make_model, make_image):
     }
 
     def make(*command, files=(), journals=(), code=3, **environment):
-        names = [*(name for name in sources if name != "m.onnx")]
+        names = [name for name in sources if name != "m.onnx"]
         arguments = ["predict", *names, "-m", "m.onnx", "--conf", "0.6", *command]
         return kills.Scenario(
-            command=arguments if command[0].startswith("-") else [*command],
+            command=arguments if command[0].startswith("-") else list(command),
             prepare=partial(copies, sources | dict(files)),
             state=partial(contents, journals=journals),
             torn=partial(torn, journals=journals),
@@ -135,7 +137,7 @@ def test_a_resumed_run_that_saves(scenario, memory_folder, kill_every, tmp_path)
 def test_a_resumed_run_over_a_video(scenario, memory_folder, kill_every, tmp_path):
     command = ["predict", "clip.mp4", "-m", "m.onnx", "--resume", JOURNAL, "--save", "out"]
     path = str(tmp_path / "clip.mp4")
-    video = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
+    video = number_video.open_writer(path, (64, 64))
     for _ in range(3):
         video.write(np.zeros((64, 64, 3), np.uint8))
     video.release()
@@ -149,9 +151,9 @@ def page_state(folder):
     return pages.shown(page), pages.runs(page)[-1]["state"], records(folder / JOURNAL)
 
 
-def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
+def unreadable(before, after, killed):  # noqa: ARG001 - as for `torn`
     """What is wrong with a page that a kill leaves: it shows the whole of each record it has."""
-    page = here / "page"
+    page = killed / "page"
     if not (page / "data/runs.js").exists():
         return []  # there is no page yet
     try:
@@ -160,10 +162,10 @@ def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
         return [f"page: {error}"]
     names = {entry["picture"] for entry in entries if "picture" in entry}
     lost = names.difference(pages.images(page, thumbnails=False))
-    journal = here / JOURNAL
+    journal = killed / JOURNAL
     lines = journal.read_text().splitlines()[:-1] if journal.exists() else []
-    done = {json.loads(line)["source"] for line in lines}
-    behind = done - {entry["source"] for entry in entries}
+    finished = {json.loads(line)["source"] for line in lines}
+    behind = finished - set(column_of(entries, "source"))
     return [f"{name} has no image" for name in lost] + [f"{name} is not there" for name in behind]
 
 
@@ -206,13 +208,17 @@ def test_the_cache_of_compiled_networks(scenario, memory_folder, kill_every):
 
 def fetched(folder):
     """What has its name in a cache of Hugging Face; other files there are of its library."""
-    named = re.compile(r".*/(snapshots/.+|refs/main|blobs/[0-9a-f]{64})")
-    return {name: found for name, found in contents(folder).items() if named.fullmatch(name)}
+    cached = re.compile(r".*/(snapshots/.+|refs/main|blobs/[0-9a-f]{64})")
+    return {name: content for name, content in contents(folder).items() if cached.fullmatch(name)}
 
 
-def torn_model(_, after, here):
-    whole = fetched(after)
-    return [f"{name} is torn" for name, found in fetched(here).items() if found != whole.get(name)]
+def torn_model(_, after, killed):
+    complete = fetched(after)
+    return [
+        f"{name} is torn"
+        for name, content in fetched(killed).items()
+        if content != complete.get(name)
+    ]
 
 
 @states_at_home
@@ -229,9 +235,9 @@ def test_every_file_is_synced_before_it_has_its_name(scenario, memory_folder):
     ).points
     calls = [point.split()[1:] for point in points if point.startswith("after")]
     renamed = 0
-    for place, (name, path) in enumerate(calls):
+    for index, (name, path) in enumerate(calls):
         if "rename" in name:
-            last = max(at for at, (_, other) in enumerate(calls[:place]) if other == path)
+            last = max(at for at, (_, other) in enumerate(calls[:index]) if other == path)
             assert calls[last][0] == "fsync"
             renamed += 1
     assert renamed == 10

@@ -44,15 +44,17 @@ def run_make(tmp_path):
 
     def run(target, *, code=0, **variables):
         (tmp_path / "asked").write_text("")
-        done = subprocess.run(
+        process = subprocess.run(
             ["make", "-f", MAKEFILE, target, "PYTHON=true"],  # noqa: S607 - make is wherever it is
             cwd=tmp_path, env=inherited | variables, check=False, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        assert done.returncode == code, done.stdout
+        assert process.returncode == code, process.stdout
         quiet = "pip install --quiet --disable-pip-version-check "
-        asked = (tmp_path / "asked").read_text().splitlines()
-        return [line.removeprefix(quiet) for line in asked if line != "pip freeze"], done.stdout
+        requests = (tmp_path / "asked").read_text().splitlines()
+        return [
+            line.removeprefix(quiet) for line in requests if line != "pip freeze"
+        ], process.stdout
 
     return run
 
@@ -66,8 +68,8 @@ def test_nothing_more_is_installed_where_opencv_loads(run_make, target, package)
 @pytest.mark.parametrize(("target", "package"), [("setup", ".[dev]"), ("demo", ".")])
 def test_a_machine_without_the_libraries_of_a_desktop(run_make, tmp_path, target, package):
     (tmp_path / "broken").touch()
-    asked, printed = run_make(target)
-    assert asked == [f"--editable {package}", HEADLESS]
+    requests, printed = run_make(target)
+    assert requests == [f"--editable {package}", HEADLESS]
     assert "does not load: libxcb.so.1: cannot open shared object file" in printed
     assert "Installing opencv-python-headless==5.0.0.93 over it in .venv\n" in printed
 
@@ -94,22 +96,24 @@ def test_opencv_removed_altogether(run_make, tmp_path):
 
 def test_if_that_does_not_help_make_ends_with_the_reason(run_make, tmp_path):
     (tmp_path / "broken").mkdir()  # which the pretended pip does not remove
-    asked, printed = run_make("demo", code=2)
-    assert asked[-1] == HEADLESS
+    requests, printed = run_make("demo", code=2)
+    assert requests[-1] == HEADLESS
     assert printed.count("libxcb.so.1: cannot open shared object file") == 2
 
 
 def test_the_demonstration_is_the_readmes_and_says_what_comes_next(run_make):
     printed, _, following = run_make("demo")[1].partition("Next:")
-    (shown,) = (line for line in printed.splitlines() if line.startswith(".venv/bin/detcli "))
+    (command_line,) = (
+        line for line in printed.splitlines() if line.startswith(".venv/bin/detcli ")
+    )
     first = blocks(README, "console")[0].splitlines()[0].removeprefix("$ ")
-    given = shown.removeprefix(".venv/bin/").replace(" --format table", "")
-    assert shlex.split(given) == shlex.split(first)
-    activate, own, *_, page = (
+    command = command_line.removeprefix(".venv/bin/").replace(" --format table", "")
+    assert shlex.split(command) == shlex.split(first)
+    activate, predict, *_, page = (
         shlex.split(line, comments=True) for line in following.split("\n") if line
     )
     assert activate == [".", ".venv/bin/activate"]
-    assert own[:3] == ["detcli", "predict", "YOUR.jpg"]
+    assert predict[:3] == ["detcli", "predict", "YOUR.jpg"]
     assert page[-2:] == ["--report", "page"]
 
 

@@ -50,27 +50,27 @@ def found_in(image, model, settings):
         return detector(cv2.imread(image))
 
 
-def assert_bus(found, *, half):
-    assert found.class_name.tolist() == [name for name, *_ in BUS]
-    np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
+def assert_bus(detections, *, half):
+    assert detections.class_name.tolist() == [name for name, *_ in BUS]
+    np.testing.assert_allclose(detections.score, [score for _, score, *_ in BUS], atol=0.01)
     tolerance = 1.5 if half else 0.02
-    np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
+    np.testing.assert_allclose(detections.xyxy, [box for _, _, *box in BUS], atol=tolerance)
 
 
-@pytest.mark.parametrize("model", [*SINGLE, HALF])
+@pytest.mark.parametrize("model", SINGLE + [HALF])
 def test_the_bus_image(model, shared):
     assert_bus(detect(shared, model), half=model == HALF)
 
 
-@pytest.mark.parametrize("model", [*SINGLE[1:], HALF])
+@pytest.mark.parametrize("model", SINGLE[1:] + [HALF])
 @pytest.mark.parametrize("image", ["bus.jpg", "zidane.jpg"])
 def test_all_files_agree_within_their_precision(model, image, shared):
     conf, scores, boxes = (0.25, 0.01, 1.5) if model == HALF else (0.01, 1e-5, 0.01)
-    one = detect(shared, SINGLE[0], f"data/images/{image}", conf=conf)
-    other = detect(shared, model, f"data/images/{image}", conf=conf)
-    assert one.class_name.tolist() == other.class_name.tolist()
-    np.testing.assert_allclose(one.score, other.score, atol=scores)
-    np.testing.assert_allclose(one.xyxy, other.xyxy, atol=boxes)
+    reference = detect(shared, SINGLE[0], f"data/images/{image}", conf=conf)
+    detections = detect(shared, model, f"data/images/{image}", conf=conf)
+    assert reference.class_name.tolist() == detections.class_name.tolist()
+    np.testing.assert_allclose(reference.score, detections.score, atol=scores)
+    np.testing.assert_allclose(reference.xyxy, detections.xyxy, atol=boxes)
 
 
 @thinning.only_whole
@@ -82,13 +82,13 @@ def test_figures_and_boxes_are_the_reference_implementations(shared, tmp_path):
     data, written = shared("data/coco128/instances.json"), tmp_path / "found.json"
     model = shared(f"models/{SINGLE[0]}.onnx")
     command = ["eval", model, "--data", data, "--device", "cpu", "-q", "--save-coco", written]
-    done = forked.run(command, timeout=300)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    process = forked.run(command, timeout=300)
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
     assert report["metrics"]["map50_95"] == pytest.approx(0.4785, abs=0.003)
     assert report["metrics"]["map50"] == pytest.approx(0.6539, abs=0.003)
     assert report["data"]["evaluated"] == 128
-    notes = {one["kind"]: one["count"] for one in report["findings"]}
+    notes = {finding["kind"]: finding["count"] for finding in report["findings"]}
     assert notes["crowd"] == 10
     assert notes["class without boxes"] == 9
     parity = hold_against_reference(records_of(written, data), shared)
@@ -99,17 +99,17 @@ def test_figures_and_boxes_are_the_reference_implementations(shared, tmp_path):
 def records_of(results, data):
     """Records of what COCO results hold above the usual confidence."""
     truth = json.loads(data.read_bytes())
-    numbers = {one["id"]: number for number, one in enumerate(truth["categories"])}
-    found = {one["id"]: [] for one in truth["images"]}
-    for one in json.loads(results.read_bytes()):
-        if one["score"] >= 0.25:
-            x, y, width, height = one["bbox"]
-            number, box = numbers[one["category_id"]], [x, y, x + width, y + height]
-            detection = {"class_id": number, "score": one["score"], "box": box}
-            found[one["image_id"]].append(detection)
+    numbers = {entry["id"]: number for number, entry in enumerate(truth["categories"])}
+    detections_by_image = {entry["id"]: [] for entry in truth["images"]}
+    for entry in json.loads(results.read_bytes()):
+        if entry["score"] >= 0.25:
+            x, y, width, height = entry["bbox"]
+            number, box = numbers[entry["category_id"]], [x, y, x + width, y + height]
+            detection = {"class_id": number, "score": entry["score"], "box": box}
+            detections_by_image[entry["image_id"]].append(detection)
     return "".join(
         json.dumps({"source": f"{image}.jpg", "detections": detections}) + "\n"
-        for image, detections in found.items()
+        for image, detections in detections_by_image.items()
     )
 
 
@@ -121,9 +121,11 @@ def test_boxes_stay_as_near_to_the_reference_as_they_were_measured(model, percen
     model = shared(f"models/{model}.onnx")
     ours = forked.run(["predict", *images, "-m", model, "-q", "--format", "jsonl"], timeout=300)
     parity = hold_against_reference(ours.stdout, shared)
-    found, known = (float(share) for share in re.findall(r"\(([\d.]+)%\)", parity.stdout))
-    assert found >= percent
-    assert known >= percent
+    share_of_ours, share_of_theirs = (
+        float(share) for share in re.findall(r"\(([\d.]+)%\)", parity.stdout)
+    )
+    assert share_of_ours >= percent
+    assert share_of_theirs >= percent
 
 
 def hold_against_reference(records, shared):
@@ -131,7 +133,7 @@ def hold_against_reference(records, shared):
     ids = {int(Path(json.loads(line)["source"]).stem) for line in records.splitlines()}
     reference = json.loads(shared("data/coco128/ultralytics-yolov10n.json").read_bytes())
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump([one for one in reference if one["image_id"] in ids], file)
+        json.dump([entry for entry in reference if entry["image_id"] in ids], file)
         file.flush()
         return subprocess.run(
             [sys.executable, shared("check/parity.py"), file.name],
@@ -144,9 +146,9 @@ def hold_against_reference(records, shared):
 
 def test_a_one_to_many_model(shared):
     with pytest.warns(DetcliWarning, match="too coarse to tell objects apart"):
-        found = detect(shared, "yolov8n-320-int8")
-    assert {"bus", "person"} <= set(found.class_name)
-    assert found.score.max() <= 1
+        detections = detect(shared, "yolov8n-320-int8")
+    assert {"bus", "person"} <= set(detections.class_name)
+    assert detections.score.max() <= 1
 
 
 @thinning.only_whole

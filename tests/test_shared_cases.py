@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
+import json_lines
 import numpy as np
 import optional
 import pytest
+from json_lines import column_of
 
 pytestmark = pytest.mark.slow
 
@@ -132,9 +134,11 @@ def predict_case(detcli, shared, tmp_path):
     """Run `detcli predict` in the test's folder; records and the finished process."""
 
     def run(*arguments, model="cells.onnx"):
-        done = detcli(*("predict", *arguments, "-m", shared(f"cases/{model}"), *FEW), cwd=tmp_path)
-        assert "a bug in detcli" not in done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()], done
+        process = detcli(
+            ("predict", *arguments, "-m", shared(f"cases/{model}"), *FEW), cwd=tmp_path
+        )
+        assert "a bug in detcli" not in process.stderr
+        return json_lines.lines(process.stdout), process
 
     return run
 
@@ -145,50 +149,50 @@ def test_pixels_are_those_of_the_file_or_refused(expected, case, predict_case, t
     case("secret.tif")  # whose pixels must not show in another image
     pixels = expected.read(path.read_bytes())
     cv2.imwrite(str(tmp_path / "right.png"), np.rint(pixels[..., ::-1] * 255).astype(np.uint8))
-    records, done = predict_case("secret.tif", expected.name, "right.png", "--conf", "0.3")
-    _, found, right = records
-    if "error" in found:
-        assert expected.may_be_refused, found["error"]
-        assert found["error"]["type"] == "DecodeError"
-        assert done.returncode == 3
+    records, process = predict_case("secret.tif", expected.name, "right.png", "--conf", "0.3")
+    _, record, right = records
+    if "error" in record:
+        assert expected.may_be_refused, record["error"]
+        assert record["error"]["type"] == "DecodeError"
+        assert process.returncode == 3
         return
     assert right["detections"]
-    boxes = [(box["class_name"], box["x1"], box["y1"]) for box in found["detections"]]
+    boxes = [(box["class_name"], box["x1"], box["y1"]) for box in record["detections"]]
     right_boxes = [(box["class_name"], box["x1"], box["y1"]) for box in right["detections"]]
     assert sorted(boxes) == sorted(right_boxes)
-    scores = sorted(box["score"] for box in found["detections"])
-    right_scores = sorted(box["score"] for box in right["detections"])
+    scores = sorted(column_of(record["detections"], "score"))
+    right_scores = sorted(column_of(right["detections"], "score"))
     assert scores == pytest.approx(right_scores, abs=1.01 / 255)
 
 
 @pytest.mark.parametrize("name", ["two_big.tif", "two_classic.tif", "anim.gif"])
 def test_further_pages_and_frames_are_told(name, case, predict_case):
     case(name)
-    _, done = predict_case(name)
-    assert done.returncode == 0
-    assert "only its first frame or page is used" in done.stderr
+    _, process = predict_case(name)
+    assert process.returncode == 0
+    assert "only its first frame or page is used" in process.stderr
 
 
 def test_a_video_cut_without_encoding_has_the_frames_that_players_show(case, predict_case):
     case("cut_by_ffmpeg.mp4")
-    records, done = predict_case("cut_by_ffmpeg.mp4")
+    records, process = predict_case("cut_by_ffmpeg.mp4")
     assert len(records) == 30
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_cover_is_not_the_video(case, predict_case):
     case("cover_first.mp4")
-    records, done = predict_case("cover_first.mp4")
+    records, process = predict_case("cover_first.mp4")
     assert len(records) == 60
     assert {(record["width"], record["height"]) for record in records} == {(64, 64)}
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_saved_video_keeps_the_shape_of_its_pixels(case, predict_case, tmp_path):
     av = pytest.importorskip("av")
     case("sar.mp4")
-    _, done = predict_case("sar.mp4", "--save", "out")
-    assert done.returncode == 0, done.stderr
+    _, process = predict_case("sar.mp4", "--save", "out")
+    assert process.returncode == 0, process.stderr
     with av.open(str(tmp_path / "out" / "sar.mp4")) as saved:
         assert saved.streams.video[0].sample_aspect_ratio == 2
 
@@ -196,53 +200,53 @@ def test_a_saved_video_keeps_the_shape_of_its_pixels(case, predict_case, tmp_pat
 @pytest.mark.parametrize("name", ["pose2x2", "pose2x3", "pose17x2"])
 def test_pose_labels_are_boxes(name, case, detcli, shared):
     folder = case(name)
-    done = detcli(
-        *("eval", shared("cases/cells.onnx"), "--data", folder / "data.yaml", "--device", "cpu"),
+    process = detcli(
+        ("eval", shared("cases/cells.onnx"), "--data", folder / "data.yaml", "--device", "cpu"),
         "-q",
     )
-    assert json.loads(done.stdout)["metrics"]["map50"] == pytest.approx(1), done.stderr
+    assert json.loads(process.stdout)["metrics"]["map50"] == pytest.approx(1), process.stderr
 
 
 def test_a_label_line_that_is_there_twice_is_a_finding(case, detcli, shared):
     folder = case("dup")
-    done = detcli(
-        *("eval", shared("cases/cells.onnx"), "--data", folder / "data.yaml", "--device", "cpu"),
+    process = detcli(
+        ("eval", shared("cases/cells.onnx"), "--data", folder / "data.yaml", "--device", "cpu"),
         "-q",
     )
-    findings = json.loads(done.stdout)["findings"]
+    findings = json.loads(process.stdout)["findings"]
     assert any("twice" in finding["kind"] for finding in findings), findings
 
 
 def test_ids_of_images_named_on_windows(case, predict_case, tmp_path):
     case("coco")
     options = ("--save-coco", "r.json", "--coco-images", "coco/win.json", "-q")
-    _, done = predict_case("coco/images", "-r", *options)
-    assert done.returncode == 0, done.stderr
+    _, process = predict_case("coco/images", "-r", options)
+    assert process.returncode == 0, process.stderr
     results = json.loads((tmp_path / "r.json").read_text())
-    assert {result["image_id"] for result in results} == {0, 1}
+    assert set(column_of(results, "image_id")) == {0, 1}
 
 
 def test_a_list_that_powershell_wrote(case, predict_case, make_image):
     for name in case("list16le.txt").read_text("utf-16").split():
         make_image(name)
-    records, done = predict_case("--files-from", "list16le.txt")
+    records, process = predict_case("--files-from", "list16le.txt")
     assert len(records) == 2
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_of_two_columns_of_images_one_is_named(case, predict_case):
     optional.require("pyarrow")
     case("twocol.parquet")
-    _, done = predict_case("twocol.parquet")
-    assert "mask" in done.stderr
-    assert "image" in done.stderr
+    _, process = predict_case("twocol.parquet")
+    assert "mask" in process.stderr
+    assert "image" in process.stderr
 
 
 def test_members_of_one_name_are_each_there_once(case, predict_case, tmp_path):
     case("same.tar")
     predict_case("same.tar", "-o", "boxes.jsonl")
-    _, done = predict_case("same.tar", "--resume", "boxes.jsonl")
-    assert done.returncode == 0, done.stderr
+    _, process = predict_case("same.tar", "--resume", "boxes.jsonl")
+    assert process.returncode == 0, process.stderr
     lines = (tmp_path / "boxes.jsonl").read_text().splitlines()
     assert len(lines) == 6
 
@@ -255,35 +259,35 @@ def test_what_an_archive_holds_ends_no_run(name, case, predict_case):
         optional.require("pyarrow")
     case(name)
     case("plain.png")
-    records, done = predict_case(name, "plain.png")
+    records, process = predict_case(name, "plain.png")
     assert any("error" in record for record in records[:-1])
     assert records[-1]["source"] == "plain.png"
     assert records[-1]["detections"]
-    assert done.returncode == 3
+    assert process.returncode == 3
 
 
 @pytest.mark.parametrize("name", ["cut_boundary.tar", "cut_header.tar"])
 def test_the_missing_end_of_an_archive_is_an_error(name, case, predict_case):
     case(name)
-    records, done = predict_case(name)
+    records, process = predict_case(name)
     assert len(records) == 3
     assert "error" in records[-1]
-    assert done.returncode == 3
+    assert process.returncode == 3
 
 
 def test_confidences_of_classes_act_before_the_maximum(case, predict_case):
     case("plain.png")
     limits = ("--conf", "0.3,person=0.9", "--max-det", "2", "--box-format", "cxcywh")
-    records, _ = predict_case("plain.png", *limits, model="three.onnx")
-    assert [box["class_name"] for box in records[0]["detections"]] == ["car"]
+    records, _ = predict_case("plain.png", limits, model="three.onnx")
+    assert column_of(records[0]["detections"], "class_name") == ["car"]
 
 
 @pytest.mark.parametrize("name", ["mpo.jpg", "exif.jpg", "motion.jpg"])
 def test_an_image_of_a_blurred_dataset_is_made_anew(name, case, predict_case, tmp_path):
     original = case(name).read_bytes()
     options = ("--blur", "person", "--save-dataset", "data", "--box-format", "cxcywh")
-    _, done = predict_case(name, *options, "--conf", "0.99", model="three.onnx")
-    assert done.returncode == 0, done.stderr
+    _, process = predict_case(name, options, "--conf", "0.99", model="three.onnx")
+    assert process.returncode == 0, process.stderr
     (saved,) = (Path(folder) / file for folder, _, files in os.walk(tmp_path / "data")
                 for file in files if file == name)  # fmt: skip
     data = saved.read_bytes()

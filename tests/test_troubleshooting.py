@@ -56,15 +56,15 @@ TRIED = thin("complaints of docs/troubleshooting.md", BLOCKS, count=5)
 def models(tmp_path_factory):
     """The models that the page names, small ones whose answers are known."""
     folder = tmp_path_factory.mktemp("models")
-    named = {"names": str(NAMES), "stride": "8"}
-    made = {
-        "yolov10n.onnx": boosted(build("ultralytics", size=640, keep=300, metadata=named)),
-        "half.onnx": boosted(build(size=640, dtype=np.float16, metadata=named)),
+    metadata = {"names": str(NAMES), "stride": "8"}
+    content_of = {
+        "yolov10n.onnx": boosted(build("ultralytics", size=640, keep=300, metadata=metadata)),
+        "half.onnx": boosted(build(size=640, dtype=np.float16, metadata=metadata)),
         "unnamed.onnx": build(size=640),
-        "transposed.onnx": build("transposed", size=640, metadata=named),
-        "yolov8n.onnx": build("one-to-many", size=640, metadata=named),
+        "transposed.onnx": build("transposed", size=640, metadata=metadata),
+        "yolov8n.onnx": build("one-to-many", size=640, metadata=metadata),
     }
-    for name, model in made.items():
+    for name, model in content_of.items():
         (folder / name).write_bytes(model.SerializeToString())
     return folder
 
@@ -77,11 +77,11 @@ def boosted(model):
     chain = ["raw_scores", "boosted", "boosted_again", "lowered", "scores"]
     (source,) = (node for node in graph.node if "scores" in node.output)
     source.output[:] = ["raw_scores"]
-    place = list(graph.node).index(source) + 1
+    position = list(graph.node).index(source) + 1
     for step, operator in enumerate(("Mul", "Mul", "Div", "Div")):
         node = helper.make_node(operator, [chain[step], "thousand"], [chain[step + 1]])
         node.name = chain[step + 1]
-        graph.node.insert(place + step, node)
+        graph.node.insert(position + step, node)
     return model
 
 
@@ -164,7 +164,7 @@ def run(block, environment):
         f"{{ {command}\n}} 2>&1\ncode=$?; printf '\\n%s {MARK}\\n' $code; (exit $code)\n"
         for command, _ in commands(block)
     )
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-o", "pipefail", "-c", script],  # noqa: S607 - bash is wherever it is
         check=False,
         capture_output=True,
@@ -172,7 +172,7 @@ def run(block, environment):
         timeout=300,
         env=environment,
     )
-    parts = done.stdout.split(MARK)[:-1]
+    parts = process.stdout.split(MARK)[:-1]
     return [
         (text, int(code)) for text, _, code in (part.rstrip().rpartition("\n") for part in parts)
     ]
@@ -204,8 +204,8 @@ def lacks_cuda():
 def test_a_complaint_is_answered(title, block, environment_without_gpu):
     assert title
     skip_without_what_the_page_assumes(block)
-    done = run(block, environment_without_gpu)
-    for (command, lines), (printed, code) in zip(commands(block), done, strict=True):
+    results = run(block, environment_without_gpu)
+    for (command, lines), (printed, code) in zip(commands(block), results, strict=True):
         assert "Traceback" not in printed
         assert "Error: No such" not in printed, printed
         assert lines or code == 0, f"$ {command}\nends with {code}:\n{printed}"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from folders import names_in
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = ROOT / ".github/workflows"
@@ -32,7 +33,7 @@ def commands_of(name):
         for step in job.get("steps", []):
             command = step.get("run", "")
             quoted = re.findall(r"'([a-z -]+)'", command)
-            commands.append(re.sub(r"\${{.*?}}", " ".join([*targets, *quoted]), command))
+            commands.append(re.sub(r"\${{.*?}}", " ".join(list(targets) + quoted), command))
     return commands
 
 
@@ -58,7 +59,7 @@ def test_each_file_runs_its_targets(name):
 
 
 def test_every_workflow_is_listed():
-    names = {path.name for path in WORKFLOWS.iterdir()}
+    names = set(names_in(WORKFLOWS))
     assert names == TARGETS.keys() - {".ci/run"}
 
 

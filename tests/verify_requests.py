@@ -11,8 +11,8 @@ from detcli.model.file import ModelFile
 
 
 def asked(*models, **values):
-    named = dict(zip(("model", "other"), map(str, models), strict=False))
-    return VerifyRequest.of({"images": ("pictures",)} | named | values)
+    models_by_option = dict(zip(("model", "other"), map(str, models), strict=False))
+    return VerifyRequest.of({"images": ("pictures",)} | models_by_option | values)
 
 
 def plan_of(*models, **values):
@@ -34,7 +34,7 @@ def probe(path, *, size=(64, 64), at_head=False):
 IMAGE = "float[1, 3, 8, 8]"
 
 
-def parsed(graph: str, outputs: str = f"{IMAGE} y", given: str = IMAGE) -> ModelProto:
+def parsed(graph: str, outputs: str = f"{IMAGE} y", inputs: str = IMAGE) -> ModelProto:
     """A network of an image of 8 pixels, from its nodes as onnx writes them."""
-    head = f'<ir_version: 8, opset_import: ["": 17]> g ({given} images) => ({outputs})'
+    head = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs} images) => ({outputs})'
     return parser.parse_model(f"{head} {graph}")

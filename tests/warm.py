@@ -78,7 +78,7 @@ def _handle(connection):
             os.dup2(stream, descriptor)
             os.close(stream)
         arguments, folder, environment = json.loads(request)
-        become(["detcli", *arguments], folder, environment)
+        become(["detcli"] + list(arguments), folder, environment)
     for stream in streams:
         os.close(stream)
     end = os.pidfd_open(run)

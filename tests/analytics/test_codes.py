@@ -9,6 +9,7 @@ import numpy as np
 import optional
 import pytest
 import zxingcpp
+from json_lines import column_of
 from sample_records import failure, feed, image
 
 from detcli.analytics import Watcher, codes, markers, track_texts
@@ -86,7 +87,7 @@ def rows(record):
 
 def texts(record):
     """What the detections say."""
-    return [row["text"] for row in rows(record)]
+    return column_of(rows(record), "text")
 
 
 def one_of(content, class_name="qr_code", drawn=None):
@@ -146,7 +147,7 @@ def test_what_only_reading_finds_obeys_the_settings(settings, boxes, expected):
     put(pixels, symbol("1", "QRCode"), 460, 100)
     put(pixels, symbol("2", "Aztec"), 860, 100)
     empty = [[0, 9 * n, 9, 9 * n + 9] for n in range(boxes - 1)]
-    record = record_of(pixels, [detected, *empty], ["qr_code"] * boxes)
+    record = record_of(pixels, [detected] + empty, ["qr_code"] * boxes)
     assert sorted(texts(read(record, settings)), key=str) == expected
 
 
@@ -278,7 +279,7 @@ def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
         put(pixels, symbol("text"), 60, 100),
         put(pixels, symbol(b"\xff\xfe\x80" * 4), 500, 100),
     ]
-    record = read(record_of(pixels, [*boxes, [0, 300, 50, 350]], ["qr_code"] * 3))
+    record = read(record_of(pixels, boxes + [[0, 300, 50, 350]], ["qr_code"] * 3))
     assert texts(record) == ["text", None, None]
     feed(parquet.ParquetSink(AtomicFile(tmp_path / "read"), OPTIONAL), record)
     rows = pyarrow_parquet.read_table(tmp_path / "read").to_pylist()
@@ -289,7 +290,9 @@ def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
         # A list is null where --read asked for no text, and empty where a text was not read.
         assert row["corners"] == detection.get("corners", [])
     feed(parquet.ParquetSink(AtomicFile(tmp_path / "unread"), []), record_of(pixels))
-    assert not {"text", "corners"} & {*pyarrow_parquet.read_table(tmp_path / "unread").column_names}
+    assert not {"text", "corners"} & set(
+        pyarrow_parquet.read_table(tmp_path / "unread").column_names
+    )
 
 
 def test_labels_in_images_say_it():
@@ -329,17 +332,17 @@ def watch(record, conf=0.5):
 def test_below_the_confidence_only_what_is_read_counts():
     pixels = canvas(400, 900)
     boxes = [put(pixels, symbol(str(n)), 60 + 260 * n, 100) for n in range(2)]
-    record = record_of(pixels, [*boxes, [600, 100, 800, 300]], ["qr_code"] * 3)
+    record = record_of(pixels, boxes + [[600, 100, 800, 300]], ["qr_code"] * 3)
     below = watch(record, 0.95)
-    assert [row["text"] for row in below] == ["0", "1"]
-    assert [row["score"] for row in below] == [1, 1]
-    assert [row["confirmed"] for row in below] == [True, True]
+    assert column_of(below, "text") == ["0", "1"]
+    assert column_of(below, "score") == [1, 1]
+    assert column_of(below, "confirmed") == [True, True]
     assert [below[0]["x1"], below[0]["y1"]] == boxes[0][:2]  # of the detector
     above = watch(record, 0.1)
-    assert [row["text"] for row in above] == ["0", "1", None]
+    assert column_of(above, "text") == ["0", "1", None]
     assert not any("confirmed" in row for row in above)
     mistaken = record_of(pixels, boxes, ["aztec"] * 2)
-    assert {row["class_name"] for row in watch(mistaken, 0.95)} == {"qr_code"}
+    assert set(column_of(watch(mistaken, 0.95), "class_name")) == {"qr_code"}
 
 
 def test_a_symbol_in_a_spot_of_light_is_read():
@@ -356,7 +359,7 @@ def test_markers_of_a_board_that_were_not_detected_are_added():
     pixels = canvas(400, 900)
     boxes = [put(pixels, marker("DICT_5X5_1000", n), 60 + 160 * n, 100) for n in range(5)]
     markers = rows(read(record_of(pixels, boxes[:1], ["aruco"])))
-    assert sorted(row["text"] for row in markers) == ["0", "1", "2", "3", "4"]
+    assert sorted(column_of(markers, "text")) == ["0", "1", "2", "3", "4"]
     assert sum(row.get("confirmed", False) for row in markers) == 4
 
 
@@ -442,7 +445,7 @@ def test_a_track_keeps_its_text():
     for number, track in enumerate((7, 7, 8, -1)):
         record = tracked(read(frames[min(number, 1)]), number, track)
         detections += rows(step.add(record, record.picture, record.detections))
-    assert [row["text"] for row in detections] == ["on a track", "on a track", None, None]
+    assert column_of(detections, "text") == ["on a track", "on a track", None, None]
     assert [row.get("earlier") for row in detections] == [None, True, None, None]
     assert "corners" not in detections[1]
 
@@ -464,7 +467,7 @@ def blank(count=1):
     return record_of(canvas(), boxes, ["qr_code"] * count)
 
 
-def texts_of_frames(step, *frames):
+def texts_of_frames(step, frames):
     """What the symbols of frames say, each frame a list."""
     return [texts(step.add(frame, frame.picture, frame.detections)) for frame in frames]
 
@@ -473,14 +476,14 @@ def test_a_symbol_without_a_track_never_gets_the_text_of_another():
     without_track = -1
     first = tracked(read(one_of("of the first")[0]), 0, without_track)
     second = tracked(read(blank()), 1, without_track)
-    assert texts_of_frames(track_texts.TrackTexts(), first, second) == [["of the first"], [None]]
+    assert texts_of_frames(track_texts.TrackTexts(), [first, second]) == [["of the first"], [None]]
 
 
 def test_two_symbols_without_a_track_in_a_frame_keep_to_themselves():
     pixels = canvas()
     boxes = [put(pixels, symbol("readable"), 60, 100), [400, 100, 500, 200]]
     frame = tracked(read(record_of(pixels, boxes, ["qr_code"] * 2)), 0, -1, -1)
-    assert texts_of_frames(track_texts.TrackTexts(), frame) == [["readable", None]]
+    assert texts_of_frames(track_texts.TrackTexts(), [frame]) == [["readable", None]]
 
 
 def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
@@ -488,20 +491,20 @@ def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
     boxes = [put(pixels, symbol("one"), 60, 100), put(pixels, symbol("two"), 500, 100)]
     first = tracked(read(record_of(pixels, boxes, ["qr_code"] * 2)), 0, 4, 9)
     second = tracked(read(blank(3)), 1, 9, -1, 4)
-    assert texts_of_frames(track_texts.TrackTexts(), first, second)[1] == ["two", None, "one"]
+    assert texts_of_frames(track_texts.TrackTexts(), [first, second])[1] == ["two", None, "one"]
 
 
 def test_a_track_says_what_it_said_last():
     first = tracked(read(one_of("old")[0]), 0, 7)
     second = tracked(read(one_of("new")[0]), 1, 7)
     last = tracked(read(blank()), 2, 7)
-    assert texts_of_frames(track_texts.TrackTexts(), first, second, last)[2] == ["new"]
+    assert texts_of_frames(track_texts.TrackTexts(), [first, second, last])[2] == ["new"]
 
 
 def test_a_track_keeps_its_text_for_more_than_one_frame():
     first = tracked(read(one_of("lasting")[0]), 0, 7)
     later = [tracked(read(blank()), number, 7) for number in range(1, 4)]
-    assert texts_of_frames(track_texts.TrackTexts(), first, *later) == [["lasting"]] * 4
+    assert texts_of_frames(track_texts.TrackTexts(), [first] + later) == [["lasting"]] * 4
 
 
 def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
@@ -509,7 +512,7 @@ def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
     frames = [read(one_of("known")[0]), read(spoilt_record), read(blank())]
     assert frames[1].detections.symbols[0] is not None
     frames = [tracked(record, number, 7) for number, record in enumerate(frames)]
-    assert texts_of_frames(track_texts.TrackTexts(), *frames) == [["known"]] * 3
+    assert texts_of_frames(track_texts.TrackTexts(), frames) == [["known"]] * 3
 
 
 def test_an_image_that_is_no_frame_has_no_track_to_ask():
@@ -526,7 +529,7 @@ def test_as_many_texts_are_remembered_as_there_is_room_for(monkeypatch, other_tr
     for number in range(1, 1 + other_tracks):
         between.append(tracked(read(one_of("other")[0]), number, 1 + number))
     last = tracked(read(blank()), 9, 1)
-    assert texts_of_frames(track_texts.TrackTexts(), first, *between, last)[-1] == [text]
+    assert texts_of_frames(track_texts.TrackTexts(), [first] + between + [last])[-1] == [text]
 
 
 @pytest.mark.parametrize(

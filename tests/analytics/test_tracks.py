@@ -8,6 +8,7 @@ import optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_lines import column_of
 from sample_records import Film, detected, failed_frame, frame, image
 
 from detcli.analytics import Watcher, tracks
@@ -197,7 +198,7 @@ def test_json_has_the_number_once_it_is_sure():
     second = follow(seen(1, rng, missed=0))
     for detection in first.to_json()["detections"]:
         assert "track_id" not in detection
-    numbers = {detection["track_id"] for detection in second.to_json()["detections"]}
+    numbers = set(column_of(second.to_json()["detections"], "track_id"))
     assert numbers == {1, 2, 3, 4, 5, 6}
 
 
@@ -206,7 +207,7 @@ def numbers_of(tracker, frames):
     follow = watch(tracker)
     for number, rows in enumerate(frames):
         record = frame(number, FILM, size=SIZE)
-        watched = follow(replace(record, detections=detected(*rows)))
+        watched = follow(replace(record, detections=detected(rows)))
         yield watched.detections.track_id.tolist()
 
 
@@ -232,7 +233,7 @@ def test_a_track_has_the_class_that_it_had_most_often():
         box = (100, 100, 200, 268 + 3 * number, 0.9, class_id)
         record = frame(number, FILM, size=SIZE)
         faint = (400, 9, 450, 99, 0.2, 0)  # begins no track
-        record = follow(replace(record, detections=detected(box, faint)))
+        record = follow(replace(record, detections=detected([box, faint])))
         with_track, without_track = record.to_json()["detections"]
         assert "track_class" not in without_track
         track_classes.append(with_track.get("track_class"))
@@ -358,7 +359,9 @@ def test_a_malformed_option_is_a_usage_error(text):
 
 def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
     video_tracks = tracks.VideoTracks(Tracking(Tracker.BYTETRACK, conf=0.25), frame(0))
-    detections = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
+    detections = detected(
+        [(0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1)]
+    )
     classes, traces = video_tracks.follow(np.array([-1, 3, -1]), detections, SIZE)
     assert classes.tolist() == [None, "car", None]
     assert list(traces) == [3]

@@ -8,6 +8,7 @@ import pytest
 import shapely
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from json_lines import column_of
 from sample_records import failure, image
 
 from detcli.analytics import Watcher
@@ -74,22 +75,22 @@ def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
     zone = supervision.PolygonZone(np.array(points))
     by_supervision = zone.trigger(supervision.Detections(xyxy=box_array))
     text = "zone=" + ",".join(f"{x},{y}" for x, y in points)
-    record = watched(box_array, text)
+    record = watched(box_array, [text])
     are_inside = [zones == ("zone",) for zones in record.detections.zones]
     assert are_inside == by_supervision.tolist()
 
 
-def zoned(*texts):
+def zoned(texts):
     """The option for zones that are given as texts."""
     return Watched(zone=tuple(Zone.parse(text) for text in texts))
 
 
-def watched(boxes, *zones):
+def watched(boxes, zones):
     """The record of an image whose boxes were looked for in zones."""
     record = image(count=len(boxes))
     detections = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
     square = replace(record.picture, size=(SIZE, SIZE))
-    watch = Watcher(zoned(*zones))
+    watch = Watcher(zoned(zones))
     return watch(replace(record, picture=square, detections=detections))
 
 
@@ -97,8 +98,8 @@ ZONES = ("left=0,0,0.5,0,0.5,1,0,1", "low=0,50,100,50,100,100,0,100")
 
 
 def test_each_detection_has_its_zones():
-    record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], *ZONES)
-    zones = [detection["zones"] for detection in record.to_json()["detections"]]
+    record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], ZONES)
+    zones = column_of(record.to_json()["detections"], "zones")
     assert zones == [["left"], ["left", "low"], ["low"], []]
     assert [caption for caption, _ in record.overlay.zones] == ["left 2", "low 2"]
     in_zones = [("left", "cat"), ("low", "cat"), ("low", "cat")]
@@ -109,7 +110,7 @@ def test_each_detection_has_its_zones():
 
 @pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
 def test_a_zone_outside_of_the_image_is_warned_of_once(points):
-    watch = Watcher(zoned(f"away={points}", "edge=50,50,180,50,180,180"))
+    watch = Watcher(zoned([f"away={points}", "edge=50,50,180,50,180,180"]))
     square = replace(image().picture, size=(SIZE, SIZE))
     records = [replace(image(name), picture=square) for name in ("a.jpg", "b.jpg")]
     with pytest.warns(DetcliWarning) as warnings:
@@ -120,7 +121,7 @@ def test_a_zone_outside_of_the_image_is_warned_of_once(points):
 
 
 def test_an_image_without_detections_still_shows_its_zones():
-    record = watched([], *ZONES)
+    record = watched([], ZONES)
     assert record.to_json()["detections"] == []
     assert [caption for caption, _ in record.overlay.zones] == ["left 0", "low 0"]
 
@@ -130,10 +131,10 @@ def test_without_zones_records_pass_as_they_are():
     assert Watcher(Watched())(record) is record
     assert "zones" not in record.to_json()["detections"][0]
     torn = failure()
-    assert Watcher(zoned(*ZONES))(torn) is torn
+    assert Watcher(zoned(ZONES))(torn) is torn
 
 
 def test_two_zones_of_a_name_are_a_usage_error():
     with pytest.raises(UsageError, match="left is given twice"):
-        zoned(ZONES[0], ZONES[0])
+        zoned([ZONES[0], ZONES[0]])
     assert Zone.parse(ZONES[1]).name == "low"

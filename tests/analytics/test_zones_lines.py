@@ -21,7 +21,7 @@ from detcli.core.errors import UsageError
 LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 
 
-def walk(*points, ends=LINE):
+def walk(points, ends=LINE):
     """The sides to which one track crosses a line."""
     crossings = Crossings()
     return [crossings.side(ends, 1, np.float32([point])) for point in points]
@@ -42,7 +42,7 @@ def walk(*points, ends=LINE):
     ],
 )
 def test_crossings(points, sides):
-    assert walk(*points) == sides
+    assert walk(points) == sides
 
 
 def test_tracks_are_told_apart():
@@ -78,7 +78,7 @@ def test_a_stride_loses_no_crossing(tracker):
             bottom = 100 + 5 * number
             boxes.append((200, bottom - 90, 240, bottom, 0.9, 0))
         record = frame(number, film, size=(400, 400))
-        watched = watch(replace(record, detections=detected(*boxes)))
+        watched = watch(replace(record, detections=detected(boxes)))
         for crossed in watched.detections.crossed:
             crossings += crossed
     assert crossings == [("gate", "right"), ("gate", "right")]
@@ -110,7 +110,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
         elif went_out:
             side = "right"
         sides.append(side)
-    assert walk(*points, ends=ends) == sides
+    assert walk(points, ends=ends) == sides
 
 
 @optional.needs("trackers")

@@ -13,7 +13,7 @@ import optional
 import pytest
 import thinning
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
-from colour_model import cell_box, image
+from colour_model import cell_box, image, image_of
 
 from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
@@ -116,7 +116,7 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
 
     monkeypatch.setattr("detcli.run.batches.open_backend", opened)
     squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
-    pixels = image(*squares, size=(112, 160), grey=40)
+    pixels = image_of(squares, size=(112, 160), grey=40)
     settings = Settings(conf=0.6, tile=Tiling(64, overlap=0.25))
     with Detector(make_model(size=64, batch=None), "cpu", settings=settings) as detector:
         detections, other_detections = detector([pixels, image(("blue", 1, 1), grey=40)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as st_numpy
+from warned import messages_of
 
 from detcli import DetcliWarning
 from detcli.backend.image_boxes import batch_to_detections, detect_all, to_detections
@@ -68,7 +69,7 @@ def warnings_of_boxes(farthest):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         to_detections(selection, letterbox, CONTRACT)
-    return [str(warning.message) for warning in caught]
+    return messages_of(caught)
 
 
 def test_boxes_up_to_a_pixel_and_a_half_look_like_fractions():
@@ -136,9 +137,7 @@ def test_a_batch_gives_what_its_images_give_one_by_one(batch, clips, box_fractio
         assert detections.score.tobytes() == expected.score.tobytes()
         assert detections.class_id.tolist() == expected.class_id.tolist()
         assert detections.selected.tolist() == expected.selected.tolist()
-    assert [str(item.message) for item in batch_warnings] == [
-        str(item.message) for item in image_warnings
-    ]
+    assert messages_of(batch_warnings) == messages_of(image_warnings)
 
 
 def test_boxes_as_far_as_float32_reaches_are_dropped_without_a_warning_of_numpy():

@@ -293,7 +293,7 @@ def runtime(monkeypatch):
 
 def test_nodes_taken_are_counted_and_nodes_left_are_named(runtime):
     placed = [(CUDA, [node("Conv")] * 3 + [node("Mul")]), (CPU_NAME, [node("Odd", "/odd", "my")])]
-    runtime(CUDA=[*placed, (CUDA, [node("Mul")])], CPU="nothing")
+    runtime(CUDA=placed + [(CUDA, [node("Mul")])], CPU="nothing")
     left = (LeftNode("/odd", "my.Odd", CPU_NAME),)
     assert survey(b"", "model") == (
         Placement(CUDA, usable=True, taken={"Conv": 3, "Mul": 2}, left=left),

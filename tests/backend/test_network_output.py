@@ -101,10 +101,10 @@ def refused(invoke, make_image, tmp_path):
 
     def run(model, *options, codes=(4,)):
         onnx.save(model, tmp_path / "lies.onnx")
-        assert invoke("inspect", "lies.onnx", *options, cwd=tmp_path).returncode == 0  # no run
+        assert invoke("inspect", "lies.onnx", options, cwd=tmp_path).returncode == 0  # no run
         messages = []
         for command in READERS:
-            process = invoke(*command.split(), *options, cwd=tmp_path)
+            process = invoke(command.split(), options, cwd=tmp_path)
             assert "bug in detcli" not in process.stderr + process.stdout
             assert process.returncode in codes, (command, process.stderr)
             messages.append(process.stderr)
@@ -117,7 +117,7 @@ def refused(invoke, make_image, tmp_path):
 def test_every_command_refuses_a_shape_that_was_not_declared(name, refused):
     model, actual, declared = LIES[name]
     options = ["--box-format", "xyxy"] if model.graph.name == "lies" else []
-    for message in refused(model, *options):
+    for message in refused(model, options):
         assert f"output of shape {actual}, though its graph declares {declared}\n" in message
 
 

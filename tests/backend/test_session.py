@@ -414,7 +414,7 @@ def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make
 def test_verbose_says_which_package_is_loaded(make_model, make_image):
     """`onnxruntime` and `onnxruntime-gpu` install the same module."""
     words = ["predict", make_image("a.png"), "-v", "-m", make_model(), "--device", "cpu"]
-    command = [sys.executable, "-m", "detcli", *map(str, words)]
+    command = [sys.executable, "-m", "detcli"] + list(map(str, words))
     process = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = f"{onnxruntime.__version__} of the package {onnxruntime.package_name}"
     assert f"detcli: ONNX Runtime {loaded}\n" in process.stderr

@@ -54,37 +54,39 @@ def labelled(folder: Path) -> Iterator[tuple[Path, list[Symbol]]]:
     """The images of a folder, and the symbols in each."""
     table = folder / "labels.tsv"
     if table.exists():
-        known = defaultdict(list)
+        symbols_by_file = defaultdict(list)
         for row in csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"):
-            known[row["file"]].append(Symbol(row.get("text") or row["ean"], None))
-        yield from ((folder / name, symbols) for name, symbols in known.items())
+            symbols_by_file[row["file"]].append(Symbol(row.get("text") or row["ean"], None))
+        yield from ((folder / name, symbols) for name, symbols in symbols_by_file.items())
         return
     for path in sorted(folder.glob("*.txt")):
         lines = path.read_text(encoding="utf-8").splitlines()
-        numbers = [float(one) for line in lines if line[:1].isdigit() for one in line.split()]
+        numbers = [float(number) for line in lines if line[:1].isdigit() for number in line.split()]
         symbols = [Symbol(None, corners) for corners in np.reshape(numbers, (-1, 4, 2))]
-        images = [one for one in path.parent.glob(f"{path.stem}.*") if one != path]
+        images = [image for image in path.parent.glob(f"{path.stem}.*") if image != path]
         if symbols and images:
             yield images[0], symbols
 
 
 def zxing(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
     """zxing-cpp, as it comes."""
-    found = []
-    for one in zxingcpp.read_barcodes(pixels, text_mode=zxingcpp.TextMode.Plain):
-        ends = (one.position.top_left, one.position.bottom_right)
-        found.append(Symbol(one.text, np.array([(end.x, end.y) for end in ends], np.float64)))
-    return found
+    symbols = []
+    for barcode in zxingcpp.read_barcodes(pixels, text_mode=zxingcpp.TextMode.Plain):
+        ends = (barcode.position.top_left, barcode.position.bottom_right)
+        symbols.append(Symbol(barcode.text, np.array([(end.x, end.y) for end in ends], np.float64)))
+    return symbols
 
 
 def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
     """OpenCV's two detectors, each for all symbols of an image."""
-    found = []
+    symbols = []
     for detector in (cv2.QRCodeDetector(), cv2.barcode.BarcodeDetector()):
         ok, texts, corners, _ = detector.detectAndDecodeMulti(pixels)
         if ok:
-            found += [Symbol(*one) for one in zip(texts, corners, strict=True)]
-    return found
+            symbols += [
+                Symbol(*text_and_corners) for text_and_corners in zip(texts, corners, strict=True)
+            ]
+    return symbols
 
 
 def detcli(stack: ExitStack, model: str) -> Reader:
@@ -95,11 +97,14 @@ def detcli(stack: ExitStack, model: str) -> Reader:
 
     def read(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
         image = Image.whole(pixels)
-        (found,) = run.detector.submit([image])()
-        record = watcher(Record(Origin(""), 0, "", "", picture=image, detections=found))
+        (detections,) = run.detector.submit([image])()
+        record = watcher(Record(Origin(""), 0, "", "", picture=image, detections=detections))
         return [
-            Symbol(one.get("text"), np.array([[one["x1"], one["y1"]], [one["x2"], one["y2"]]]))
-            for one in record.to_json()["detections"]
+            Symbol(
+                detection.get("text"),
+                np.array([[detection["x1"], detection["y1"]], [detection["x2"], detection["y2"]]]),
+            )
+            for detection in record.to_json()["detections"]
         ]
 
     return read
@@ -107,20 +112,20 @@ def detcli(stack: ExitStack, model: str) -> Reader:
 
 def readers(stack: ExitStack, model: str) -> dict[str, Reader]:
     """All that are installed."""
-    known = {"detcli": detcli(stack, model), "zxing-cpp": zxing, "OpenCV": opencv}
+    reader_by_name = {"detcli": detcli(stack, model), "zxing-cpp": zxing, "OpenCV": opencv}
     if importlib.util.find_spec("pyzbar"):
         from pyzbar import pyzbar
 
-        known["ZBar"] = lambda pixels: [
-            Symbol(one.data.decode(errors="replace"), np.array(one.polygon, np.float64))
-            for one in pyzbar.decode(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
+        reader_by_name["ZBar"] = lambda pixels: [
+            Symbol(barcode.data.decode(errors="replace"), np.array(barcode.polygon, np.float64))
+            for barcode in pyzbar.decode(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
         ]
     if hasattr(cv2, "wechat_qrcode_WeChatQRCode"):
         wechat = cv2.wechat_qrcode_WeChatQRCode()
-        known["WeChat"] = lambda pixels: [
-            Symbol(*one) for one in zip(*wechat.detectAndDecode(pixels), strict=True)
+        reader_by_name["WeChat"] = lambda pixels: [
+            Symbol(*barcode) for barcode in zip(*wechat.detectAndDecode(pixels), strict=True)
         ]
-    return known
+    return reader_by_name
 
 
 def same_form(text: str) -> str:
@@ -128,27 +133,29 @@ def same_form(text: str) -> str:
     return text.zfill(13) if text.isdecimal() and len(text) >= 8 else text
 
 
-def judge(known: list[Symbol], found: list[Symbol]) -> Counter[str]:
+def judge(labels: list[Symbol], detected: list[Symbol]) -> Counter[str]:
     """How many symbols are found and read, and how many texts are wrong."""
-    texts = Counter(same_form(one.text) for one in found if one.text)
-    wanted = Counter(same_form(one.text) for one in known if one.text)
-    lengths = {len(text) for text in wanted}
+    texts = Counter(same_form(symbol.text) for symbol in detected if symbol.text)
+    label_texts = Counter(same_form(symbol.text) for symbol in labels if symbol.text)
+    lengths = {len(text) for text in label_texts}
     counts = Counter(
-        found=min(len(found), wanted.total()),
-        read=(texts & wanted).total(),
-        wrong=sum(len(text) in lengths for text in texts if text not in wanted),
+        found=min(len(detected), label_texts.total()),
+        read=(texts & label_texts).total(),
+        wrong=sum(len(text) in lengths for text in texts if text not in label_texts),
     )
-    for one in known:
-        if one.corners is not None:
-            quad = one.corners.astype(np.float32)
+    for symbol in labels:
+        if symbol.corners is not None:
+            quad = symbol.corners.astype(np.float32)
             inside = [
-                other
-                for other in found
-                if other.corners is not None
-                and cv2.pointPolygonTest(quad, other.corners.mean(0).tolist(), measureDist=False)
+                candidate
+                for candidate in detected
+                if candidate.corners is not None
+                and cv2.pointPolygonTest(
+                    quad, candidate.corners.mean(0).tolist(), measureDist=False
+                )
                 >= 0
             ]
-            counts.update(found=bool(inside), read=any(other.text for other in inside))
+            counts.update(found=bool(inside), read=any(candidate.text for candidate in inside))
     return counts
 
 
@@ -159,19 +166,19 @@ def main() -> None:
     parser.add_argument("--model", default="codes")
     options = parser.parse_args()
     with ExitStack() as stack:
-        known = readers(stack, options.model)
+        reader_by_name = readers(stack, options.model)
         for folder in options.folder:
-            counts: dict[str, Counter[str]] = {name: Counter() for name in known}
+            counts: dict[str, Counter[str]] = {name: Counter() for name in reader_by_name}
             seconds: Counter[str] = Counter()
-            images = [*labelled(folder)]
+            images = list(labelled(folder))
             for path, symbols in images:
                 pixels = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-                for name, reader in known.items():
+                for name, reader in reader_by_name.items():
                     begun = time.process_time()
-                    found = reader(pixels)  # type: ignore[arg-type]
+                    detected = reader(pixels)  # type: ignore[arg-type]
                     seconds[name] += time.process_time() - begun
-                    counts[name] += judge(symbols, found)
-            checked = any(one.text for _, symbols in images for one in symbols)
+                    counts[name] += judge(symbols, detected)
+            checked = any(symbol.text for _, symbols in images for symbol in symbols)
             total = sum(len(symbols) for _, symbols in images)
             print(f"\n{folder.name}: {total} symbols in {len(images)} images\n")
             print("| | found | read | wrong | seconds an image | times zxing-cpp |")
@@ -180,8 +187,8 @@ def main() -> None:
                 per_image = seconds[name] / len(images)
                 times = seconds[name] / seconds["zxing-cpp"]
                 wrong = count["wrong"] if checked else "-"
-                shown = f"{count['found']} | {count['read']} | {wrong}"
-                print(f"| {name} | {shown} | {per_image:.3f} | {times:.1f} |")
+                columns = f"{count['found']} | {count['read']} | {wrong}"
+                print(f"| {name} | {columns} | {per_image:.3f} | {times:.1f} |")
 
 
 if __name__ == "__main__":

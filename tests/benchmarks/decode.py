@@ -41,9 +41,9 @@ def measure(decoders, files, rounds):
             decode(data)
 
     calls = {name: partial(all_files, decode) for name, decode in decoders.items()}
-    taken = take_turns(calls, rounds=rounds)
+    seconds = take_turns(calls, rounds=rounds)
     medians = {
-        name: statistics.median(figures) / len(files) * 1000 for name, figures in taken.items()
+        name: statistics.median(figures) / len(files) * 1000 for name, figures in seconds.items()
     }
     first = next(iter(medians.values()))
     for name, median in medians.items():
@@ -59,14 +59,14 @@ def overlap(first, second):
     return common / (areas[0][:, None] + areas[1][None] - common)
 
 
-def known(found, others):
+def known(detections, references):
     """How many detections have a counterpart among others."""
-    same = (
-        (overlap(found.xyxy, others.xyxy) >= 0.98)
-        & (np.abs(found.score[:, None] - others.score[None]) <= 0.01)
-        & (found.class_id[:, None] == others.class_id[None])
+    is_same = (
+        (overlap(detections.xyxy, references.xyxy) >= 0.98)
+        & (np.abs(detections.score[:, None] - references.score[None]) <= 0.01)
+        & (detections.class_id[:, None] == references.class_id[None])
     )
-    return int(same.any(1).sum())
+    return int(is_same.any(1).sum())
 
 
 def compare(files, arguments):

@@ -23,8 +23,8 @@ def detector_head(generator, classes, anchors):
     scores *= np.float32(0.2)
     width = min(NEIGHBOURS, anchors)
     for _ in range(OBJECTS):
-        place = generator.integers(0, anchors - width + 1)
-        near = scores[generator.integers(classes), place : place + width]
+        first = generator.integers(0, anchors - width + 1)
+        near = scores[generator.integers(classes), first : first + width]
         near[:] = generator.uniform(0.3, 0.95, width)
     return head
 
@@ -61,19 +61,19 @@ def take_turns(
     """
     generator = np.random.default_rng(0)
     repeats = {name: repeats_of(call) for name, call in implementations.items()}
-    taken = {name: [] for name in implementations}
-    start, done = time.perf_counter(), 0
-    while done < rounds or time.perf_counter() - start < seconds:
+    seconds_of = {name: [] for name in implementations}
+    start, completed = time.perf_counter(), 0
+    while completed < rounds or time.perf_counter() - start < seconds:
         for name in map(str, generator.permutation(list(implementations))):
             call = implementations[name]
             call()
             until = time.perf_counter() + TURN_S
             for _ in range(MAX_TURN):
-                taken[name].append(sample(call, repeats[name]))
+                seconds_of[name].append(sample(call, repeats[name]))
                 if time.perf_counter() > until:
                     break
-        done += 1
-    return taken
+        completed += 1
+    return seconds_of
 
 
 def sample(call: Callable[[], object], repeats: int = 1) -> float:

@@ -29,12 +29,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
     model = ModelFile.read(options.model).original
-    known = infer_shapes(model)
-    reading = read_graph(known, options.model.name, None)
+    with_shapes = infer_shapes(model)
+    reading = read_graph(with_shapes, options.model.name, None)
     head = reading.adaptation.head
-    exact = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
+    exact = decode_nodes(with_shapes.graph, (piece.tensor for piece in head.boxes))
     scores = (piece.tensor for piece in head.scores)
-    exact |= score_convolutions(known.graph, scores, FLOAT_DEPTH)
+    exact |= score_convolutions(with_shapes.graph, scores, FLOAT_DEPTH)
     with Sources([options.folder]) as sources:
         images = list(load_images(sources, lambda: None))
     name = reading.contract.input_name

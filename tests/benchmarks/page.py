@@ -43,13 +43,13 @@ def make(folder, images, records, boxes):
     page = Page(folder, pages.PREDICT)
     for number, image in zip(range(records), itertools.cycle(images), strict=False):
         height, width = image.shape[:2]
-        found = []
+        page_boxes = []
         for kind in range(boxes):
             side = random.uniform(0.1, 0.2) * min(height, width)
             x, y = random.uniform(0, (width - side, height - side))
             sides = (x, y, x + side, y + side)
-            found.append(pages.box(kind % 3, random.uniform(0.25, 1), sides))
-        fields = pages.record(f"{number:05}.jpg", *found) | {"width": width, "height": height}
+            page_boxes.append(pages.box(kind % 3, random.uniform(0.25, 1), sides))
+        fields = pages.record(f"{number:05}.jpg", *page_boxes) | {"width": width, "height": height}
         page.add(fields, lambda image=image: PageImage(image))
     page.close()
 
@@ -64,12 +64,17 @@ def main():
     arguments = parser.parse_args()
     paths = sorted(arguments.pictures.rglob("*.jpg"))[:32]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "page"
-        make(place, [cv2.imread(str(path)) for path in paths], arguments.records, arguments.boxes)
+        page_folder = Path(folder) / "page"
+        make(
+            page_folder,
+            [cv2.imread(str(path)) for path in paths],
+            arguments.records,
+            arguments.boxes,
+        )
         with browsers.chromium(Path(folder) / "profile") as browser:
             for view in ("pictures", "wall"):
                 begin = time.perf_counter()
-                browser.open(place, f"#view={view}")
+                browser.open(page_folder, f"#view={view}")
                 print(f"{browser.text('#shown')}: opened in {time.perf_counter() - begin:.1f} s")
                 frames = browser.driver.execute_async_script(SCROLL, arguments.pixels)
                 median, p95, p99 = np.percentile(frames, [50, 95, 99])

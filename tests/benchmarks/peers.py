@@ -51,11 +51,11 @@ def run(command: list[str]) -> tuple[float, float]:
     """Run a command: its seconds, and the MB of its peak."""
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        said = process.stderr.read() if process.stderr else b""
+        complaint = process.stderr.read() if process.stderr else b""
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{shlex.join(command)}: {said.decode()[-2000:]}")
+        raise SystemExit(f"{shlex.join(command)}: {complaint.decode()[-2000:]}")
     return time.perf_counter() - begun, usage.ru_maxrss / 1024
 
 
@@ -64,8 +64,8 @@ def network_alone(model: Path, seconds: int, precision: str) -> float:
     program = str(Path(sys.executable).with_name("benchmark_app"))
     command = [program, "-m", str(model), "-d", "CPU", "-t", str(seconds)]
     command += ["-hint", "throughput", "-infer_precision", precision]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return float(re.findall(r"Throughput:\s*([0-9.]+) FPS", said)[-1])
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return float(re.findall(r"Throughput:\s*([0-9.]+) FPS", output)[-1])
 
 
 def main() -> None:
@@ -78,39 +78,39 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=10)
     options = parser.parse_args()
     folder = options.folder.resolve()
-    count, one = len([*folder.glob("*.jpg")]), min(folder.glob("*.jpg"))
+    count, image = len(list(folder.glob("*.jpg"))), min(folder.glob("*.jpg"))
     program, model = str(Path(sys.executable).with_name("detcli")), str(options.model.resolve())
     predict = [program, "predict", "-q", "-m", model, "--device"]
     with tempfile.TemporaryDirectory() as results:
-        ways = {
-            "detcli": [*predict, "cpu"],
-            "detcli, openvino": [*predict, "openvino"],
-            "detcli, openvino --half": [*predict, "openvino", "--half"],
+        commands = {
+            "detcli": predict + ["cpu"],
+            "detcli, openvino": predict + ["openvino"],
+            "detcli, openvino --half": predict + ["openvino", "--half"],
             "loop, ONNX Runtime": [sys.executable, "-c", LOOP, "onnxruntime", model],
             "loop, OpenVINO, f32": [sys.executable, "-c", LOOP, "f32", model],
             "loop, OpenVINO, bf16": [sys.executable, "-c", LOOP, "bf16", model],
         }
         if options.yolo:
-            given = [f"model={model}", "device=cpu", "verbose=False", f"project={results}"]
-            ways["yolo predict"] = [options.yolo, "predict", *given, "save=False"]
+            settings = [f"model={model}", "device=cpu", "verbose=False", f"project={results}"]
+            commands["yolo predict"] = [options.yolo, "predict"] + settings + ["save=False"]
 
-        def command(way: str, source: Path) -> list[str]:
-            is_yolo = way == "yolo predict"
-            return [*ways[way], f"source={source}" if is_yolo else str(source)]
+        def command(name: str, source: Path) -> list[str]:
+            is_yolo = name == "yolo predict"
+            return commands[name] + [f"source={source}" if is_yolo else str(source)]
 
-        for way in ways:
-            run(command(way, one))  # fills caches
-        taken = [
-            {way: (run(command(way, one)), run(command(way, folder))) for way in ways}
+        for name in commands:
+            run(command(name, image))  # fills caches
+        rounds = [
+            {name: (run(command(name, image)), run(command(name, folder))) for name in commands}
             for _ in range(options.rounds)
         ]
     print("| | images/s | start | memory |\n| --- | --- | --- | --- |")
-    for way in ways:
-        starts = [single[0] for single, _ in (turn[way] for turn in taken)]
-        rates = [(count - 1) / (many[0] - single[0]) for single, many in (t[way] for t in taken)]
-        memory = [many[1] for _, many in (turn[way] for turn in taken)]
+    for name in commands:
+        starts = [single[0] for single, _ in (turn[name] for turn in rounds)]
+        rates = [(count - 1) / (many[0] - single[0]) for single, many in (t[name] for t in rounds)]
+        memory = [many[1] for _, many in (turn[name] for turn in rounds)]
         figures = f"{statistics.median(rates):.1f} | {statistics.median(starts):.2f} s"
-        print(f"| {way} | {figures} | {statistics.median(memory):.0f} MB |")
+        print(f"| {name} | {figures} | {statistics.median(memory):.0f} MB |")
     for precision in ("f32", "bf16"):
         rate = network_alone(options.model, options.alone, precision)
         print(f"| benchmark_app, network alone, {precision} | {rate:.1f} | | |")

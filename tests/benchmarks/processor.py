@@ -127,16 +127,16 @@ def main() -> None:
     keep_freed_memory()
     model, folder = options.model, options.folder
     paths = sorted(folder.glob("*.jpg"))
-    ways = {
+    runners = {
         "detcli, cpu": detcli(model, folder, "cpu"),
         "detcli, openvino f32": detcli(model, folder, "openvino"),
         "plain loop, f32": plain_loop(model, paths, "f32"),
         "network alone, f32": network_alone(model, "f32"),
     }
     try:
-        ways["detcli, openvino bf16"] = detcli(model, folder, "openvino", half=True)
-        ways["plain loop, bf16"] = plain_loop(model, paths, "bf16")
-        ways["network alone, bf16"] = network_alone(model, "bf16")
+        runners["detcli, openvino bf16"] = detcli(model, folder, "openvino", half=True)
+        runners["plain loop, bf16"] = plain_loop(model, paths, "bf16")
+        runners["network alone, bf16"] = network_alone(model, "bf16")
         halves = [False, True]
     except DeviceError as error:
         print(f"no bf16: {error}")
@@ -144,17 +144,21 @@ def main() -> None:
     for half in halves if options.int8 else ():
         rest = "bf16" if half else "f32"
         name = f"int8+{rest}"
-        ways[f"detcli, openvino {name}"] = detcli(options.int8, folder, "openvino", half=half)
-        ways[f"plain loop, {name}"] = plain_loop(options.int8, paths, rest)
-        ways[f"network alone, {name}"] = network_alone(options.int8, rest)
-    ways |= {f"yolo predict, {path.name}": yolo(path, paths) for path in options.yolo}
+        runners[f"detcli, openvino {name}"] = detcli(options.int8, folder, "openvino", half=half)
+        runners[f"plain loop, {name}"] = plain_loop(options.int8, paths, rest)
+        runners[f"network alone, {name}"] = network_alone(options.int8, rest)
+    runners |= {f"yolo predict, {path.name}": yolo(path, paths) for path in options.yolo}
     if options.ncnn:
-        ways["network alone, ncnn"] = by_ncnn(options.ncnn)
-    wanted = ["detcli, cpu", *options.only]
-    ways = {name: way for name, way in ways.items() if any(text in name for text in wanted)}
-    counts = {name: way() for name, way in ways.items()}  # also the warm-up
-    taken = take_turns(ways, rounds=options.rounds)
-    rates = {name: counts[name] / statistics.median(times) for name, times in taken.items()}
+        runners["network alone, ncnn"] = by_ncnn(options.ncnn)
+    selected_names = ["detcli, cpu"] + options.only
+    runners = {
+        name: runner
+        for name, runner in runners.items()
+        if any(text in name for text in selected_names)
+    }
+    counts = {name: runner() for name, runner in runners.items()}  # also the warm-up
+    seconds_of = take_turns(runners, rounds=options.rounds)
+    rates = {name: counts[name] / statistics.median(times) for name, times in seconds_of.items()}
     for name, rate in rates.items():
         print(f"{name:28} {rate:6.1f} a second  {rate / rates['detcli, cpu']:5.2f} times cpu's")
 

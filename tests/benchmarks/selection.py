@@ -25,8 +25,8 @@ def by_order(order, head, confidence):
     """Both stages by a function that sorts; returns the scores."""
     scores = head[4:]
     anchors = order(scores.max(axis=0), KEEP)
-    kept = scores[:, anchors].T.ravel()
-    best = kept[order(kept, KEEP)]
+    candidates = scores[:, anchors].T.ravel()
+    best = candidates[order(candidates, KEEP)]
     return best[best > confidence]
 
 
@@ -39,15 +39,15 @@ def by_torch(torch, head, confidence):
     """`v10postprocess` of the YOLOv10 authors, with torch on the CPU."""
     scores = torch.from_numpy(head[4:]).T[None]  # (1, N, C)
     _, anchors = torch.topk(scores.amax(dim=-1), KEEP, dim=-1)
-    kept = torch.gather(scores, 1, anchors[..., None].expand(-1, -1, CLASSES))
-    best, _ = torch.topk(kept.flatten(1), KEEP, dim=-1)
+    candidates = torch.gather(scores, 1, anchors[..., None].expand(-1, -1, CLASSES))
+    best, _ = torch.topk(candidates.flatten(1), KEEP, dim=-1)
     return best[0][best[0] > confidence].numpy()
 
 
 def report(title, implementations, seconds):
     """Time implementations and print their medians."""
-    taken = take_turns(implementations, seconds)
-    medians = {name: statistics.median(samples) for name, samples in taken.items()}
+    seconds_of = take_turns(implementations, seconds)
+    medians = {name: statistics.median(samples) for name, samples in seconds_of.items()}
     print(f"\n{title}")
     for name, median in medians.items():
         ratio = median / medians["detcli"]

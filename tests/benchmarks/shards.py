@@ -41,12 +41,12 @@ DETCLI = [sys.executable, "-m", "detcli"]
 
 def timed(source: str, model: str, kind: str) -> float:
     """Seconds of a whole command."""
-    with tempfile.TemporaryDirectory() as made:
-        command = [*DETCLI, "predict", source, "-r", "-m", model, "--device", "cpu", "-q"]
+    with tempfile.TemporaryDirectory() as folder:
+        command = DETCLI + ["predict", source, "-r", "-m", model, "--device", "cpu", "-q"]
         if kind == "predict":
-            command += ["--workers", "2", "-o", str(Path(made, "one.jsonl"))]
+            command += ["--workers", "2", "-o", str(Path(folder, "one.jsonl"))]
         else:
-            command += ["--on", kind, "-o", f"{made}/boxes/"]
+            command += ["--on", kind, "-o", f"{folder}/boxes/"]
         start = time.perf_counter()
         code = subprocess.run(command, check=False).returncode
         if code not in {0, 3}:
@@ -57,7 +57,7 @@ def timed(source: str, model: str, kind: str) -> float:
 def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
     """Take turns, and print medians and their ratios."""
     kinds = ("predict", *engines)
-    whole: dict[str, list[float]] = {kind: [] for kind in kinds}
+    totals: dict[str, list[float]] = {kind: [] for kind in kinds}
     steady: dict[str, list[float]] = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as few:
         for path in sorted(Path(folder).resolve().glob("*.[jp]*g"))[:2]:
@@ -65,12 +65,12 @@ def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
         for number in range(rounds):
             for kind in kinds[:: 1 if number % 2 else -1]:
                 start = timed(few, model, kind)
-                whole[kind].append(timed(folder, model, kind))
-                steady[kind].append(whole[kind][-1] - start)
-    for title, seconds in (("whole command", whole), ("less that of two images", steady)):
-        for kind, taken in seconds.items():
-            ratios = [a / b for a, b in zip(taken, seconds["predict"], strict=True)]
-            median, ratio = statistics.median(taken), statistics.median(ratios)
+                totals[kind].append(timed(folder, model, kind))
+                steady[kind].append(totals[kind][-1] - start)
+    for title, seconds in (("whole command", totals), ("less that of two images", steady)):
+        for kind, samples in seconds.items():
+            ratios = [a / b for a, b in zip(samples, seconds["predict"], strict=True)]
+            median, ratio = statistics.median(samples), statistics.median(ratios)
             print(f"{title}: {kind} {median:.2f} s, median ratio {ratio:.3f}")
 
 
@@ -79,7 +79,9 @@ def workers_of(driver: psutil.Popen, engine: str) -> list[psutil.Process]:
     if engine != "ray":
         return driver.children()
     running = psutil.process_iter(["cmdline"])
-    return [one for one in running if "ray::Detcli" in " ".join(one.info["cmdline"] or [])]
+    return [
+        process for process in running if "ray::Detcli" in " ".join(process.info["cmdline"] or [])
+    ]
 
 
 class Disk:
@@ -94,7 +96,7 @@ class Disk:
         Path(self.images, name).write_bytes(content)
 
     def parts(self) -> int:
-        return len([*Path(self.boxes).glob("part-*")])
+        return len(list(Path(self.boxes).glob("part-*")))
 
     def fail_often(self) -> None:
         """Do nothing."""
@@ -146,11 +148,11 @@ class Cluster:
     """Two nodes of Ray on this machine, with a core each; the second may be replaced."""
 
     def __init__(self) -> None:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-        own = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-        os.environ.update(own, RAY_ADDRESS=f"127.0.0.1:{port}")
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        settings = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+        os.environ.update(settings, RAY_ADDRESS=f"127.0.0.1:{port}")
         self._nodes = [self._start("--head", f"--port={port}", "--include-dashboard=false")]
         while not self._answers(port):
             time.sleep(0.2)
@@ -159,13 +161,13 @@ class Cluster:
     @staticmethod
     def _start(*options: str) -> psutil.Popen:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
-        command += ["--object-store-memory=100000000", *options]
+        command += ["--object-store-memory=100000000"] + list(options)
         return psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @staticmethod
     def _answers(port: int) -> bool:
-        with socket.socket() as one:
-            return one.connect_ex(("127.0.0.1", port)) == 0
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     def lose_a_node(self) -> None:
         self._end(self._nodes.pop())
@@ -173,9 +175,9 @@ class Cluster:
 
     @staticmethod
     def _end(node: psutil.Popen) -> None:
-        for one in [*node.children(recursive=True), node]:
+        for process in node.children(recursive=True) + [node]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
         node.wait()
 
     def close(self) -> None:
@@ -193,8 +195,8 @@ PAUSE_S, OUT_S = 15, 10
 class Chaos:
     """A run in shards, and what befalls it."""
 
-    def __init__(self, place: Disk | Store, model: Path, engine: str, cluster: Any) -> None:
-        self._place, self._model, self._engine, self._cluster = place, model, engine, cluster
+    def __init__(self, files: Disk | Store, model: Path, engine: str, cluster: Any) -> None:
+        self._place, self._model, self._engine, self._cluster = files, model, engine, cluster
         self._dice = random.Random(0)  # noqa: S311 - no secret
         self.left = ["worker"] * 4 + ["driver"] * 2 + ["pause"] * 2 + ["outage", "gone", "model"]
         self.left += ["node"] * bool(cluster)
@@ -238,12 +240,12 @@ class Chaos:
                 raise SystemExit(f"exit code {driver.returncode} where nothing can be read")
             self._place.mend()
         elif kind == "model":
-            whole = self._model.read_bytes()
-            self._model.write_bytes(whole + OTHER)
+            content = self._model.read_bytes()
+            self._model.write_bytes(content + OTHER)
             driver.kill()
             if (code := subprocess.run(command, check=False).returncode) != 2:
                 raise SystemExit(f"exit code {code} with another model")
-            self._model.write_bytes(whole)
+            self._model.write_bytes(content)
         elif kind == "node":
             self._cluster.lose_a_node()
 
@@ -251,32 +253,32 @@ class Chaos:
 def chaos(model: str, count: int, engine: str, *, on_store: bool) -> None:
     """Kill, go on, merge, compare."""
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(tempfile.TemporaryDirectory())
-        place: Disk | Store = Disk(made)
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        files: Disk | Store = Disk(folder)
         if on_store:
-            place = stack.enter_context(opened_store())
+            files = stack.enter_context(opened_store())
         cluster = stack.enter_context(contextlib.closing(Cluster())) if engine == "ray" else None
         noise = np.random.default_rng(0)
         for number in range(count):
             small = noise.integers(0, 255, (12, 16, 3), np.uint8)
             _, content = cv2.imencode(".jpg", cv2.resize(small, (160, 120)))
-            place.put(f"{number:05}.jpg", content.tobytes())
-        ours = Path(shutil.copy(model, made))
+            files.put(f"{number:05}.jpg", content.tobytes())
+        ours = Path(shutil.copy(model, folder))
         ours.chmod(0o600)
-        common = ["predict", place.images, "-m", str(ours), "--device", "cpu"]
+        common = ["predict", files.images, "-m", str(ours), "--device", "cpu"]
         common += ["--conf", "0.001", "--max-det", "5"]
-        one, merged = Path(made, "one.jsonl"), Path(made, "all.jsonl")
-        subprocess.run([*DETCLI, *common, "-o", str(one)], check=True)
-        place.fail_often()
+        reference, merged = Path(folder, "one.jsonl"), Path(folder, "all.jsonl")
+        subprocess.run(DETCLI + common + ["-o", str(reference)], check=True)
+        files.fail_often()
         start = time.perf_counter()
-        run = Chaos(place, ours, engine, cluster)
-        run.run([*DETCLI, *common, "-q", "-o", place.boxes, "--on", engine])
-        subprocess.run([*DETCLI, "merge", place.boxes, "-o", str(merged)], check=True)
-        same = merged.read_bytes() == one.read_bytes()
+        run = Chaos(files, ours, engine, cluster)
+        run.run(DETCLI + common + ["-q", "-o", files.boxes, "--on", engine])
+        subprocess.run(DETCLI + ["merge", files.boxes, "-o", str(merged)], check=True)
+        is_same = merged.read_bytes() == reference.read_bytes()
         print(f"{count} images in {time.perf_counter() - start:.0f} s: {dict(run.befell)}")
         print(f"not reached: {run.left}; exit codes of the runs: {dict(run.codes)}")
-        print("the same bytes as one run" if same else "OTHER BYTES than one run")
-        raise SystemExit(not same)
+        print("the same bytes as one run" if is_same else "OTHER BYTES than one run")
+        raise SystemExit(not is_same)
 
 
 def main() -> None:
@@ -289,14 +291,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pictures", type=int, default=5000)
     parser.add_argument("--store", action="store_true")
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ.setdefault("DETCLI_CONFIG", os.devnull)
-    if given.what == "chaos":
-        chaos(given.model, given.pictures, given.on[0], on_store=given.store)
-    elif given.folder is None:
+    if options.what == "chaos":
+        chaos(options.model, options.pictures, options.on[0], on_store=options.store)
+    elif options.folder is None:
         parser.error("overhead needs a FOLDER")
     else:
-        overhead(given.model, given.folder, given.on, given.rounds)
+        overhead(options.model, options.folder, options.on, options.rounds)
 
 
 if __name__ == "__main__":

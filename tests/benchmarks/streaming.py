@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "detcli", "predict", "-q", "--format", "jsonl"]
 
 def start(source: str, model: Path) -> None:
     """Run until the first record."""
-    command = [*COMMAND, source, "-m", str(model)]
+    command = COMMAND + [source, "-m", str(model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -43,11 +43,11 @@ def measure_start(model: Path, image: Path, count: int, rounds: int) -> None:
             else:
                 original = name_of_it
                 original.write_bytes(image.read_bytes())
-        ways = {"one image": str(folder / "00000000.jpg"), f"folder of {count}": name}
-        starts = {way: partial(start, source, model) for way, source in ways.items()}
-        taken = take_turns(starts, rounds=rounds)
-    for way, times in taken.items():
-        print(f"{way:20} {statistics.median(times):.3f} s to the first record")
+        sources = {"one image": str(folder / "00000000.jpg"), f"folder of {count}": name}
+        starts = {title: partial(start, source, model) for title, source in sources.items()}
+        seconds_of = take_turns(starts, rounds=rounds)
+    for title, times in seconds_of.items():
+        print(f"{title:20} {statistics.median(times):.3f} s to the first record")
 
 
 def resident(pid: int) -> float:
@@ -58,7 +58,7 @@ def resident(pid: int) -> float:
 
 def measure_memory(model: Path, inputs: list[str], frames: int) -> None:
     """Compare early and late resident memory."""
-    command = [*COMMAND, "-m", str(model), "--files-from", "-"]
+    command = COMMAND + ["-m", str(model), "--files-from", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -86,13 +86,13 @@ def measure_memory(model: Path, inputs: list[str], frames: int) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    ways = parser.add_subparsers(dest="way", required=True)
-    begin = ways.add_parser("start")
+    subparsers = parser.add_subparsers(dest="way", required=True)
+    begin = subparsers.add_parser("start")
     begin.add_argument("model", type=Path)
     begin.add_argument("picture", type=Path)
     begin.add_argument("--count", type=int, default=100_000)
     begin.add_argument("--rounds", type=int, default=7)
-    memory = ways.add_parser("memory")
+    memory = subparsers.add_parser("memory")
     memory.add_argument("model", type=Path)
     memory.add_argument("inputs", nargs="+")
     memory.add_argument("--frames", type=int, default=5000)

@@ -31,8 +31,8 @@ from detcli.source.reading import load_file
 def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
     """The loop of a short script."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (given,) = session.get_inputs()
-    height, width = given.shape[2:]
+    (images_input,) = session.get_inputs()
+    height, width = images_input.shape[2:]
 
     def run() -> int:
         for path in paths:
@@ -40,7 +40,7 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
             box = Letterbox.fit(image.shape[:2], (height, width))
             canvas = letterbox_image(image, box)  # type: ignore[arg-type]
             tensor = canvas[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
-            session.run(None, {given.name: np.ascontiguousarray(tensor)})
+            session.run(None, {images_input.name: np.ascontiguousarray(tensor)})
         return len(paths)
 
     return run
@@ -55,7 +55,7 @@ def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
 def threads(model: Path, paths: list[Path], cores: int, detectors: int) -> Callable[[], int]:
     """Threads, one a core, that call one detector, or each its own with its part of the cores."""
     first = Detector(model, "cpu", options=DeviceOptions(workers=detectors))
-    each = [first, *(first.clone() for _ in range(detectors - 1))]
+    each = [first] + [first.clone() for _ in range(detectors - 1)]
 
     def run() -> int:
         def work(number: int) -> None:
@@ -106,7 +106,7 @@ def main() -> None:
     keep_freed_memory()
     paths = sorted(options.folder.glob("*.jpg"))
     cores = available_cores()
-    ways = {
+    runners = {
         f"detcli, {cores} workers": detcli(options.model, options.folder, cores),
         "detcli, 1 worker": detcli(options.model, options.folder, 1),
         f"{cores} threads, 1 detector": threads(options.model, paths, cores, 1),
@@ -116,9 +116,9 @@ def main() -> None:
         "plain loop": plain_loop(options.model, paths),
     }
     if options.yolo:
-        ways["yolo predict"] = yolo(options.model, paths)
-    taken = take_turns(ways, rounds=options.rounds)
-    medians = {name: statistics.median(times) / len(paths) for name, times in taken.items()}
+        runners["yolo predict"] = yolo(options.model, paths)
+    seconds_of = take_turns(runners, rounds=options.rounds)
+    medians = {name: statistics.median(times) / len(paths) for name, times in seconds_of.items()}
     best = medians[f"detcli, {cores} workers"]
     for name, median in medians.items():
         print(f"{name:22} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")

@@ -35,38 +35,40 @@ Row = tuple[str, list[float], float]  # class, x1 y1 x2 y2, score
 def mosaics(folder: Path, out: Path, scale: float) -> list[tuple[Path, list[Row]]]:
     """Mosaics as PNG, and the boxes of their objects; crowds are left out."""
     data = json.loads((folder / "instances.json").read_text())
-    names = {one["id"]: one["name"] for one in data["categories"]}
+    names = {entry["id"]: entry["name"] for entry in data["categories"]}
     objects = defaultdict(list)
-    for one in data["annotations"]:
-        if not one["iscrowd"]:
-            objects[one["image_id"]].append((names[one["category_id"]], one["bbox"]))
+    for entry in data["annotations"]:
+        if not entry["iscrowd"]:
+            objects[entry["image_id"]].append((names[entry["category_id"]], entry["bbox"]))
     cell, per_mosaic = round(CELL * scale), COLUMNS * ROWS
-    made = []
+    written = []
     for first in range(0, len(data["images"]), per_mosaic):
         canvas = np.full((ROWS * cell, COLUMNS * cell, 3), 114, np.uint8)
         rows: list[Row] = []
-        for place, image in enumerate(data["images"][first : first + per_mosaic]):
+        for cell_number, image in enumerate(data["images"][first : first + per_mosaic]):
             pixels = cv2.imread(str(folder / "images" / image["file_name"]))
             pixels = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-            top, left = place // COLUMNS * cell, place % COLUMNS * cell
+            top, left = cell_number // COLUMNS * cell, cell_number % COLUMNS * cell
             canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels[
                 :cell, :cell
             ]
             for name, (x, y, width, height) in objects[image["id"]]:
                 box = np.array([x, y, x + width, y + height]) * scale + [left, top, left, top]
                 rows.append((name, box.tolist(), 1.0))
-        made.append((out / f"{first}.png", rows))
-        cv2.imwrite(str(made[-1][0]), canvas)
-    return made
+        written.append((out / f"{first}.png", rows))
+        cv2.imwrite(str(written[-1][0]), canvas)
+    return written
 
 
-def hits(found: Sequence[Row], known: Sequence[Row]) -> int:
+def hits(detections: Sequence[Row], objects: Sequence[Row]) -> int:
     """How many known objects are found, the best detections first, each for one object."""
-    left = [*known]
+    left = list(objects)
     count = 0
-    for name, box, _ in sorted(found, key=lambda row: -row[2]):
+    for name, box, _ in sorted(detections, key=lambda row: -row[2]):
         alike = [
-            (iou(box, other), index) for index, (kind, other, _) in enumerate(left) if kind == name
+            (iou(box, object_box), index)
+            for index, (kind, object_box, _) in enumerate(left)
+            if kind == name
         ]
         best, index = max(alike, default=(0.0, -1))
         if best >= IOU:
@@ -75,12 +77,12 @@ def hits(found: Sequence[Row], known: Sequence[Row]) -> int:
     return count
 
 
-def iou(one: Sequence[float], other: Sequence[float]) -> float:
+def iou(left: Sequence[float], right: Sequence[float]) -> float:
     """Intersection over union."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(left[2], right[2]) - max(left[0], right[0])
+    height = min(left[3], right[3]) - max(left[1], right[1])
     common = max(0.0, width) * max(0.0, height)
-    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (left, right))
     return common / (both - common) if common else 0.0
 
 
@@ -98,9 +100,9 @@ class Ours:
     def __call__(self, path: Path) -> tuple[float, list[Row]]:
         image = cv2.imread(str(path))
         start = time.perf_counter()
-        found = self._detector(image)
+        detections = self._detector(image)
         seconds = time.perf_counter() - start
-        return seconds, [(name, box.tolist(), score) for box, score, _, name in found]
+        return seconds, [(name, box.tolist(), score) for box, score, _, name in detections]
 
 
 class Theirs:
@@ -111,7 +113,7 @@ class Theirs:
         script = Path(__file__).with_name("tiles_sahi.py")
         command = [python, script, model, names, str(tiling.size), str(tiling.overlap), str(CONF)]
         self._process = subprocess.Popen(
-            [*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def __call__(self, path: Path) -> tuple[float, list[Row]]:
@@ -137,24 +139,29 @@ def main() -> None:
     parser.add_argument("--rounds", default=3, type=int)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        made = mosaics(options.data, Path(folder), options.scale)
+        written = mosaics(options.data, Path(folder), options.scale)
         theirs = Theirs(options.sahi, options.model, options.tile)
         ours = {name: Ours(options.model, name, options.tile) for name in options.device}
         sides = {**ours, "SAHI": theirs}
         for side in sides.values():
-            side(made[0][0])  # type: ignore[operator]  # warm
-        known = sum(len(rows) for _, rows in made)
+            side(written[0][0])  # type: ignore[operator]  # warm
+        known = sum(len(rows) for _, rows in written)
         seconds: dict[str, list[float]] = defaultdict(list)
         counts: dict[str, tuple[int, int]] = {}
         for turn in range(options.rounds):
             for name in sorted(sides, reverse=bool(turn % 2)):
-                taken, found = zip(*(sides[name](path) for path, _ in made), strict=True)  # type: ignore[operator]
-                seconds[name].append(sum(taken))
-                right = sum(map(hits, found, (rows for _, rows in made)))
-                counts[name] = right, sum(map(len, found))
+                turn_seconds = 0.0
+                right, all_rows = 0, 0
+                for path, objects in written:
+                    image_seconds, detections = sides[name](path)  # type: ignore[operator]
+                    turn_seconds += image_seconds
+                    right += hits(detections, objects)
+                    all_rows += len(detections)
+                seconds[name].append(turn_seconds)
+                counts[name] = right, all_rows
         theirs.close()
     size = f"{COLUMNS * round(CELL * options.scale)}x{ROWS * round(CELL * options.scale)}"
-    print(f"{len(made)} mosaics of {size}, {known} objects, tile {options.tile}, "
+    print(f"{len(written)} mosaics of {size}, {known} objects, tile {options.tile}, "
           f"{available_cores()} cores, {options.rounds} rounds in turns")  # fmt: skip
     for name in sides:
         right, all_rows = counts[name]

@@ -21,11 +21,11 @@ from sahi.utils.compatibility import fix_full_shape_list, fix_shift_amount_list
 class OnnxModel(DetectionModel):
     """A graph that takes `[1, 3, S, S]` and ends in `[1, K, 6]`: x1, y1, x2, y2, score, class."""
 
-    def __init__(self, path, names, **more):
+    def __init__(self, path, names, **options):
         """Keep the names; SAHI calls `load_model`."""
         self.names = names
-        more["category_mapping"] = {str(index): name for index, name in enumerate(names)}
-        super().__init__(model_path=path, device="cpu", **more)
+        options["category_mapping"] = {str(index): name for index, name in enumerate(names)}
+        super().__init__(model_path=path, device="cpu", **options)
 
     def check_dependencies(self, *_):
         """Everything is imported above."""
@@ -99,11 +99,11 @@ def main():
         seconds = time.perf_counter() - start
         rows = [
             (
-                one.category.name,
-                [float(side) for side in one.bbox.to_xyxy()],
-                float(one.score.value),
+                prediction.category.name,
+                [float(side) for side in prediction.bbox.to_xyxy()],
+                float(prediction.score.value),
             )
-            for one in result.object_prediction_list
+            for prediction in result.object_prediction_list
         ]
         print(json.dumps([seconds, rows]), flush=True)
 

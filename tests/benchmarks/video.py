@@ -35,20 +35,22 @@ def main():
     frames = []
     while len(frames) < arguments.frames and (read := capture.read())[0]:
         frames.append(read[1])
-    ways = {("MPEG-4 part 2", ""): None}
+    settings_of = {("MPEG-4 part 2", ""): None}
     for preset in arguments.presets.split(","):
         for crf in arguments.crf.split(","):
-            ways[preset, crf] = {"preset": preset, "crf": crf, "bf": "0"}
-    found = defaultdict(list)
+            settings_of[preset, crf] = {"preset": preset, "crf": crf, "bf": "0"}
+    figures = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mp4"
         for _ in range(arguments.rounds):
-            for way, options in ways.items():
-                found[way].append((*write(path, frames, rate, options), quality(path, frames)))
+            for name_and_crf, options in settings_of.items():
+                figures[name_and_crf].append(
+                    (*write(path, frames, rate, options), quality(path, frames))
+                )
     height, width = frames[0].shape[:2]
     print(f"{len(frames)} frames of {width}x{height}, medians of {arguments.rounds} rounds")
     print(f"{'encoder':14} {'crf':>4} {'wall':>8} {'cpu':>8} {'kB a s':>8} {'PSNR':>6}")
-    for (name, crf), rounds in found.items():
+    for (name, crf), rounds in figures.items():
         wall, cpu, size, near = map(statistics.median, zip(*rounds, strict=True))
         kilobytes = size / 1000 / (len(frames) / rate)
         print(f"{name:14} {crf:>4} {wall:7.3f}s {cpu:7.3f}s {kilobytes:8.0f} {near:6.2f}")
@@ -73,8 +75,8 @@ def quality(path, frames):
     """PSNR of a written video in dB, over all frames."""
     capture, error = cv2.VideoCapture(str(path)), 0.0
     for image in frames:
-        _, shown = capture.read()
-        error += float(np.square(shown.astype(np.float32) - image).mean())
+        _, decoded = capture.read()
+        error += float(np.square(decoded.astype(np.float32) - image).mean())
     return 10 * np.log10(255**2 / (error / len(frames)))
 
 

@@ -21,7 +21,7 @@ ALL = (0, 1, 2)
 def closed(*arguments, streams=(1,), cwd=None, **options):
     """Run the command line without these descriptors, in CI as a shell does, at home in a fork."""
     if thinning.RUNS_WHOLE:
-        return closed_from_the_start(*arguments, streams=streams, cwd=cwd, **options)
+        return closed_from_the_start(arguments, streams=streams, cwd=cwd, **options)
     thinning.note("processes that start without a standard stream", 0, 1)
     options = {"timeout": 120} | options
     return forked.run(arguments, closed_streams=streams, cwd=cwd, **options)
@@ -34,7 +34,7 @@ def closed_from_the_start(*arguments, streams, cwd, **options):
         for descriptor in streams:
             os.close(descriptor)
 
-    command = [sys.executable, "-m", "detcli", *map(str, arguments)]
+    command = [sys.executable, "-m", "detcli"] + forked.words_of(arguments)
     options = {"capture_output": True, "text": True, "timeout": 120} | options
     return subprocess.run(command, check=False, cwd=cwd, preexec_fn=close, **options)
 
@@ -49,7 +49,7 @@ def folder_with_model(tmp_path, make_model, make_image):
 
 def predict(folder_with_model, *options, **more):
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9)
-    return closed(*command, *options, cwd=folder_with_model, **more)
+    return closed(command, options, cwd=folder_with_model, **more)
 
 
 def classes(file):
@@ -63,7 +63,7 @@ def classes(file):
 @pytest.mark.parametrize("streams", [(1,), (2,), (0,), (1, 2), ALL])
 def test_records_go_to_a_file(folder_with_model, streams):
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    process = closed_from_the_start(*command, streams=streams, cwd=folder_with_model)
+    process = closed_from_the_start(command, streams=streams, cwd=folder_with_model)
     assert process.returncode == 0
     assert process.stdout == ""
     assert classes(folder_with_model / "a.jsonl") == ["red"]
@@ -79,7 +79,7 @@ def test_files_of_all_formats_hold_what_they_hold_otherwise(folder_with_model, n
 
 def test_all_other_results_besides_a_file_of_records(folder_with_model):
     options = "--save s --save-txt t --save-crops c --save-dataset d --report p --save-coco k.json"
-    process = predict(folder_with_model, "-o", "a.jsonl", *options.split())
+    process = predict(folder_with_model, "-o", "a.jsonl", options.split())
     assert process.returncode == 0
     assert "wrote 1 record to a.jsonl" in process.stderr
     for name in ("s/a.png", "t/a.txt", "c/red", "d/images/a.png", "p/index.html", "k.json"):
@@ -100,7 +100,7 @@ def test_records_without_a_file_need_standard_output(folder_with_model):
 def test_the_name_of_a_closed_stream_is_no_file(folder_with_model, name, stream):
     """Which streams are there is asked when Python starts, so that a fork would not do."""
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", name)
-    process = closed_from_the_start(*command, streams=(stream,), cwd=folder_with_model)
+    process = closed_from_the_start(command, streams=(stream,), cwd=folder_with_model)
     assert process.returncode == 1
     if stream == 1:
         assert f"cannot write {name}: standard output is closed" in process.stderr
@@ -120,14 +120,14 @@ def test_a_run_that_is_resumed(folder_with_model):
 def test_an_image_on_standard_input(folder_with_model):
     image = (folder_with_model / "a.png").read_bytes()
     command = ("predict", "-", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    process = closed(*command, cwd=folder_with_model, input=image, text=False)
+    process = closed(command, cwd=folder_with_model, input=image, text=False)
     assert process.returncode == 0
     assert classes(folder_with_model / "a.jsonl") == ["red"]
 
 
 def test_a_closed_standard_input_is_said(folder_with_model):
     command = ("predict", "-", "-m", "model.onnx", "-o", "a.jsonl")
-    process = closed(*command, cwd=folder_with_model, streams=(0,))
+    process = closed(command, cwd=folder_with_model, streams=(0,))
     assert process.returncode == 3
     assert "standard input is closed" in process.stderr
 
@@ -147,7 +147,7 @@ def test_shards_their_merge_and_a_page(folder_with_model):
 
 def test_a_conversion(folder_with_model):
     options = ("-o", "new.onnx", "--metadata", "author=me", "--image", "a.png")
-    process = closed("convert", "model.onnx", *options, cwd=folder_with_model)
+    process = closed("convert", "model.onnx", options, cwd=folder_with_model)
     assert process.returncode == 0
     assert process.stdout == ""
     assert process.stderr == ""
@@ -156,14 +156,14 @@ def test_a_conversion(folder_with_model):
 
 def test_a_certificate(folder_with_model):
     options = ("--images", "a.png", "--conf", 0.9, "--certificate", "c.json")
-    process = closed("verify", "model.onnx", *options, "model.onnx", cwd=folder_with_model)
+    process = closed("verify", "model.onnx", options, "model.onnx", cwd=folder_with_model)
     assert process.returncode == 0
     assert json.loads((folder_with_model / "c.json").read_text("utf-8"))["report"]["agree"] is True
 
 
 def test_a_baseline(folder_with_model):
     options = ("--seconds", 0.1, "--cold-starts", 0, "--save-baseline", "b.json")
-    process = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=folder_with_model)
+    process = closed("bench", "a.png", "-m", "model.onnx", options, cwd=folder_with_model)
     assert process.returncode == 0
     assert (folder_with_model / "b.json").exists()
 
@@ -171,12 +171,12 @@ def test_a_baseline(folder_with_model):
 def test_an_evaluation_with_a_page(folder_with_model):
     (folder_with_model / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
     names = [f"  {number}: {name}" for number, name in enumerate(NAMES)]
-    (folder_with_model / "data.yaml").write_text("\n".join(["val: .", "names:", *names]))
+    (folder_with_model / "data.yaml").write_text("\n".join(["val: .", "names:"] + names))
     command = ("eval", "model.onnx", "--data", "data.yaml")
-    process = closed(*command, "--report", "page", cwd=folder_with_model)
+    process = closed(command, "--report", "page", cwd=folder_with_model)
     assert process.returncode == 0
     assert (folder_with_model / "page/index.html").exists()
-    process = closed(*command, cwd=folder_with_model)
+    process = closed(command, cwd=folder_with_model)
     assert process.returncode == 1
     assert "standard output is closed" in process.stderr
     assert "comparing" not in process.stderr  # it is said before the work
@@ -193,7 +193,7 @@ def test_an_evaluation_with_a_page(folder_with_model):
     ],
 )
 def test_a_report_that_is_the_only_result_needs_standard_output(folder_with_model, arguments):
-    process = closed(*arguments, cwd=folder_with_model)
+    process = closed(arguments, cwd=folder_with_model)
     assert process.returncode == 1
     assert "detcli: error: standard output is closed" in process.stderr
     assert "measuring" not in process.stderr

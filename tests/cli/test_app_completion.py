@@ -78,7 +78,7 @@ class Terminal:
         os.close(inside)
         self._read = b""
         self._send("stty -echo\n")
-        for line in (*START[name].strip().splitlines(), *start):
+        for line in START[name].strip().splitlines() + list(start):
             self._send(line.strip() + "\n")
         self._send("echo st''arted\n")
         self._read_until("started\r?\n(?s:.*)READY> ")
@@ -145,9 +145,9 @@ CASES = [
     ("detcli predict --device c\t", ["detcli", "predict", "--device", "cpu"]),
     ("detcli predict --device=cpu,c\t", ["detcli", "predict", "--device=cpu,cpu"]),
     ("detcli predict str\t", ["detcli", "predict", "street.jpg"]),
-    *((f"detcli predict -m {typed}\t", ["detcli", "predict", "-m", name])
-      for typed, name in MODELS.items()),
-]  # fmt: skip
+]
+for typed, name in MODELS.items():
+    CASES.append((f"detcli predict -m {typed}\t", ["detcli", "predict", "-m", name]))
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -86,7 +86,7 @@ def require_no_secret(result, folder_with_inputs):
     assert SECRET not in result.stdout
     assert SECRET not in result.stderr
     for root, subfolders, files in os.walk(folder_with_inputs):
-        for name in (*subfolders, *files):
+        for name in list(subfolders) + list(files):
             assert SECRET not in name
         for name in files:
             assert SECRET.encode() not in Path(root, name).read_bytes(), name
@@ -112,7 +112,7 @@ def test_every_command_is_tried():
 
 @pytest.mark.parametrize(("words", "parameter"), TRIED)
 def test_no_option_of_any_command_shows_a_secret(detcli, folder_with_inputs, words, parameter):
-    result = detcli(*command_line(words, parameter, ADDRESS))
+    result = detcli(command_line(words, parameter, ADDRESS))
     require_no_secret(result, folder_with_inputs)
     assert "Traceback" not in result.stderr or "-vv" in result.args
 
@@ -125,7 +125,7 @@ def test_no_option_shows_the_rest_of_an_address_with_spaces(
     invoke, folder_with_inputs, words, parameter
 ):
     """Nothing in a message tells where such an address ends."""
-    result = invoke(*command_line(words, parameter, SPACED))
+    result = invoke(command_line(words, parameter, SPACED))
     require_no_secret(result, folder_with_inputs)
 
 
@@ -144,7 +144,7 @@ def test_no_option_shows_the_rest_of_an_address_with_spaces(
     ],
 )
 def test_no_signature_of_an_object_is_shown(detcli, folder_with_inputs, words, parameter):
-    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), folder_with_inputs)
+    require_no_secret(detcli(command_line(words, parameter, SIGNED)), folder_with_inputs)
 
 
 WRITTEN = (
@@ -158,11 +158,11 @@ WRITTEN = (
 def test_an_address_that_cannot_be_written_to_is_refused(
     invoke, folder_with_inputs, option, address
 ):
-    before = {*folder_with_inputs.iterdir()}
+    before = set(folder_with_inputs.iterdir())
     result = invoke("predict", "a.png", "-m", "colours.onnx", option, address)
     assert result.returncode == 2, result.stderr
     assert "address" in result.stderr
-    assert {*folder_with_inputs.iterdir()} == before
+    assert set(folder_with_inputs.iterdir()) == before
 
 
 VARIABLES = ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"]
@@ -173,7 +173,7 @@ def test_predict_shows_no_secret_of_a_variable(detcli, folder_with_inputs, varia
     command = ["predict", "a.png", "-vv"]
     if variable != "DETCLI_MODEL":
         command += ["-m", "colours.onnx"]
-    result = detcli(*command, env={**os.environ, variable: ADDRESS})
+    result = detcli(command, env={**os.environ, variable: ADDRESS})
     require_no_secret(result, folder_with_inputs)
 
 
@@ -239,7 +239,7 @@ def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(
         options.append("--provenance")
     if form != "table":
         options += ["-o", "boxes.out"]
-    result = detcli("predict", address, "-m", "colours.onnx", "-vv", *options)
+    result = detcli("predict", address, "-m", "colours.onnx", "-vv", options)
     assert result.returncode == 0, result.stderr
     assert ("/a.png?t=" + SECRET, image_server.password) in image_server.requests
     require_no_secret(result, folder_with_inputs)
@@ -249,7 +249,7 @@ def test_a_journal_holds_no_secret(detcli, folder_with_inputs, image_server):
     address = image_server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     for _ in range(2):
         options = ("--provenance", "--resume", "new.jsonl", "-vv")
-        result = detcli("predict", address, "-m", "colours.onnx", *options)
+        result = detcli("predict", address, "-m", "colours.onnx", options)
         assert result.returncode == 0
         require_no_secret(result, folder_with_inputs)
 
@@ -264,7 +264,7 @@ def test_no_object_is_written_whose_name_holds_a_signature(invoke, folder_with_i
 def test_a_certificate_holds_no_secret(detcli, folder_with_inputs, image_server):
     address = image_server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     command = ("verify", "colours.onnx", "colours.onnx", "--images", address, "-vv")
-    result = detcli(*command, "--certificate", "c.json")
+    result = detcli(command, "--certificate", "c.json")
     assert result.returncode == 2
     assert "a certificate would show the password" in result.stderr
     require_no_secret(result, folder_with_inputs)

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import typer.main
 from typer.testing import CliRunner
@@ -52,14 +53,14 @@ def given(*arguments, groups=GROUPS, whole_file=True):
     def probe(config: Config) -> None:
         found.append(written(config))
 
-    run(probe, *arguments)
+    run(probe, arguments)
     return found[0]
 
 
 def run(probe, *arguments):
     alone = typer.Typer(add_completion=False)
     alone.command("predict", cls=Command)(probe)
-    typer.main.get_command(alone)(list(map(str, arguments)), standalone_mode=False)
+    typer.main.get_command(alone)(forked.words_of(arguments), standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def run(probe, *arguments):
 def test_what_is_closer_wins(arguments, variable, file, expected, write_defaults, monkeypatch):
     write_defaults(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
-    assert given("a.jpg", *arguments)["model"] == expected
+    assert given("a.jpg", arguments)["model"] == expected
 
 
 def test_the_example_of_the_documentation_is_valid(write_defaults):
@@ -286,7 +287,7 @@ def test_a_default_gives_way_to_what_contradicts_it_on_the_line(
 ):
     write_defaults(default)
     name = default.partition(" ")[0].replace("-", "_")
-    assert given("a.jpg", *line.split())[name] == left
+    assert given("a.jpg", line.split())[name] == left
 
 
 def test_what_a_default_hides_is_never_shown(write_defaults):
@@ -316,7 +317,7 @@ def test_what_is_typed():
         "verbose": 2,
     }
     built_in = written(Config())
-    values = given(*typed.split())
+    values = given(typed.split())
     assert {name: value for name, value in values.items() if value != built_in[name]} == expected
 
 
@@ -336,7 +337,7 @@ def sources_of(*arguments):
         assert config is not None
         sources.append(value_sources)
 
-    run(probe, *arguments)
+    run(probe, arguments)
     return sources[0]
 
 
@@ -394,7 +395,7 @@ def test_an_error_names_the_origin_that_won_and_no_other(
 ):
     path = write_defaults(text)
     monkeypatch.setenv("DETCLI_DEVICE", variable)
-    result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes", *typed])
+    result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes"] + list(typed))
     assert result.exit_code == 2
     if origin is None:
         assert "is from" not in result.stderr

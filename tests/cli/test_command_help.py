@@ -29,7 +29,7 @@ def help_of(command, help_option="--help"):
 
 def test_predict_has_all_panels_in_order():
     text, panels = help_of("predict")
-    assert [*panels] == ["Arguments", *PANELS, "Options", "Examples"]
+    assert list(panels) == ["Arguments", *PANELS, "Options", "Examples"]
     assert panels["Options"] == ["--quiet", "--verbose", "--help"]
     examples = text.partition("Examples:\n")[2].splitlines()
     assert len(examples) == 3
@@ -49,16 +49,18 @@ def test_the_short_help_is_a_screen_of_usual_options(command, shown, left_out):
     _, all_panels = help_of(command)
     every = {name for names in all_panels.values() for name in names}
     assert (
-        {f"--{name}" for name in (*shown.split(), "quiet", "help")} <= {*panels["Options"]} < every
+        {f"--{name}" for name in shown.split() + ["quiet", "help"]}
+        <= set(panels["Options"])
+        < every
     )
-    assert {f"--{name}" for name in left_out.split()} <= every - {*panels["Options"]}
+    assert {f"--{name}" for name in left_out.split()} <= every - set(panels["Options"])
     assert len(text.splitlines()) <= 45
     assert f"detcli {command} --help shows {len(every) - len(panels['Options'])} more" in text
 
 
 def test_examples_come_before_the_usual_options_which_many_commands_do_without():
     text, panels = help_of("predict", "-h")
-    assert [*panels] == ["Examples", "Arguments", "Options"]
+    assert list(panels) == ["Examples", "Arguments", "Options"]
     assert text.count("\n  detcli predict ") == 3
     for command in ("inspect", "convert", "verify", "merge", "doctor"):
         assert help_of(command, "-h") == help_of(command)
@@ -92,7 +94,7 @@ def test_flags_that_can_be_undone_take_no_second_name():
 
 
 def test_an_unknown_panel_is_a_mistake():
-    titles = {*PANELS, "Options", None}
+    titles = set(PANELS) | {"Options", None}
     for command in LOADED.values():
         assert {param.rich_help_panel for param in command.params} <= titles
 

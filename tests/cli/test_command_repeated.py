@@ -26,7 +26,7 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
         for words, command in commands.items():
             for option in command.options.values():
                 if option.names and option.metavar:
-                    yield [*words], option
+                    yield list(words), option
 
 
 LISTS = {
@@ -57,12 +57,14 @@ def test_there_are_many_options_with_one_value():
 
 
 @pytest.mark.parametrize(
-    ("words", "option"), SINGLE, ids=[" ".join([*words, option.flag]) for words, option in SINGLE]
+    ("words", "option"),
+    SINGLE,
+    ids=[" ".join(words + [option.flag]) for words, option in SINGLE],
 )
 def test_one_value_is_refused_when_it_is_typed_twice(words, option):
     for flag in option.names:
         for second in ("b", "a"):
-            done = CliRunner().invoke(app, [*words, flag, "a", option.flag, second])
+            done = CliRunner().invoke(app, words + [flag, "a", option.flag, second])
             assert done.exit_code == 2
             assert f"{option.flag} is given twice: a and {second}" in done.stderr
             assert "hint: give one of them" in done.stderr

@@ -12,11 +12,11 @@ from detcli.commands.verify.request import complete_side
 from detcli.core.errors import DeviceError
 
 
-def bash(*words):
+def bash(words):
     """What the shell gets for words, as bash cuts them; the last one is completed."""
     environment = {
         "_DETCLI_COMPLETE": "complete_bash",
-        "COMP_WORDS": "\n".join(["detcli", *words]),
+        "COMP_WORDS": "\n".join(["detcli"] + list(words)),
         "COMP_CWORD": str(len(words)),
     }
     result = CliRunner().invoke(app, [], prog_name="detcli", env=environment)
@@ -60,7 +60,7 @@ def test_what_bash_is_told(line, found, tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     for name in ("a:1.onnx", "a.txt", "b.onnx"):
         (tmp_path / name).touch()
-    assert bash(*line.split()) == found.split()
+    assert bash(line.split()) == found.split()
 
 
 def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
@@ -114,13 +114,13 @@ def test_classes_are_those_of_the_model_in_the_line(make_model, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     make_model()
     line = ("predict", "a.jpg", "--model", "colours.onnx")
-    assert bash(*line, "--classes", "") == ["red", "green", "blue"]
-    assert bash(*line, "--classes", "red,b") == ["red,blue"]
+    assert bash(list(line) + ["--classes", ""]) == ["red", "green", "blue"]
+    assert bash(list(line) + ["--classes", "red,b"]) == ["red,blue"]
     monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
-    assert bash("predict", "--blur", "g") == ["green"]
+    assert bash(["predict", "--blur", "g"]) == ["green"]
     for other_options in (
         ("-m", "none.onnx"),
         ("-m", "yolov10n"),
         ("-m", "colours.onnx", "--names", "x"),
     ):
-        assert bash("predict", *other_options, "--classes", "") == []
+        assert bash(["predict", *other_options, "--classes", ""]) == []

@@ -108,10 +108,10 @@ SAID = "detcli: warning: x\ndetcli: error: what is wrong\n  hint: do that\n"
 @pytest.mark.parametrize(
     ("code", "stderr", "kind", "message", "hint"),
     [
-        *(
-            (kind.exit_code, SAID, kind, "what is wrong", "do that")
-            for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
-        ),
+        (kind.exit_code, SAID, kind, "what is wrong", "do that")
+        for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
+    ]
+    + [
         (
             4,
             "detcli: x\n  hint: y\ndetcli: error: what is wrong\n",

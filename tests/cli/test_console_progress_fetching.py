@@ -29,10 +29,12 @@ def test_a_model_is_fetched_by_its_name(  # noqa: PLR0913, PLR0917 - fixtures
     write_coco(tmp_path / "coco", MIXED)
     plain, half = make_model().read_bytes(), make_model("half.onnx", dtype="float16").read_bytes()
     hub.add("yolov10n", plain, half=half)
-    done = invoke(*line.split(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "fetching yolov10n" in done.stderr + caplog.text  # within this process, pytest logs it
-    report = json.loads(done.stdout)
+    process = invoke(line.split(), cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert (
+        "fetching yolov10n" in process.stderr + caplog.text
+    )  # within this process, pytest logs it
+    report = json.loads(process.stdout)
     expected = half if "--half" in line else plain
-    found = report if file is None else report[file]
-    assert found["sha256"] == hashlib.sha256(expected).hexdigest()
+    entry = report if file is None else report[file]
+    assert entry["sha256"] == hashlib.sha256(expected).hexdigest()

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def run(kind, *arguments):
     """Run the command line with such a stderr; its exit code and what it wrote to stdout."""
     with kind() as stderr:
         finished = subprocess.run(
-            [sys.executable, "-m", "detcli", *map(str, arguments)],
+            [sys.executable, "-m", "detcli"] + list(map(str, arguments)),
             check=False,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -89,7 +89,7 @@ def test_records_and_exit_code_are_right(kind, make_model, make_image, tmp_path)
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--fail-if", "red>0"]
     code, stdout = run(kind, *arguments, "-vv")
     assert code == 6
-    assert [record["index"] for record in lines(stdout)] == list(range(30))
+    assert column_of(lines(stdout), "index") == list(range(30))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_records_and_exit_code_are_right(kind, make_model, make_image, tmp_path)
     ],
 )
 def test_every_command_keeps_its_exit_code(arguments, invoke):
-    finished = invoke(*arguments)
+    finished = invoke(arguments)
     assert finished.stderr
     assert run(reader_gone, *arguments) == (finished.returncode, "")
 

@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from json_lines import column_of
 from sample_records import image
 
 from detcli.cli.records import read_for_scores
@@ -39,7 +40,7 @@ def scores_of(records):
     for record in records:
         scores[record["source"]] = None
         if "detections" in record:
-            scores[record["source"]] = [detection["score"] for detection in record["detections"]]
+            scores[record["source"]] = column_of(record["detections"], "score")
     return scores
 
 
@@ -61,15 +62,15 @@ def test_records_are_read_from_a_file_and_from_standard_input(tmp_path, monkeypa
     line = image("a").to_json_text() + "\n"
     path = tmp_path / "boxes.jsonl"
     path.write_text(line)
-    assert [*scores_of(read_for_scores(str(path)))] == ["a"]
+    assert list(scores_of(read_for_scores(str(path)))) == ["a"]
     monkeypatch.setattr("sys.stdin", Stdin(line.encode()))
-    assert [*scores_of(read_for_scores("-"))] == ["a"]
+    assert list(scores_of(read_for_scores("-"))) == ["a"]
 
 
 def test_what_is_neither_is_refused(tmp_path):
     path = tmp_path / "odd.json"
     path.write_text('{"a": 1}\n')
     with pytest.raises(UsageError, match=r"line 1 of .* is not a record"):
-        [*read_for_scores(str(path))]
+        list(read_for_scores(str(path)))
     with pytest.raises(SourceError, match="cannot read"):
-        [*read_for_scores(str(tmp_path / "nothing.jsonl"))]
+        list(read_for_scores(str(tmp_path / "nothing.jsonl")))

@@ -77,7 +77,7 @@ class Timed:
 
 def test_fields_that_are_shown_become_rows_and_nested_ones_follow_in_place():
     timed = Timed("infer", (2, 3), Times(0.0123, None), None, (Times(1, 2),))
-    assert [*report_rows(timed)] == [
+    assert list(report_rows(timed)) == [
         ("stage", "infer"),
         ("size", "3x2"),
         ("p50", "12.30 ms"),

@@ -2,6 +2,7 @@
 
 import shlex
 
+import forked
 import pytest
 from json_lines import lines
 from shard_engine import open_here
@@ -14,10 +15,10 @@ def predict(invoke, make_model, make_image, tmp_path):
     make_model()
 
     def run(line="a.png", *words, code=0, says=""):
-        arguments = shlex.split(line) + list(words)
+        arguments = shlex.split(line) + forked.words_of(words)
         if "-m" not in arguments and "--model" not in arguments:
             arguments.extend(["-m", "colours.onnx"])
-        completed = invoke("predict", *arguments, cwd=tmp_path)
+        completed = invoke("predict", arguments, cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr

@@ -7,10 +7,12 @@ import shutil
 
 import cv2
 import forked
+import json_lines
+import number_video
 import optional
 import pytest
-from colour_model import NAMES, build, image
-from json_lines import lines
+from colour_model import NAMES, build, image, image_of
+from json_lines import lines, text_of
 from saved_records import box, of_version_1, record
 
 FORMATS = ["table", "jsonl", "json", "csv", "megadetector", optional.PARQUET]
@@ -29,11 +31,11 @@ def worked(tmp_path_factory):
         squares = []
         if number % 2:
             squares.append(("red", number % 8, 1))
-        cv2.imwrite(str(images / f"{number}.png"), image(*squares))
+        cv2.imwrite(str(images / f"{number}.png"), image_of(squares))
     (images / "5 torn.png").write_bytes((images / "5.png").read_bytes()[:100])
     (images / os.fsdecode(b"caf\xe9.png")).write_bytes((images / "3.png").read_bytes())
     (images / "ä=1.png").write_bytes((images / "3.png").read_bytes())
-    video = cv2.VideoWriter(str(images / "4.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
+    video = number_video.open_writer(images / "4.mp4", (64, 64))
     for _ in range(7):
         video.write(image(("blue", 2, 2)))
     video.release()
@@ -42,9 +44,9 @@ def worked(tmp_path_factory):
     if optional.is_installed("pyarrow"):
         formats.append("parquet")
     for name in formats:
-        completed = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
+        completed = forked.run(command + ["--format", name, "-o", folder / f"one.{name}"])
         assert completed.returncode == 3, completed.stderr
-    completed = forked.run([*command, "-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
+    completed = forked.run(command + ["-o", f"{folder / 'jsonl'}/", "--shard-size", 2])
     assert completed.returncode == 3, completed.stderr
     return folder
 
@@ -72,7 +74,7 @@ def merge(invoke, tmp_path):
     def run(folder, *options, output="all.jsonl", code=3, says=()):
         path = tmp_path / output
         before = content_of(path)
-        completed = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
+        completed = invoke("merge", folder, "-o", output, options, cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert completed.stdout == "", completed.stderr
         messages = [says] if isinstance(says, str) else says
@@ -132,7 +134,7 @@ def part_of_version_1(path):
 
 
 def records_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return json_lines.lines(path.read_text())
 
 
 def plain(source):
@@ -158,7 +160,7 @@ def test_missing_parts_are_listed(boxes, merge, tmp_path):
     (tmp_path / "all.jsonl").write_text("before")
     says = ["part-00001.jsonl: missing: ", "2.png", "part-00003.jsonl: missing"]
     says += ["2 of 7 parts, with 4 names, missing or damaged", "hint: run the command that made"]
-    merge(boxes, code=6, says=[*says, "makes only the missing ones"])
+    merge(boxes, code=6, says=says + ["makes only the missing ones"])
 
 
 def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
@@ -169,10 +171,10 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
     parts[6].write_bytes(parts[1].read_bytes())
     records = records_in(parts[3])
     records[-1]["part"]["run"] = "f" * 16
-    parts[3].write_text("".join(json.dumps(record) + "\n" for record in records))
+    parts[3].write_text(text_of(records))
     says = ["part-00000.jsonl: it is damaged", "part-00002.jsonl: its end is missing"]
     says += ["part-00003.jsonl: it belongs to another run", "part-00006.jsonl: "]
-    merge(boxes, output="all.csv", code=6, says=[*says, "hint: remove the damaged parts, then"])
+    merge(boxes, output="all.csv", code=6, says=says + ["hint: remove the damaged parts, then"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -228,11 +230,11 @@ def test_no_part_is_overwritten(boxes, merge, folder, name):
 )
 def test_requests_that_are_refused(worked, merge, folder, output, options, says):
     folder = worked / "jsonl" if folder == "WORKED" else folder
-    merge(folder, *options, output=output, code=2, says=says)
+    merge(folder, options, output=output, code=2, says=says)
 
 
 def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_path):
-    whole = [json.loads(line) for line in merge(boxes).read_text().splitlines()]
+    whole = json_lines.lines(merge(boxes).read_text())
     red_record = next(fields for fields in whole if fields["source"].endswith("/1.png"))
     (red,) = red_record["detections"]
     fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
@@ -243,7 +245,7 @@ def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_p
     (tmp_path / "marks.json").write_text(json.dumps(marks))
 
     path = merge(boxes, "--apply", "marks.json", output="corrected.jsonl")
-    corrected = [json.loads(line) for line in path.read_text().splitlines()]
+    corrected = json_lines.lines(path.read_text())
     assert len(corrected) == len(whole) - 1
     for fields in corrected:
         for detection in fields.get("detections", ()):

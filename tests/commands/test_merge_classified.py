@@ -8,8 +8,8 @@ import cv2
 import optional
 import pages
 import pytest
-from colour_model import image
-from json_lines import lines
+from colour_model import image, image_of
+from json_lines import column_of, lines
 from report_schemas import validator
 
 from detcli.data.record import box_of
@@ -22,7 +22,7 @@ def detected(predict, tmp_path):
     """Records and crops of two folders with an image of one name, and of an image without boxes."""
     for folder, squares in {"a": [("red", 1, 1), ("blue", 6, 6)], "b": [("green", 3, 3)]}.items():
         (tmp_path / "pics" / folder).mkdir(parents=True)
-        cv2.imwrite(str(tmp_path / "pics" / folder / "1.png"), image(*squares))
+        cv2.imwrite(str(tmp_path / "pics" / folder / "1.png"), image_of(squares))
     cv2.imwrite(str(tmp_path / "pics/a/2.png"), image())
     predict("pics --recursive --conf 0.9 --save-crops crops -o boxes.jsonl")
     return tmp_path
@@ -51,7 +51,7 @@ def merge(invoke, tmp_path):
     """Run `detcli merge` with words, beside the files."""
 
     def run(line, code=0):
-        completed = invoke("merge", *line.split(), cwd=tmp_path)
+        completed = invoke("merge", line.split(), cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert "Traceback" not in completed.stderr
         return completed
@@ -80,9 +80,9 @@ def test_csv_and_the_table_have_it_and_csv_gives_it_back(classified, merge):
     again = lines(merge("all.csv --format jsonl").stdout)
     direct = lines(merge("boxes.jsonl --classified colours.csv").stdout)
     for ours, theirs in zip(again, direct, strict=True):
-        assert [detection["classified"] for detection in ours["detections"]] == [
-            detection["classified"] for detection in theirs["detections"]
-        ]
+        assert column_of(ours["detections"], "classified") == column_of(
+            theirs["detections"], "classified"
+        )
     table = merge("boxes.jsonl --classified colours.csv --format table").stdout
     assert "classified" in table
 
@@ -99,7 +99,7 @@ def test_parquet_has_it(classified, merge):
 def test_count_counts_it(classified, merge, invoke):
     merge("boxes.jsonl --classified colours.csv -o all.jsonl")
     command = ["count", "all.jsonl", "--by", "classified,folder", "--format", "json"]
-    counted = json.loads(invoke(*command, cwd=classified).stdout)
+    counted = json.loads(invoke(command, cwd=classified).stdout)
     groups = Counter()
     for group in counted["groups"]:
         groups[group["classified"], group["folder"]] = group["boxes"]

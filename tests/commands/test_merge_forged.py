@@ -41,8 +41,7 @@ FORGED = [
     {"time": 5},
     {"time_s": "1"},
     {"sha256": 3},
-    *({"detections": [box() | fields]} for fields in FOUND),
-]
+] + [{"detections": [box() | fields]} for fields in FOUND]
 
 READERS = {
     "report": "report forged.jsonl -o page",
@@ -59,7 +58,7 @@ def refuse(invoke, tmp_path):
     """Run a command that has to refuse what it reads."""
 
     def run(command, code):
-        completed = invoke(*command.split(), cwd=tmp_path)
+        completed = invoke(command.split(), cwd=tmp_path)
         assert completed.returncode == code, (command, completed.stderr)
         assert "bug in detcli" not in completed.stderr
         return completed.stderr
@@ -90,7 +89,7 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files_to_forge):
 @pytest.mark.usefixtures("shards_here")
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", optional.PARQUET])
 def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_forge, invoke):
-    assert invoke(*IN_SHARDS, cwd=files_to_forge).returncode == 0
+    assert invoke(IN_SHARDS, cwd=files_to_forge).returncode == 0
     store = open_store(f"{files_to_forge / 'boxes'}/")
     (shard,) = Manifest(store)
     for fields in FORGED:
@@ -108,7 +107,7 @@ def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_f
 @pytest.mark.usefixtures("shards_here")
 @pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])
 def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, invoke):
-    assert invoke(*IN_SHARDS, cwd=files_to_forge).returncode == 0
+    assert invoke(IN_SHARDS, cwd=files_to_forge).returncode == 0
     path = files_to_forge / "boxes/_manifest.jsonl"
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps(json.loads(header) | fields) + "\n" + rest)
@@ -130,6 +129,6 @@ def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, i
 def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files_to_forge, monkeypatch):
     monkeypatch.setattr("detcli.commands.verify.saved.WRITER_TIMEOUT_S", 0.2)
     os.mkfifo(files_to_forge / "pipe")
-    completed = invoke(*command.split(), cwd=files_to_forge)
+    completed = invoke(command.split(), cwd=files_to_forge)
     assert completed.returncode in {2, 3}
     assert "not a regular file" in completed.stderr or "no process writes" in completed.stderr

@@ -12,6 +12,7 @@ import time
 import pytest
 import terminals
 from hub_server import COMMIT
+from json_lines import column_of
 
 from detcli import __version__
 from detcli.model import zoo
@@ -58,8 +59,8 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_image):
     (line,) = finished.stdout.splitlines()
     record = json.loads(line)
     assert record["model"] == "yolov10n"
-    assert [detection["class_name"] for detection in record["detections"]] == ["red"]
-    first, *_ = finished.stderr.splitlines()
+    assert column_of(record["detections"], "class_name") == ["red"]
+    first = finished.stderr.splitlines()[0]
     for part in ("fetching yolov10n", "onnx-community/yolov10n", COMMIT[:10], "MB", "AGPL-3.0"):
         assert part in first
     alone = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
@@ -105,7 +106,7 @@ def test_an_interrupted_download_leaves_nothing(detcli, filled, make_image):
         assert process.stderr.read() == b""
     assert list(content.iterdir()) == []
     filled.faults.hang = ""
-    assert detcli(*command[3:]).returncode == 0
+    assert detcli(command[3:]).returncode == 0
 
 
 @pytest.mark.usefixtures("filled")
@@ -131,14 +132,14 @@ def test_nothing_about_the_user_is_sent(detcli, filled):
 def test_the_bundled_model_by_its_name(invoke, predict, bundled):
     (record,) = predict("a.png -m codes --conf 0.6").records
     assert record["model"] == "codes"
-    assert [detection["class_name"] for detection in record["detections"]] == ["red"]
+    assert column_of(record["detections"], "class_name") == ["red"]
     assert invoke("models", "path", "codes").stdout == f"{bundled}\n"
 
 
 def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, invoke, bundled):
     def files():
         models = json.loads(invoke("models", "list").stdout)["models"]
-        assert [model["name"] for model in models] == list(zoo.MODELS)
+        assert column_of(models, "name") == list(zoo.MODELS)
         extra = next(model for model in models if model["name"] == "yolov10x")
         assert extra["parameters"] == 29_500_000
         assert extra["files"][0]["revision"] == "main"
@@ -196,10 +197,10 @@ def test_models_of_a_licence(invoke):
     def models(licence):
         return json.loads(invoke("models", "list", "--licence", licence).stdout)["models"]
 
-    free = {model["name"] for model in models("apache")}
+    free = set(column_of(models("apache"), "name"))
     assert {"codes", "dfine-n", "rfdetr-nano", "rtdetrv2-r18"} <= free
     assert not any(name.startswith("yolo") for name in free)
-    assert {model["licence"] for model in models("AGPL")} == {"AGPL-3.0"}
+    assert set(column_of(models("AGPL"), "licence")) == {"AGPL-3.0"}
 
 
 @pytest.mark.usefixtures("filled")
@@ -228,7 +229,7 @@ def test_pull_and_path(invoke, predict):
 )
 @pytest.mark.usefixtures("filled")
 def test_errors_have_their_code(invoke, line, exit_code, words):
-    finished = invoke("models", *line.split())
+    finished = invoke("models", line.split())
     assert finished.returncode == exit_code
     assert finished.stdout == ""
     assert words in finished.stderr

@@ -4,12 +4,13 @@ import json
 import shutil
 
 import cv2
+import number_video
 import numpy as np
 import optional
 import pages
 import pytest
 from colour_model import image
-from json_lines import lines
+from json_lines import column_of, lines, text_of
 from labelled import Scene, write_coco
 
 from detcli.core.errors import SourceError
@@ -22,8 +23,7 @@ def finished_run(predict, make_image, tmp_path):
     make_image("pics/a.png", ("red", 2, 3))
     make_image("pics/b.png")
     (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
-    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter(str(tmp_path / "pics/film.mp4"), fourcc, 10, (64, 64))
+    video = number_video.open_writer(tmp_path / "pics/film.mp4", (64, 64))
     for _ in range(4):
         video.write(image(("blue", 2, 2)))
     video.release()
@@ -35,7 +35,7 @@ def report(invoke, tmp_path):
     """Make a page of records."""
 
     def run(line, code=0, says=""):
-        completed = invoke("report", *line.split(), cwd=tmp_path)
+        completed = invoke("report", line.split(), cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert completed.stdout == "", completed.stderr
         assert says.lower() in completed.stderr.lower()
@@ -106,10 +106,10 @@ def test_so_does_what_compares(invoke, make_model, tmp_path):
     page = tmp_path / "linked"
     expected = {"a.png": (tmp_path / "pics/a.png").resolve()}
     linked = ("--images", tmp_path / "pics/a.png", "--report", page, "--report-link")
-    assert invoke("verify", make_model(), make_model("other.onnx"), *linked).returncode == 0
+    assert invoke("verify", make_model(), make_model("other.onnx"), linked).returncode == 0
     assert originals(page) == expected
     linked = ("--images", "pics", "--report", page, "--report-link")
-    invoke("verify", "boxes.jsonl", "boxes.jsonl", *linked, cwd=tmp_path)
+    invoke("verify", "boxes.jsonl", "boxes.jsonl", linked, cwd=tmp_path)
     assert originals(page).items() >= expected.items()
     data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
     invoke("eval", make_model(), "--data", data, "--report", page, "--report-link")
@@ -262,7 +262,7 @@ def test_a_resumed_run_goes_on_with_its_page(predict, make_image, tmp_path):
     make_image("b.png")
     for names in ("a.png", "a.png b.png"):
         predict(f"{names} --resume r.jsonl --report page")
-    sources = [entry["source"] for entry in pages.entries(tmp_path / "page")]
+    sources = column_of(pages.entries(tmp_path / "page"), "source")
     assert sources == ["a.png", "b.png"]
 
 
@@ -285,7 +285,7 @@ def test_classes_can_be_hidden(tmp_path, report):
     for record in records:
         for detection in record.get("detections", []):
             detection["text"] = "secret"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_text(text_of(records))
     report("boxes.jsonl -o plain")
     plain = {entry["source"]: entry for entry in named(tmp_path / "plain")}
     assert plain["pics/a.png"]["texts"] == ["secret"]
@@ -339,7 +339,7 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
         detection = {"class_id": class_id, "class_name": name, **box, "track_id": 4}
         frame = {"source": "film.mp4", "width": 64, "height": 64, "frame": number}
         records.append(record | frame | {"index": number, "detections": [detection]})
-    text = "".join(json.dumps(record) + "\n" for record in records)
+    text = text_of(records)
     (tmp_path / "boxes.jsonl").write_text(text)
     report("boxes.jsonl -o hidden --blur red")
     texts = [entry.get("texts", [""]) for entry in named(tmp_path / "hidden")]
@@ -447,9 +447,9 @@ def test_a_page_of_a_comparison_says_that_it_hides_nothing(
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
     says = "the page of detcli verify shows images as they are"
     command = ("verify", "boxes.jsonl", "boxes.jsonl", "--images", "pics")
-    completed = invoke(*command, "--report", "compared", cwd=tmp_path)
+    completed = invoke(command, "--report", "compared", cwd=tmp_path)
     assert says in completed.stderr
-    assert says not in invoke(*command, cwd=tmp_path).stderr
+    assert says not in invoke(command, cwd=tmp_path).stderr
     data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
     completed = invoke("eval", make_model(), "--data", data, "--report", "evaluated", cwd=tmp_path)
     assert "the page of detcli eval shows images as they are" in completed.stderr
@@ -497,8 +497,7 @@ def test_an_image_of_the_same_content_is_shown_wherever_it_is(report, tmp_path):
 
 @pytest.mark.usefixtures("hashed")
 def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
-    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter(str(tmp_path / "pics/film.mp4"), fourcc, 10, (64, 64))
+    video = number_video.open_writer(tmp_path / "pics/film.mp4", (64, 64))
     for _ in range(4):
         video.write(image(("red", 5, 5)))
     video.release()
@@ -518,7 +517,7 @@ def test_rows_of_images_that_are_gone_can_be_left_out(report, tmp_path):
     (tmp_path / "pics/a.png").unlink()
     says = "wrote a page of 6 records: later/index.html\n  1 record left out, as their images"
     report("boxes.jsonl -o later --existing", says=says)
-    sources = {entry["source"] for entry in pages.entries(tmp_path / "later")}
+    sources = set(column_of(pages.entries(tmp_path / "later"), "source"))
     assert sources == {"pics/b.png", "pics/torn.png", "pics/film.mp4"}
 
 
@@ -528,7 +527,7 @@ def test_rows_that_never_had_a_file_stay(report, tmp_path):
     records = "".join(with_boxes(source=source) + "\n" for source in sources)
     (tmp_path / "boxes.jsonl").write_text(records)
     report("boxes.jsonl -o later --existing")
-    assert [entry["source"] for entry in pages.entries(tmp_path / "later")] == sources
+    assert column_of(pages.entries(tmp_path / "later"), "source") == sources
 
 
 @pytest.mark.usefixtures("finished_run")
@@ -551,7 +550,7 @@ def test_a_sample_has_rows_of_each_kind(report, tmp_path):
     report("boxes.jsonl -o later --sample 3", says=says)
     entries = pages.entries(tmp_path / "later")
     assert [entry["source"] for entry in entries if "error" in entry] == ["pics/torn.png"]
-    assert "pics/b.png" in {entry["source"] for entry in entries}
+    assert "pics/b.png" in set(column_of(entries, "source"))
     (run,) = pages.runs(tmp_path / "later")
     assert dict(run["facts"])["sample"] == "3,seed=0"
 
@@ -570,7 +569,7 @@ def test_marks_of_rows_that_are_not_shown_fit_all_the_same(report, tmp_path):
     marks = [{"mark": "drop", "source": name} for name in ("pics/a.png", "pics/b.png")]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
     report("boxes.jsonl -o later --existing --sample 2 --apply marks.json", says="of 2 records")
-    sources = {entry["source"] for entry in pages.entries(tmp_path / "later")}
+    sources = set(column_of(pages.entries(tmp_path / "later"), "source"))
     assert sources == {"pics/torn.png", "pics/film.mp4"}
 
 

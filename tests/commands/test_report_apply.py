@@ -3,10 +3,13 @@
 import json
 
 import cv2
+import number_video
 import numpy as np
 import pages
 import pytest
 from colour_model import image
+from folders import names_in
+from json_lines import column_of, lines
 
 from detcli.sink.image import GREY
 
@@ -17,7 +20,7 @@ def records(predict, make_image, tmp_path):
     make_image("pics/a.png", ("red", 2, 3))
     make_image("pics/b.png", ("red", 1, 1), ("blue", 3, 3))
     predict("pics --conf 0.5 -o boxes.jsonl -q")
-    return [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
+    return lines((tmp_path / "boxes.jsonl").read_text())
 
 
 def mark(record, index=None, say="drop", **fields):
@@ -36,7 +39,7 @@ def apply(invoke, tmp_path):
 
     def run(command, marks, code=0, says=""):
         (tmp_path / "marks.json").write_text(marks if isinstance(marks, str) else json.dumps(marks))
-        completed = invoke(*command.split(), "--apply", "marks.json", cwd=tmp_path)
+        completed = invoke(command.split(), "--apply", "marks.json", cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr
@@ -59,7 +62,7 @@ def shown(tmp_path):
 
 def test_what_is_dropped_is_not_on_the_page(apply, records, tmp_path):
     _, second = records
-    names = [detection["class_name"] for detection in second["detections"]]
+    names = column_of(second["detections"], "class_name")
     assert len(names) == 2
     completed = apply(REPORT, [mark(second, 1), mark(second, 0, "keep")])
     assert "wrote a page of 2 records, without what 1 mark dropped: " in completed.stderr
@@ -144,7 +147,7 @@ def test_a_run_leaves_out_what_is_dropped_of_everything(apply, records, make_mod
     record = json.loads(line)
     assert record["source"] == "pics/b.png"
     assert record["detections"] == second["detections"][:1]
-    assert [path.name for path in (tmp_path / "data/images").iterdir()] == ["b.png"]
+    assert names_in(tmp_path / "data/images") == ["b.png"]
     (label,) = (tmp_path / "data/labels/b.txt").read_text().splitlines()
     assert label.startswith(f"{second['detections'][0]['class_id']} ")
 
@@ -160,22 +163,21 @@ def test_a_run_says_which_marks_fit_nothing(apply, records, make_model, tmp_path
 
 
 def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
-    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter(str(tmp_path / "film.mp4"), fourcc, 10, (64, 64))
+    video = number_video.open_writer(tmp_path / "film.mp4", (64, 64))
     for _ in range(3):
         video.write(image(("red", 2, 2)))
     video.release()
     predict("film.mp4 --conf 0.5 -o boxes.jsonl -q")
-    records = [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
+    records = lines((tmp_path / "boxes.jsonl").read_text())
     apply(REPORT, [mark(records[1], frame=1), mark(records[2], 0, frame=2)])
     entries = pages.entries(tmp_path / "page")
-    assert [entry["frame"] for entry in entries] == [0, 2]
+    assert column_of(entries, "frame") == [0, 2]
     assert [len(entry["found"]) for entry in entries] == [1, 0]
 
 
 def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, records, tmp_path):
     _, second = records
-    class_names = [detection["class_name"] for detection in second["detections"]]
+    class_names = column_of(second["detections"], "class_name")
     red = class_names.index("red")
     blurred = f"{REPORT} --blur red --blur-with fill"
     says = "1 detection dropped by marks, and blurred on the page all the same"

@@ -7,7 +7,7 @@ import numpy as np
 import optional
 import pages
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines, text_of
 from saved_records import box, error, record
 
 
@@ -42,9 +42,9 @@ def run(invoke, tmp_path):
     """Write records to card.jsonl, and run a command beside it."""
 
     def run_command(line, records=CARD, code=0, says=""):
-        text = "".join(f"{json.dumps(fields)}\n" for fields in records)
+        text = text_of(records)
         (tmp_path / "card.jsonl").write_text(text, encoding="utf-8")
-        completed = invoke(*line.split(), cwd=tmp_path)
+        completed = invoke(line.split(), cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr
@@ -110,7 +110,7 @@ def test_the_tile_of_a_group_shows_its_image(run, make_image, tmp_path):
     assert np.ptp(hidden[20:44, 12:36], axis=(0, 1)).max() < 20
     (tmp_path / "pics/3.png").unlink()
     says = "1 record left out, as their images are gone"
-    run("report card.jsonl --repeated --existing -o page", [*records, records[0]], says=says)
+    run("report card.jsonl --repeated --existing -o page", records + [records[0]], says=says)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_boxes_of_a_dropped_group_get_its_number_in_records(run, tmp_path):
     run("merge card.jsonl --apply marks.json -o marked.jsonl", code=3)
     marked = lines((tmp_path / "marked.jsonl").read_text())
     assert group_numbers(marked) == [3] * 11 + [0] * 25
-    assert [fields["source"] for fields in marked] == [fields["source"] for fields in CARD]
+    assert column_of(marked, "source") == column_of(CARD, "source")
 
 
 def test_marked_boxes_are_left_out_by_count_sort_and_megadetector(run, tmp_path):

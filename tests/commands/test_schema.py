@@ -38,7 +38,7 @@ def test_other_names_get_a_list_of_commands(name, invoke):
     assert f"these commands have one: {', '.join(NAMES)}\n" in completed.stderr
 
 
-@pytest.mark.parametrize("name", sorted(PAGES.keys() - {*NAMES}))
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - set(NAMES)))
 def test_commands_without_one_name_the_page_that_shows_their_json(name, invoke):
     page = f"docs/{PAGES[name]}"
     assert f"hint: {page} shows its JSON by example" in invoke("schema", name).stderr

@@ -15,7 +15,7 @@ def assert_comparison(
     left, right, *, pairs=0, over=0, borderline=0, missing=(), extra=(), rules=RULES
 ):
     """Compare rows of two sides, and hold what becomes of all of them."""
-    comparison = compare(boxes_in_row(*left), boxes_in_row(*right), rules)
+    comparison = compare(boxes_in_row(left), boxes_in_row(right), rules)
     assert len(comparison.pairs) == pairs
     assert len(comparison.over) == over
     assert comparison.borderline == borderline
@@ -65,10 +65,10 @@ def test_the_last_row_of_a_full_result_is_a_limit_too():
 def test_what_was_dropped_after_the_selection_counts_for_its_limit(remaining):
     """And for nothing else: boxes above the limit are missing, whatever was dropped."""
     selected = np.array([0.9, 0.6], np.float32)
-    all_selected = replace(boxes_in_row((0, 0.9), (1, 0.6)), selected=selected)
+    all_selected = replace(boxes_in_row([(0, 0.9), (1, 0.6)]), selected=selected)
     right = with_rows(all_selected, remaining)
     for score, rules, missing in ((0.61, FULL, 0), (0.63, FULL, 1), (0.61, RULES, 1)):
-        comparison = compare(boxes_in_row((2, score)), right, rules)
+        comparison = compare(boxes_in_row([(2, score)]), right, rules)
         assert len(comparison.missing) == missing
         assert comparison.borderline == 1 - missing
 

@@ -13,7 +13,7 @@ FAR_CAT = (100, 100, 150, 150, 0.8, 0)
 
 def matched_rows(left, right):
     """The rows of each pair, on the left and on the right."""
-    return [(pair.left, pair.right) for pair in match(detections(*left), detections(*right))]
+    return [(pair.left, pair.right) for pair in match(detections(left), detections(right))]
 
 
 def test_boxes_of_two_classes_are_no_pair():
@@ -71,7 +71,7 @@ def test_equal_empty_boxes_come_first():
 
 
 def test_a_pair_and_its_differences():
-    (pair,) = match(detections(CAT), detections((12, 9, 50, 50, 0.8, 0)))
+    (pair,) = match(detections([CAT]), detections([(12, 9, 50, 50, 0.8, 0)]))
     assert pair.left == 0
     assert pair.right == 0
     assert pair.corner_difference == 2
@@ -95,8 +95,8 @@ def row_lists(draw):
 
 @given(row_lists(), row_lists())
 def test_every_detection_is_matched_once_or_missing_or_extra(left_rows, right_rows):
-    left = detections(*left_rows)
-    right = detections(*right_rows)
+    left = detections(left_rows)
+    right = detections(right_rows)
     comparison = compare(left, right, Rules(-1, 0.5, 300, Tolerance(0, 0, 0, 0)))
     pairs = comparison.pairs + comparison.over
     rows_on_the_left = list(comparison.missing) + [pair.left for pair in pairs]
@@ -110,7 +110,7 @@ def test_every_detection_is_matched_once_or_missing_or_extra(left_rows, right_ro
 @given(row_lists(), st.randoms())
 def test_a_shuffled_copy_matches_without_a_difference(rows, random):
     shuffled = random.sample(rows, len(rows))
-    pairs = match(detections(*rows), detections(*shuffled))
+    pairs = match(detections(rows), detections(shuffled))
     assert len(pairs) == len(rows)
     for pair in pairs:
         assert pair.score_difference == 0

@@ -55,7 +55,7 @@ def other_value(name):
     text = (
         TEXTS.get(name)
         or BY_KIND.get(option.value_type)
-        or str([*option.choices, name][len(option.choices) // 2])
+        or str((list(option.choices) + [name])[len(option.choices) // 2])
     )
     return option.parse_value(text)
 
@@ -67,7 +67,7 @@ def other_values(names):
 
 def config_with(name, **values):
     """A Config with another value of an option, and what that needs."""
-    return config_from(Config, other_values([*needed(name), name]) | values)
+    return config_from(Config, other_values(list(needed(name)) + [name]) | values)
 
 
 def test_a_group_has_to_say_whether_it_affects_detections():
@@ -78,8 +78,8 @@ def test_a_group_has_to_say_whether_it_affects_detections():
 def test_one_name_for_all():
     assert all(option.names[-1] == option.flag for option in TYPED.values())
     names = [name for option in TYPED.values() for name in option.names]
-    assert len(names) == len({*names})
-    assert {*OPTIONS} - {*TYPED} == {"source", "class_conf"}
+    assert len(names) == len(set(names))
+    assert set(OPTIONS) - set(TYPED) == {"source", "class_conf"}
     assert 10 <= sum(option.common for option in OPTIONS.values()) <= 14
 
 
@@ -87,7 +87,7 @@ def test_rules_name_options():
     for option in OPTIONS.values():
         needed_names = " ".join(option.needs).split()
         names_in_rules = {*needed_names, *option.excludes, *option.overridden_by}
-        assert names_in_rules <= {*OPTIONS}, option.name
+        assert names_in_rules <= set(OPTIONS), option.name
         # `collect_values` drops options in this order.
         names = list(OPTIONS)
         for needed_name in needed_names:
@@ -232,7 +232,7 @@ BEFORE = {"model": "a", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "
         ({}, []),
         ({"conf": 0.5}, ["conf 0.25 instead of 0.5"]),
         ({"model_sha256": "1" * 64}, ["another file of the model"]),
-        ({"classes": [*range(50)]}, ["another classes"]),
+        ({"classes": list(range(50))}, ["another classes"]),
         ({"model": "x", "conf": 1}, ['model "a" instead of "x"', "conf 0.25 instead of 1"]),
         ({"vid_stride": 1}, []),  # which an earlier version did not have
         ({"vid_stride": 2}, ["vid_stride 1 instead of 2"]),

@@ -70,8 +70,8 @@ def test_a_device_refuses_what_it_cannot_do_and_nothing_else(options, kinds, kin
 
 def test_half_takes_a_float16_file_unless_the_device_computes_so_by_itself():
     for name in ("cpu", "cuda:1", "auto", "tensorrt:1", "openvino:GPU"):
-        wanted = name in {"cpu", "cuda:1", "auto"}
-        assert wants_half_file(DeviceOptions(half=True), Device.parse(name)) == wanted
+        takes_half_file = name in {"cpu", "cuda:1", "auto"}
+        assert wants_half_file(DeviceOptions(half=True), Device.parse(name)) == takes_half_file
         assert not wants_half_file(DeviceOptions(), Device.parse(name))
 
 
@@ -101,17 +101,34 @@ def test_device_names():
 
 def test_unknown_devices_are_refused():
     for name in (
-        *("gpu", "", "cpu:1", "cpu:", "auto:0", "auto:", "cuda:", "cuda:x", "cuda:-1", "cuda:1:2"),
-        *("CUDA", " cuda", "cuda:\u00b2", "cuda:\u0661", "tensorrt:", "tensorrt:x", "trt", "graph"),
-        *(
-            "openvino:",
-            "openvino:cpu",
-            "openvino:0",
-            "openvino:GPU.",
-            "openvino:GPU.x",
-            "openvino:TPU",
-        ),
-        *("OpenVINO", "openvino:CPU.1", "openvino:CPU (bf16)", "openvino:AUTO"),
+        "gpu",
+        "",
+        "cpu:1",
+        "cpu:",
+        "auto:0",
+        "auto:",
+        "cuda:",
+        "cuda:x",
+        "cuda:-1",
+        "cuda:1:2",
+        "CUDA",
+        " cuda",
+        "cuda:\u00b2",
+        "cuda:\u0661",
+        "tensorrt:",
+        "tensorrt:x",
+        "trt",
+        "graph",
+        "openvino:",
+        "openvino:cpu",
+        "openvino:0",
+        "openvino:GPU.",
+        "openvino:GPU.x",
+        "openvino:TPU",
+        "OpenVINO",
+        "openvino:CPU.1",
+        "openvino:CPU (bf16)",
+        "openvino:AUTO",
     ):
         with pytest.raises(UsageError, match="unknown device") as caught:
             Device.parse(name)
@@ -120,10 +137,10 @@ def test_unknown_devices_are_refused():
         Device.parse("cpu,cuda")
 
 
-def control_groups(root, named, **files):
+def control_groups(root, membership, **files):
     """A machine whose control groups hold these files."""
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(named)
+    (root / "proc/self/cgroup").write_text(membership)
     for path, content in files.items():
         file = root / "sys/fs/cgroup" / path.replace("__", "/")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +151,7 @@ def control_groups(root, named, **files):
 
 
 @pytest.mark.parametrize(
-    ("named", "files", "cores"),
+    ("membership", "files", "cores"),
     [
         ("0::/\n", {"cpu_max": "200000 100000\n"}, 2),  # docker run --cpus 2
         ("0::/\n", {"cpu_max": "150000 100000\n"}, 1.5),
@@ -150,8 +167,8 @@ def control_groups(root, named, **files):
         ("", {}, math.inf),
     ],
 )
-def test_the_quota_of_a_container(named, files, cores, tmp_path):
-    assert cpu_quota(control_groups(tmp_path, named, **files)) == cores
+def test_the_quota_of_a_container(membership, files, cores, tmp_path):
+    assert cpu_quota(control_groups(tmp_path, membership, **files)) == cores
 
 
 def test_a_system_without_control_groups_limits_nothing(tmp_path):

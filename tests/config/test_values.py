@@ -53,7 +53,7 @@ def test_other_parts_of_labels_are_a_usage_error(text):
 
 def test_a_time_has_a_unit_or_is_in_seconds():
     texts = ("2", "1.5", "1s", "0.5 s", "200ms", "2min", "2m", "1h")
-    assert [*map(parse_duration, texts)] == pytest.approx([2, 1.5, 1, 0.5, 0.2, 120, 120, 3600])
+    assert list(map(parse_duration, texts)) == pytest.approx([2, 1.5, 1, 0.5, 0.2, 120, 120, 3600])
 
 
 @pytest.mark.parametrize("text", ["10%", "16px", "0px", "2.5%"])

@@ -59,7 +59,7 @@ def run(code, *arguments, prelude=PRELUDE, **options):
     """Run code in a process."""
     code = textwrap.dedent(prelude) + textwrap.dedent(code)
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [sys.executable, "-c", code] + list(map(str, arguments)),
         check=False,
         capture_output=True,
         text=True,
@@ -261,8 +261,8 @@ def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, 
     """Standard output is a full pipe; the run ends all the same."""
     ours, theirs = os.pipe()
     image, count = make_image("a.png"), 2000
-    command = [sys.executable, "-m", "detcli", "predict", "-q", *[str(image)] * count]
-    with subprocess.Popen([*command, "-m", str(make_model())], stdout=theirs) as process:
+    command = [sys.executable, "-m", "detcli", "predict", "-q"] + ([str(image)] * count)
+    with subprocess.Popen(command + ["-m", str(make_model())], stdout=theirs) as process:
         os.close(theirs)
         os.read(ours, 1)  # it has begun
         process.terminate()

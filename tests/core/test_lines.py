@@ -8,7 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from json_lines import lines
+from json_lines import column_of, lines
 from saved_records import box, record
 
 from detcli.core import lines as lines_module
@@ -45,7 +45,7 @@ def short_lines(monkeypatch):
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"])),
     size=st.integers(1, 7),
-    encoding=st.sampled_from([*MARKED]),
+    encoding=st.sampled_from(list(MARKED)),
 )
 def test_marked_text_is_utf_8_however_it_is_cut(text, size, encoding):
     data = marked(f"a{text}", encoding)
@@ -98,7 +98,7 @@ def test_a_line_has_a_limit(short_lines):  # noqa: ARG001
 def test_a_line_may_be_as_long_as_the_limit(short_lines, excess, is_read):  # noqa: ARG001
     line = b" " * ((1 << 20) + excess)
     if is_read:
-        assert [*bounded_lines(io.BytesIO(line))] == [line]
+        assert list(bounded_lines(io.BytesIO(line))) == [line]
     else:
         with pytest.raises(ValueError, match="longer than 1 MiB"):
             next(bounded_lines(io.BytesIO(line)))
@@ -132,7 +132,7 @@ def test_commands_refuse_a_line_that_is_too_long(
     make_image("a.png")
     (tmp_path / "spaces.jsonl").write_bytes(gzip.decompress(long_line.read_bytes()))
     options = ("-m", make_model()) if command[0] == "predict" else ()
-    result = invoke(*command, *options, cwd=tmp_path)
+    result = invoke(command, options, cwd=tmp_path)
     assert result.returncode == 2
     assert "it is longer than 1 MiB, the limit of a line" in result.stderr
 
@@ -143,7 +143,7 @@ def test_a_list_with_a_line_that_is_too_long_goes_on(invoke, make_model, make_im
     long_json = b'{"image": "' + b"x" * 3_000_000 + b'"}\n'
     (tmp_path / "list").write_bytes(b" " * 3_000_000 + b"\n" + long_json + b"a.png\n")
     command = ("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
-    result = invoke(*command, cwd=tmp_path)
+    result = invoke(command, cwd=tmp_path)
     spaces, image, last = lines(result.stdout)
     assert "more than 65536 bytes" in spaces["error"]["message"]
     assert "more than 1048576 bytes" in image["error"]["message"]
@@ -156,7 +156,7 @@ def test_parts_and_manifests_with_a_line_that_is_too_long_are_damaged(
 ):
     make_image("a.png")
     command = ("predict", "a.png", "-m", make_model(), "-o", "boxes/")
-    assert detcli(*command, cwd=tmp_path).returncode == 0
+    assert detcli(command, cwd=tmp_path).returncode == 0
     part = tmp_path / "boxes/part-00000.jsonl"
     part.write_bytes(b" " * 3_000_000 + part.read_bytes())
     result = invoke("merge", "boxes", cwd=tmp_path)
@@ -177,7 +177,7 @@ def test_a_shard_whose_names_take_too_long_a_line_is_refused(
     names = "".join(f"{'x' * 200}{number}.jpg\n" for number in range(6000))
     (tmp_path / "list").write_text(names)
     command = ("predict", "--files-from", "list", "-m", make_model(), "-o", "boxes/")
-    result = invoke(*command, "--shard-size", 6000, cwd=tmp_path)
+    result = invoke(command, "--shard-size", 6000, cwd=tmp_path)
     assert result.returncode == 2
     assert "smaller --shard-size" in result.stderr
 
@@ -197,7 +197,7 @@ def test_lists_are_read_as_their_mark_tells(invoke, make_model, folder_with_list
     )
     result = invoke("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
     assert result.returncode == 0
-    assert [answer["source"] for answer in lines(result.stdout)] == ["a.png", "猫.png"]
+    assert column_of(lines(result.stdout), "source") == ["a.png", "猫.png"]
 
 
 def test_the_list_of_another_is_read(shared):
@@ -228,7 +228,7 @@ def test_records_that_powershell_redirected_are_read(invoke, folder_with_lists, 
     text = "\r\n".join(json.dumps(fields, ensure_ascii=False) for fields in records)
     (folder_with_lists / "boxes.jsonl").write_bytes(marked(f"{text}\r\n", encoding))
     (folder_with_lists / "boxes").write_bytes(marked(text, encoding))  # without a suffix
-    assert [answer["source"] for answer in read_records("boxes.jsonl")] == ["a.png", "猫.png"]
+    assert column_of(read_records("boxes.jsonl"), "source") == ["a.png", "猫.png"]
     result = invoke("report", "boxes.jsonl", "-o", "page")
     assert result.returncode == 0, result.stderr
     if encoding != "utf-32-be":  # which begins like nothing that is looked for
@@ -263,7 +263,7 @@ def test_labels_and_their_description_are_read_as_their_mark_tells(
     first = answer["detections"][0]
     width, height = first["x2"] - first["x1"], first["y2"] - first["y1"]
     middle = first["x1"] + width / 2, first["y1"] + height / 2
-    sides = [value / 64 for value in (*middle, width, height)]
+    sides = [value / 64 for value in list(middle) + [width, height]]
     for name in ("a", "猫"):
         (folder_with_lists / f"{name}.txt").write_bytes(
             marked(f"0 {' '.join(map(str, sides))}\r\n", encoding)

@@ -27,8 +27,8 @@ def environment(
     package = folder / "broken" / "cv2"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
-    for one in packages:
-        install_metadata(package.parent, *one.split(), "cv2")  # type: ignore[call-arg]
+    for name_and_version in packages:
+        install_metadata(package.parent, *name_and_version.split(), "cv2")  # type: ignore[call-arg]
     return {**os.environ, "PYTHONPATH": str(package.parent)}
 
 
@@ -48,21 +48,25 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    ("code", "over", "reason", "remedy"),
+    ("code", "overwritten_by", "reason", "remedy"),
     thinning.thin("installations of OpenCV that are broken", BROKEN, count=1),
 )
 def test_the_error_names_the_package_and_the_command(
-    detcli, make_image, tmp_path, code, over, reason, remedy
+    detcli, make_image, tmp_path, code, overwritten_by, reason, remedy
 ):
-    here = environment(tmp_path, code, filter(None, ("opencv-python 5.0.0.93", over)))
-    finished = detcli("predict", make_image("a.jpg"), env=here)
+    broken_environment = environment(
+        tmp_path, code, filter(None, ("opencv-python 5.0.0.93", overwritten_by))
+    )
+    finished = detcli("predict", make_image("a.jpg"), env=broken_environment)
     assert finished.returncode == 1
     assert finished.stdout == ""
     assert "Traceback" not in finished.stderr
     assert "bug" not in finished.stderr
     assert reason in finished.stderr
     assert f"  hint: {remedy}" in finished.stderr
-    (problem,) = json.loads(detcli("doctor", env=here, timeout=300).stdout)["problems"]
+    (problem,) = json.loads(detcli("doctor", env=broken_environment, timeout=300).stdout)[
+        "problems"
+    ]
     assert problem["reason"].endswith(reason or "no attribute 'imdecode'")
     assert problem["command"] == remedy.partition(";")[0].strip()
 
@@ -75,7 +79,7 @@ NO_IMAGES = [["predict", "--help"], ["--version"], ["schema"]]
     "arguments", thinning.thin("commands that work without OpenCV", NO_IMAGES, count=1)
 )
 def test_commands_without_images_work_without_opencv(detcli, tmp_path, arguments):
-    finished = detcli(*arguments, env=environment(tmp_path))
+    finished = detcli(arguments, env=environment(tmp_path))
     assert finished.returncode == 0
     assert finished.stderr == ""
     assert finished.stdout

@@ -78,7 +78,7 @@ def test_what_is_no_mixture(installed_metadata, tmp_path, monkeypatch):
     assert find_mixture() is None
     # One wheel may have several folders of metadata.
     monkeypatch.setattr(sys, "path", [str(tmp_path / "system")])
-    assert [*owners("onnxruntime")] == ["onnxruntime-gpu"]
+    assert list(owners("onnxruntime")) == ["onnxruntime-gpu"]
     assert find_mixture() is None
 
 
@@ -92,7 +92,7 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
 
 
 @pytest.mark.parametrize(
-    ("packages", "said", "remedy"),
+    ("packages", "message", "remedy"),
     [
         (["onnxruntime-gpu"], "module 'x' has no attribute 'y'",
          f"{AGAIN} onnxruntime-gpu==5.0.0"),
@@ -109,14 +109,14 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
               (["opencv-contrib-python-headless", "opencv-python"], "opencv-python-headless"))),
     ],
 )  # fmt: skip
-def test_a_package_that_does_not_load(installed_metadata, packages, said, remedy):
+def test_a_package_that_does_not_load(installed_metadata, packages, message, remedy):
     module = {"onnxruntime-gpu": "onnxruntime", "numpy": "numpy"}.get(packages[0], "cv2")
     for package in packages:
         installed_metadata(package, "5.0.0", module)
-    reason, found = explain(module, said)
-    assert reason == f"{' '.join(packages)} does not load: {said}"
-    assert found.startswith(remedy)
-    assert ("apt-get" in found) == ("shared object" in said)
+    reason, explanation = explain(module, message)
+    assert reason == f"{' '.join(packages)} does not load: {message}"
+    assert explanation.startswith(remedy)
+    assert ("apt-get" in explanation) == ("shared object" in message)
 
 
 def test_machines_with_gpu_wheels(monkeypatch):

@@ -13,15 +13,15 @@ def greedy_suppression(
     limit: int,
 ) -> list[int]:
     """Keep each box `(N, 4)` that overlaps no better, kept box of its class too much."""
-    kept: list[int] = []
+    selected: list[int] = []
     for index in range(len(boxes)):
-        if len(kept) == limit:
+        if len(selected) == limit:
             break
-        rivals = [better for better in kept if class_id[better] == class_id[index]]
+        rivals = [better for better in selected if class_id[better] == class_id[index]]
         overlaps = [intersection_over_union(boxes[rival], boxes[index]) for rival in rivals]
         if not any(overlap > np.float32(iou_threshold) for overlap in overlaps):
-            kept.append(index)
-    return kept
+            selected.append(index)
+    return selected
 
 
 def weighted_suppression(
@@ -40,20 +40,20 @@ def weighted_suppression(
     while remaining:
         best = remaining[0]
         group = [best]
-        others = []
+        unmerged = []
         for index in remaining[1:]:
             overlap = intersection_over_union(boxes[best], boxes[index])
             if class_id[index] == class_id[best] and overlap > np.float32(iou_threshold):
                 group.append(index)
             else:
-                others.append(index)
+                unmerged.append(index)
         total_score = 0.0
         total = np.zeros(4)
         for index in group:
             total_score += float(score[index])
             total += boxes[index].astype(np.float64) * float(score[index])
         blends.append((best, total / total_score))
-        remaining = others
+        remaining = unmerged
     return blends
 
 

@@ -20,7 +20,7 @@ def photograph(seconds, source="site/a.jpg", scores=()):
     return {"source": source, "taken": taken, "detections": detections}
 
 
-def find(*records, gap_s=60.0):
+def find(records, gap_s=60.0):
     """The burst of each record, in a list; None without one."""
     finder = BurstFinder()
     for record in records:
@@ -29,35 +29,40 @@ def find(*records, gap_s=60.0):
     return [bursts.of_record(number) for number in range(len(records))]
 
 
-def numbers(*records, gap_s=60.0):
+def numbers(records, gap_s=60.0):
     """The number of each record's burst; None without one."""
     listed = []
-    for burst in find(*records, gap_s=gap_s):
+    for burst in find(records, gap_s=gap_s):
         listed.append(None if burst is None else burst.number)
     return listed
 
 
 def test_no_records_have_no_bursts():
-    assert find() == []
+    assert find([]) == []
 
 
 def test_a_single_photograph_is_a_burst():
-    assert find(photograph(0, scores=[0.5])) == [Burst(0, 0.5)]
+    assert find([photograph(0, scores=[0.5])]) == [Burst(0, 0.5)]
 
 
 @pytest.mark.parametrize(
     ("seconds", "number"), [(59.999999, 0), (60, 0), (60.000001, 1), (-60, 0), (-61, 1)]
 )
 def test_photographs_at_the_very_limit_are_one_burst(seconds, number):
-    assert numbers(photograph(0), photograph(seconds)) == [0, number]
+    assert numbers([photograph(0), photograph(seconds)]) == [0, number]
 
 
 def test_only_the_gap_between_neighbours_counts():
-    assert numbers(photograph(0), photograph(60), photograph(120), photograph(181)) == [0, 0, 0, 1]
+    assert numbers([photograph(0), photograph(60), photograph(120), photograph(181)]) == [
+        0,
+        0,
+        0,
+        1,
+    ]
 
 
 def test_without_a_gap_only_the_same_time_is_a_burst():
-    assert numbers(photograph(0), photograph(0), photograph(0.000001), gap_s=0) == [0, 0, 1]
+    assert numbers([photograph(0), photograph(0), photograph(0.000001)], gap_s=0) == [0, 0, 1]
 
 
 def test_folders_have_bursts_of_their_own():
@@ -68,20 +73,20 @@ def test_folders_have_bursts_of_their_own():
         photograph(1, "2.jpg"),
         photograph(1, "a/c/2.jpg"),
     ]
-    assert numbers(*records) == [0, 1, 0, 2, 3]
+    assert numbers(records) == [0, 1, 0, 2, 3]
 
 
 def test_numbers_follow_the_records_and_not_the_times():
-    assert numbers(photograph(500), photograph(0), photograph(501)) == [0, 1, 0]
+    assert numbers([photograph(500), photograph(0), photograph(501)]) == [0, 1, 0]
 
 
 def test_the_best_score_is_that_of_all_photographs_of_a_burst():
     records = [photograph(0, scores=[0.25]), photograph(1, scores=[0.75, 0.5]), photograph(2)]
-    assert find(*records) == [Burst(0, 0.75)] * 3
+    assert find(records) == [Burst(0, 0.75)] * 3
 
 
 def test_a_burst_without_detections_has_a_score_of_zero():
-    assert find(photograph(0), photograph(1)) == [Burst(0, 0.0)] * 2
+    assert find([photograph(0), photograph(1)]) == [Burst(0, 0.0)] * 2
 
 
 def test_records_without_a_time_are_in_no_burst():
@@ -89,7 +94,7 @@ def test_records_without_a_time_are_in_no_burst():
     faulty = {**photograph(0), "taken": "noon"}
     failed = {**photograph(0), "error": {"type": "DecodeError", "message": "torn", "hint": ""}}
     del failed["detections"]
-    assert numbers(undated, photograph(0), faulty, failed) == [None, 0, None, None]
+    assert numbers([undated, photograph(0), faulty, failed]) == [None, 0, None, None]
 
 
 def numbers_by_search(records, gap_s):
@@ -113,7 +118,7 @@ def numbers_by_search(records, gap_s):
 )
 def test_bursts_are_those_that_a_search_finds(records, gap_s):
     photographs = [photograph(second, f"{folder}/x.jpg") for folder, second in records]
-    assert numbers(*photographs, gap_s=gap_s) == numbers_by_search(records, gap_s)
+    assert numbers(photographs, gap_s=gap_s) == numbers_by_search(records, gap_s)
 
 
 def test_the_fields_of_a_burst_come_before_the_size():

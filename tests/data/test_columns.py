@@ -19,7 +19,7 @@ def test_each_optional_field_of_a_detection_has_a_column_in_the_same_order():
 
 @pytest.mark.parametrize("column", DETECTED_COLUMNS, ids=lambda column: column.name)
 def test_a_column_is_of_an_option_a_setting_and_an_array_that_exist(column):
-    fields = [*dataclasses.fields(Watched), *dataclasses.fields(Outputs)]
+    fields = list(dataclasses.fields(Watched)) + list(dataclasses.fields(Outputs))
     assert column.option in {field.name for field in fields}
     assert column.setting is None or column.setting in SettingsJson.__annotations__
     assert column.array in PER_OBJECT

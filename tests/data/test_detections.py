@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import optional
 import pytest
+from json_lines import column_of
 
 from detcli.core.errors import DependencyError
 from detcli.data.barcode import Barcode
@@ -39,11 +40,20 @@ def test_rows_are_box_score_id_and_name():
 @pytest.mark.parametrize(
     ("index", "rows"),
     [
-        *((np.array([True, False, True]), [0, 2]), (np.array([False] * 3), [])),
-        *(([True, False, False], [0]), (detections().score > 0.4, [0, 1])),
-        *((slice(1, None), [1, 2]), (slice(None, None, -1), [2, 1, 0]), (slice(5, 9), [])),
-        *(([2, 0], [2, 0]), ([-1], [2]), (1, [1]), (np.int64(-1), [2]), ([], [])),
-        *((np.array([1, 1]), [1, 1]), (np.array([], np.int64), [])),
+        (np.array([True, False, True]), [0, 2]),
+        (np.array([False] * 3), []),
+        ([True, False, False], [0]),
+        (detections().score > 0.4, [0, 1]),
+        (slice(1, None), [1, 2]),
+        (slice(None, None, -1), [2, 1, 0]),
+        (slice(5, 9), []),
+        ([2, 0], [2, 0]),
+        ([-1], [2]),
+        (1, [1]),
+        (np.int64(-1), [2]),
+        ([], []),
+        (np.array([1, 1]), [1, 1]),
+        (np.array([], np.int64), []),
     ],
 )
 def test_indexing_gives_detections_again(index, rows):
@@ -78,10 +88,8 @@ def test_empty_has_the_usual_shapes_and_types():
 
 @pytest.mark.parametrize(
     ("boxes", "scores", "ids"),
-    [
-        *(((2, 4), (3,), (3,)), ((3, 4), (2,), (3,)), ((3, 4), (3,), (2,)), ((3, 5), (3,), (3,))),
-        *(((12,), (3,), (3,)), ((3, 4), (3, 1), (3,)), ((3, 4), (3,), (3, 1)), ((0,), (0,), (0,))),
-    ],
+    [((2, 4), (3,), (3,)), ((3, 4), (2,), (3,)), ((3, 4), (3,), (2,)), ((3, 5), (3,), (3,))]
+    + [((12,), (3,), (3,)), ((3, 4), (3, 1), (3,)), ((3, 4), (3,), (3, 1)), ((0,), (0,), (0,))],
 )
 def test_arrays_of_different_lengths_are_refused(boxes, scores, ids):
     arrays = np.zeros(boxes, np.float32), np.zeros(scores, np.float32), np.zeros(ids, int)
@@ -198,22 +206,22 @@ def test_coco_results_have_cocos_ids():
     boxes, scores = np.array([[1, 2, 4, 8]], np.float32), np.array([0.25], np.float32)
     (row,) = Detections(boxes, scores, np.array([11]), COCO).to_coco(9)
     assert row == {"image_id": 9, "category_id": 13, "bbox": [1, 2, 3, 6], "score": 0.25}
-    assert [row["category_id"] for row in detections().to_coco(9)] == [2, 0, 1]
+    assert column_of(detections().to_coco(9), "category_id") == [2, 0, 1]
     results = detections().to_coco(
         9, category_id=lambda class_id, names: {"car": 77}.get(names[class_id])
     )
-    assert [row["category_id"] for row in results] == [77]
+    assert column_of(results, "category_id") == [77]
 
 
 @optional.needs("pandas")
 def test_pandas_gets_typed_columns():
     frame = replace(detections(), track_id=np.array([1, -1, 2])).to_pandas()
-    assert [*frame] == "class_id class_name score x1 y1 x2 y2 track_id".split()
+    assert list(frame) == "class_id class_name score x1 y1 x2 y2 track_id".split()
     assert frame[frame.class_name == "person"].x1.tolist() == [1]
     none = Detections.empty(NAMES).to_pandas()
     assert len(none) == 0
     assert none.score.dtype == np.float32
-    assert [*none] == [*frame][:-1]
+    assert list(none) == list(frame)[:-1]
     assert none.class_name.dtype == frame.class_name.dtype
 
 
@@ -361,7 +369,7 @@ def test_concat_keeps_what_all_parts_have():
     full = full_detections()
     twice = Detections.concat([full, full])
     assert twice.track_id.tolist() == [4, -1, 2, 4, -1, 2]
-    assert twice.zones.tolist() == [*full.zones, *full.zones]
+    assert twice.zones.tolist() == list(full.zones) + list(full.zones)
     assert len(twice.selected) == 8
     assert twice.image_size == (48, 64)
     assert Detections.concat([full, Detections.empty(NAMES)]).track_id.tolist() == [4, -1, 2]

@@ -62,9 +62,9 @@ def test_the_image_fits_on_the_canvas(height, width, canvas):
 @given(st.integers(50, 5000), st.integers(50, 5000))
 def test_the_placed_image_maps_back_to_the_whole_image(height, width):
     letterbox = Letterbox.fit((height, width), (640, 640))
-    box = [
-        *(letterbox.left, letterbox.top),
-        *(letterbox.left + letterbox.resized[1], letterbox.top + letterbox.resized[0]),
+    box = [letterbox.left, letterbox.top] + [
+        letterbox.left + letterbox.resized[1],
+        letterbox.top + letterbox.resized[0],
     ]
     mapped = letterbox.to_image(np.array([box], np.float32))
     # rounding to whole canvas pixels is worth up to half of one
@@ -150,7 +150,7 @@ def test_by_shortest_edge_as_published():
 )
 def test_what_two_boxes_share(one, other, shared, iou):
     left, right = (np.array(box, np.float32) for box in (one, other))
-    assert common(left, right).tolist() == [*shared]
+    assert common(left, right).tolist() == list(shared)
     assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
     rows = overlap(np.stack([left, right])[:, None], right)
     assert rows.shape == (2, 1)

@@ -1,10 +1,10 @@
 """Records of a file and of standard input."""
 
 import io
-import json
 import sys
 
 import pytest
+from json_lines import text_of
 from saved_records import box, error, record
 
 from detcli.core.errors import SourceError, UsageError
@@ -15,7 +15,7 @@ RECORDS = [record("a.jpg", box(), box(0.5)), record("b.jpg"), error("c.jpg")]
 
 
 def text(records):
-    return "".join(f"{json.dumps(fields)}\n" for fields in records)
+    return text_of(records)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -38,7 +38,7 @@ def test_a_file_is_read_with_the_parser_that_is_asked_for(tmp_path):
     assert list(read_file(str(path))) == RECORDS
     assert list(read_file(str(path), parse_scored)) == RECORDS
     without_box = record("d.jpg", {"class_id": 0, "class_name": "cat", "score": 0.5})
-    path.write_text(text([*RECORDS, without_box]))
+    path.write_text(text(RECORDS + [without_box]))
     assert len(list(read_file(str(path), parse_scored))) == 4
     with pytest.raises(UsageError, match=r"line 4 of .*: detections\[0\].x1 is missing"):
         list(read_file(str(path)))

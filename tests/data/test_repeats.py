@@ -80,8 +80,8 @@ def test_an_overlap_of_the_very_limit_is_enough():
     records = folder("a", 9, box((0, 0, 100, 100), 0.9))
     at_limit = image("a/x.jpg", box((0, 0, 85, 100)))
     below_limit = image("a/x.jpg", box((0, 0, 84.9, 100)))
-    assert len(find([*records, at_limit])) == 1
-    assert find([*records, below_limit]) == []
+    assert len(find(records + [at_limit])) == 1
+    assert find(records + [below_limit]) == []
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_an_overlap_of_the_very_limit_is_enough():
     ids=["folder", "subfolder", "no folder", "class", "marked before", "no area"],
 )
 def test_a_box_of_another_camera_or_class_does_not_count(other):
-    assert find([*folder("a", 9, box()), other]) == []
+    assert find(list(folder("a", 9, box())) + [other]) == []
 
 
 def test_frames_of_a_video_are_images_of_its_camera():
     frames = [image("a/night.mp4", box(), frame=number) for number in range(10)]
     (group,) = find(frames)
     assert group.place == "a/night.mp4"
-    assert find([*frames[:9], image("a/day.mp4", box(), frame=9)]) == []
+    assert find(frames[:9] + [image("a/day.mp4", box(), frame=9)]) == []
 
 
 def test_images_without_a_folder_have_the_working_folder():
@@ -114,7 +114,7 @@ def test_images_without_a_folder_have_the_working_folder():
 def test_images_of_another_size_are_compared_by_fractions():
     halved = [box((50, 100, 100, 150))]
     small = [image(f"a/small{number}.jpg", *halved, width=500, height=400) for number in range(5)]
-    (group,) = find([*folder("a", 5, box()), *small])
+    (group,) = find(list(folder("a", 5, box())) + small)
     assert group.image_count == 10
 
 
@@ -132,17 +132,17 @@ def test_the_group_with_the_most_images_is_the_first():
 
 def test_numbers_go_on_behind_those_of_groups_that_were_dropped_before():
     known = image("a/known.jpg", box((0, 0, 9, 9), repeated=17))
-    (group,) = find([known, *folder("a", 10, box())])
+    (group,) = find([known] + list(folder("a", 10, box())))
     assert group.number == 18
 
 
 def test_a_box_with_few_images_leaves_its_neighbours_to_others():
     alone = image("a/alone.jpg", box((90, 200, 190, 300), 0.99))  # IoU 0.82 with the stone
     between = folder("a", 10, box((95, 200, 195, 300), 0.4))  # IoU 0.90 with both
-    groups = find([alone, *between])
+    groups = find([alone] + between)
     assert [group.image_count for group in groups] == [11]
     stones = folder("b", 9, box(score=0.6))
-    assert [group.image_count for group in find([*stones, image("b/x.jpg", box(score=0.4))])] == [
+    assert [group.image_count for group in find(stones + [image("b/x.jpg", box(score=0.4))])] == [
         10
     ]
 
@@ -325,7 +325,9 @@ def test_boxes_at_the_very_limit_are_found_in_the_nearby_cells():
 
 
 def test_boxes_with_many_others_near_them_are_grouped_as_others_are(monkeypatch):
-    records = [*folder("a", 30, box(), box((104, 200, 204, 300), 0.4)), *folder("b", 9, box())]
+    records = list(folder("a", 30, box(), box((104, 200, 204, 300), 0.4))) + list(
+        folder("b", 9, box())
+    )
     groups = find(records)
     monkeypatch.setattr(repeats, "MANY_NEARBY", 2)
     monkeypatch.setattr(repeats, "BOXES_AT_A_TIME", 1)

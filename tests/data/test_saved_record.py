@@ -72,7 +72,9 @@ def changed_records(draw):
             if not isinstance(fields, list) or not isinstance(fields[-1], dict):
                 continue
             fields = fields[-1]
-        name = draw(st.sampled_from([*fields, "track_id", "warnings", "error", "settings", "odd"]))
+        name = draw(
+            st.sampled_from(list(fields) + ["track_id", "warnings", "error", "settings", "odd"])
+        )
         if draw(st.booleans()):
             fields[name] = copy.deepcopy(draw(odd_value))  # as it may be changed next
         else:

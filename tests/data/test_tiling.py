@@ -16,7 +16,7 @@ from detcli.data.tiling import merge
 
 def detections_of(*rows):
     """Detections, best first, from rows as in `with_classes`, in pixels of an area."""
-    return detected(*sorted(with_classes(rows), key=lambda row: -row[4]))
+    return detected(sorted(with_classes(rows), key=lambda row: -row[4]))
 
 
 def with_classes(rows):
@@ -211,8 +211,8 @@ def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole()
 def test_without_overlap_the_whole_joins():
     areas = Tiling(100, overlap=0).areas((100, 200))
     pieces = [detections_of((50, 20, 100, 60, 0.9)), detections_of((0, 20, 50, 60, 0.8))]
-    assert len(merge([*pieces, detections_of()], areas)) == 2
-    assert rows(merge([*pieces, detections_of((50, 20, 150, 60, 0.3))], areas)) == [
+    assert len(merge(pieces + [detections_of()], areas)) == 2
+    assert rows(merge(pieces + [detections_of((50, 20, 150, 60, 0.3))], areas)) == [
         (50, 20, 150, 60, 0.9, 0)
     ]
 
@@ -367,7 +367,7 @@ def crowds(draw):
     objects = []
     for _ in range(count):  # around a seam, or close to an earlier one, as often as not
         corner = random.choice([0, 20, 50, 70, 79, 80, 81, 98, 99, 100, 150], 2)
-        box = [*corner, *(corner + random.choice([10, 20, 30, 40, 60, 120], 2))]
+        box = list(corner) + list(corner + random.choice([10, 20, 30, 40, 60, 120], 2))
         near = objects and random.random() < 0.4
         objects.append(objects[-1] + random.choice([-5, 3, 8]) if near else np.array(box))
     sizes_of_calls = []

@@ -99,7 +99,7 @@ def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
     monkeypatch.setattr(
         np,
         "argsort",
-        lambda keys, **more: sorted_lengths.append(keys.size) or argsort(keys, **more),
+        lambda keys, **options: sorted_lengths.append(keys.size) or argsort(keys, **options),
     )
     monkeypatch.setattr(np, "sort", None)
     top_k(values, 300)
@@ -134,7 +134,9 @@ def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
     monkeypatch.setattr(
         np,
         "partition",
-        lambda keys, *more, **named: sizes.append(keys.size) or partition(keys, *more, **named),
+        lambda keys, *positions, **options: (
+            sizes.append(keys.size) or partition(keys, *positions, **options)
+        ),
     )
     top_k(values, 300)
     assert max(sizes) < 70_000

@@ -9,6 +9,7 @@ from pathlib import Path
 import convolution_model
 import cv2
 import hub_server
+import number_video
 import pytest
 from colour_model import image
 
@@ -39,9 +40,7 @@ def images(tmp_path_factory):
     for name, pixels in images.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         cv2.imwrite(str(folder / name), pixels, [cv2.IMWRITE_JPEG_QUALITY, 100])
-    video = cv2.VideoWriter(
-        str(folder / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
-    )
+    video = number_video.open_writer(folder / "street.mp4", (640, 640))
     empty, bus = paint(), paint(("green", 40, 40))
     for number in range(21):  # a bus in the last second
         video.write(bus if number > 10 else empty)

@@ -38,23 +38,25 @@ def shell(script):
 
 def works(script):
     """Run a script like `shell`; all of its commands have to succeed."""
-    done = shell(f"set -eo pipefail\n{script}")
-    assert done.returncode == 0, done.stderr
-    return done
+    process = shell(f"set -eo pipefail\n{script}")
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 ON_TERMINAL = [
-    *(sys.executable, "-c"),
+    sys.executable,
+    "-c",
     "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))",
-    *("bash", "-c"),
+    "bash",
+    "-c",
 ]
 
 
 def in_terminal(script):
     """Run a script in bash on a terminal of its own, as somebody would type it."""
-    done = run([*ON_TERMINAL, script])
-    done.stdout = plain(done.stdout)
-    return done
+    process = run(ON_TERMINAL + [script])
+    process.stdout = plain(process.stdout)
+    return process
 
 
 def until_ctrl_c(script, sign):
@@ -64,19 +66,19 @@ def until_ctrl_c(script, sign):
     """
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     with subprocess.Popen(
-        [*ON_TERMINAL, script],
+        ON_TERMINAL + [script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PATH": path},
     ) as process:
-        said = b""
-        while not re.search(sign, plain(said.decode(errors="ignore"))):
-            more = process.stdout.read1()  # type: ignore[attr-defined]
-            assert more, said
-            said += more
+        output = b""
+        while not re.search(sign, plain(output.decode(errors="ignore"))):
+            chunk = process.stdout.read1()  # type: ignore[attr-defined]
+            assert chunk, output
+            output += chunk
         process.stdin.write(b"\x03")
         process.stdin.flush()
-        return plain((said + process.stdout.read()).decode())
+        return plain((output + process.stdout.read()).decode())
 
 
 def plain(text):
@@ -86,7 +88,7 @@ def plain(text):
 
 def from_cron(script):
     """Run a script as cron does: in sh, at home, with hardly any variables."""
-    first, *_ = os.environ["PATH"].split(os.pathsep)
+    first = os.environ["PATH"].split(os.pathsep)[0]
     path = f"{first}:/usr/bin:/bin"  # as the text before the recipe says
     variables = {"HOME": str(Path.cwd()), "LOGNAME": "you", "SHELL": "/bin/sh", "PATH": path}
     variables["DETCLI_DEVICE"] = "cpu"  # `auto` without the extras, as on the page

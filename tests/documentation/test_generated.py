@@ -32,7 +32,7 @@ def test_the_reference_and_the_families_are_generated(contents):
 
 def test_each_schema_is_generated(contents):
     schemas = {path for path in contents if path.suffix == ".json"}
-    assert schemas == {*(ROOT / "detcli/commands").glob("*/schema.json")}
+    assert schemas == set((ROOT / "detcli/commands").glob("*/schema.json"))
 
 
 def test_every_option_is_explained():
@@ -45,7 +45,7 @@ def test_every_option_is_explained():
 
 
 def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+    for page in [ROOT / "README.md"] + list(ROOT.glob("docs/*.md")):
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -54,9 +54,9 @@ def test_extras_are_installed_in_one_way():
     """Double quotes work in cmd.exe, too; the name leaves an editable installation as it is."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("detcli/**/*.py")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    named = re.findall(r"pip (?:detcli )?install (['\".]\S*|\S*\[\S+)", text)
-    assert len(named) > 20
-    for name in named:
+    requirements = re.findall(r"pip (?:detcli )?install (['\".]\S*|\S*\[\S+)", text)
+    assert len(requirements) > 20
+    for name in requirements:
         assert re.match(r'"(detcli\[[^]]+]|[\w-]+>=[\d.,<]+)"|\.(\W|$)', name), name
 
 
@@ -75,5 +75,5 @@ def test_the_demonstration_image_is_what_its_script_draws(tmp_path):
     script = ROOT / "docs/images/draw_street.py"
     subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)
     drawn = cv2.imread(tmp_path / "street.png").astype(int)
-    kept = cv2.imread(ROOT / "detcli/pictures/street.jpg").astype(int)
-    assert abs(drawn - kept).mean() < 3  # what JPEG loses
+    shipped = cv2.imread(ROOT / "detcli/pictures/street.jpg").astype(int)
+    assert abs(drawn - shipped).mean() < 3  # what JPEG loses

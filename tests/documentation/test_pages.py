@@ -63,9 +63,9 @@ def test_the_tasks_of_a_cluster(workplace):
     ]
     for script, variables in thin("job files for a cluster", jobs, count=1):
         (workplace / "task.sh").write_text(script)
-        both = [f"{one} sh task.sh & tasks+=($!)" for one in variables]
-        works("\n".join([*both, 'for task in "${tasks[@]}"; do wait "$task"; done']))
-        assert len([*(workplace / "boxes").glob("part-*")]) == 3
+        both = [f"{variable} sh task.sh & tasks+=($!)" for variable in variables]
+        works("\n".join(both + ['for task in "${tasks[@]}"; do wait "$task"; done']))
+        assert len(list((workplace / "boxes").glob("part-*"))) == 3
         assert works("detcli merge boxes/").stdout == expected
         shutil.rmtree("boxes")
 
@@ -101,11 +101,11 @@ def test_the_commands_about_evaluation(workplace):
     skip_without_jq(commands[-1])
     for name in ("old.onnx", "new.onnx"):
         works(f'cp "$(detcli models path yolov10n)" {name}')
-    *_, last = [works(command) for command in commands]
+    last = [works(command) for command in commands][-1]
     assert len(commands) == 4
     assert last.stdout == "1\n"
     assert (workplace / "page/index.html").is_file()
-    assert [*(workplace / "plots").iterdir()]
+    assert list((workplace / "plots").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -123,16 +123,16 @@ def test_python_examples(text, workplace):
         program = workplace / "program.py"
         program.write_text(code, encoding="utf-8")
         command = [sys.executable, "-W", "error", str(program)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        output += done.stdout
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        output += process.stdout
     assert "person" in output
 
 
 def test_what_is_public_is_on_one_page():
     text = section(page("index"), "What is public")
-    assert {*dir(detcli)} == {*detcli.__all__}
-    names = {*detcli.__all__} - {"__version__"}
+    assert set(dir(detcli)) == set(detcli.__all__)
+    names = set(detcli.__all__) - {"__version__"}
     for line in frozen_names.LIST.read_text(encoding="utf-8").splitlines():
         match = re.match(r"detcli\.(?:Detector|Detections|Record)\.([a-z]\w+)", line)
         if match is not None:
@@ -144,11 +144,11 @@ def test_what_is_public_is_on_one_page():
 @pytest.mark.parametrize("name", ["design", "kernels"])
 def test_files_of_the_package_that_a_page_names_exist(name):
     files = {str(path.relative_to(ROOT / "detcli")) for path in (ROOT / "detcli").rglob("*.*")}
-    named = {*re.findall(r"`([\w/]+\.(?:py|cuh?))`", page(name))}
-    assert len(named) > 5
-    for one in named:
-        ending = [file for file in files if f"/{file}".endswith(f"/{one}")]
-        assert len(ending) == 1 or (ROOT / one).exists(), (one, ending)
+    names = set(re.findall(r"`([\w/]+\.(?:py|cuh?))`", page(name)))
+    assert len(names) > 5
+    for file_name in names:
+        ending = [file for file in files if f"/{file}".endswith(f"/{file_name}")]
+        assert len(ending) == 1 or (ROOT / file_name).exists(), (file_name, ending)
 
 
 @pytest.mark.usefixtures("workplace")
@@ -166,8 +166,8 @@ def test_object_stores_are_read_and_written(workplace, s3):
     for path in (workplace / "pics").iterdir():
         s3.put(f"pics/{path.name}", path.read_bytes(), bucket="bucket")
     (script,) = blocks(section(page("inputs"), "Object stores"), "sh")
-    done = shell(script)
-    assert done.returncode == 3, done.stderr  # of the torn image, as `merge` says again
+    process = shell(script)
+    assert process.returncode == 3, process.stderr  # of the torn image, as `merge` says again
     local = shell("detcli predict pics -o local.jsonl")
     assert local.returncode == 3  # of the torn image
     records = (workplace / "boxes.jsonl").read_text()

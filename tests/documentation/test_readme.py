@@ -23,6 +23,7 @@ from documentation.shells import (
     until_ctrl_c,
     works,
 )
+from json_lines import column_of
 from thinning import thin
 
 pytestmark = pytest.mark.slow
@@ -59,24 +60,24 @@ def names(folder):
     return sorted(path.name for path in folder.glob("[!.]*"))
 
 
-def results(done):
+def results(process):
     """The lines on a terminal that are results, and not what detcli says on standard error."""
-    return [line for line in done.stdout.splitlines() if not line.startswith("detcli: ")]
+    return [line for line in process.stdout.splitlines() if not line.startswith("detcli: ")]
 
 
 TORN = ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
 
 
 @expects("What is in a folder of images?")
-def shows_the_classes(done, _):
+def shows_the_classes(process, _):
     for class_name in ("person", "bus", "car"):
-        assert re.search(rf"\d+ {class_name}\b", done.stdout)
+        assert re.search(rf"\d+ {class_name}\b", process.stdout)
 
 
 @expects("Which images show a person?")
-def shows_the_image_with_a_person(done, _):
-    assert "pics/torn.jpg: a damaged JPEG" in done.stdout  # standard error, on a terminal
-    assert results(done) == ["pics/person.jpg"]
+def shows_the_image_with_a_person(process, _):
+    assert "pics/torn.jpg: a damaged JPEG" in process.stdout  # standard error, on a terminal
+    assert results(process) == ["pics/person.jpg"]
 
 
 @expects("All boxes as a spreadsheet")
@@ -96,22 +97,22 @@ def merges_all(_, folder):
 
 
 @expects("An annotated video, with its sound")
-def writes_a_video_and_says_when_a_bus_is_there(done, folder):
-    times_s = [float(line) for line in results(done)]
+def writes_a_video_and_says_when_a_bus_is_there(process, folder):
+    times_s = [float(line) for line in results(process)]
     assert times_s == [number / 10 for number in range(11, 21)]
     assert (folder / "out/street.mp4").exists()
 
 
 @expects("A dataset to train on")
-def writes_an_image_each_second(done, folder):
-    assert done.stdout == ""
+def writes_an_image_each_second(process, folder):
+    assert process.stdout == ""
     images = names(folder / "dataset/images")
     assert images == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
 
 
 @expects("An image from another program")
-def shows_the_best_box(done, _):
-    assert '["person",1' in done.stdout
+def shows_the_best_box(process, _):
+    assert '["person",1' in process.stdout
 
 
 @expects("Annotated copies in `out`")
@@ -127,13 +128,13 @@ def writes_annotated_copies(_, folder):
 
 @expects("An HTML report")
 def writes_a_page_of_all(_, folder):
-    assert [entry["source"] for entry in pages.entries(folder / "page")] == TORN
+    assert column_of(pages.entries(folder / "page"), "source") == TORN
 
 
 @expects("Images in which the people")
-def writes_the_person_blurred(done, folder):
+def writes_the_person_blurred(process, folder):
     assert names(folder / "blurred") == ["person.jpg"]
-    assert "may show" not in done.stderr
+    assert "may show" not in process.stderr
 
 
 CRON = "From cron: was anybody in the image?"
@@ -141,15 +142,15 @@ CRON = "From cron: was anybody in the image?"
 
 def test_each_recipe_has_an_expectation():
     assert len(RECIPES) == len(EXPECTATIONS) + 1
-    assert {recipe(title) for title in [*EXPECTATIONS, CRON]} == {*RECIPES.values()}
+    assert {recipe(title) for title in list(EXPECTATIONS) + [CRON]} == set(RECIPES.values())
 
 
 @pytest.mark.parametrize("title", thin("recipes of README", EXPECTATIONS, count=5))
 def test_recipe(title, workplace):
     skip_without_jq(recipe(title))
-    done = in_terminal(recipe(title))
-    assert "Traceback" not in done.stdout
-    EXPECTATIONS[title](done, workplace)
+    process = in_terminal(recipe(title))
+    assert "Traceback" not in process.stdout
+    EXPECTATIONS[title](process, workplace)
 
 
 CRON_ENDINGS = [
@@ -174,9 +175,9 @@ def test_the_recipe_for_cron(setting, says, workplace):
 
 def test_in_cron_without_a_path_detcli_fails_too(workplace):
     assert workplace == Path.cwd()
-    done = from_cron(f"PATH=/usr/bin:/bin\n{recipe(CRON)}")
-    assert done.stdout == "detcli failed, see above\n"
-    assert "not found" in done.stderr
+    process = from_cron(f"PATH=/usr/bin:/bin\n{recipe(CRON)}")
+    assert process.stdout == "detcli failed, see above\n"
+    assert "not found" in process.stderr
 
 
 def test_the_recipe_for_a_pipe_of_images(workplace):
@@ -186,8 +187,8 @@ def test_the_recipe_for_a_pipe_of_images(workplace):
     (workplace / "bin").mkdir()
     (workplace / "bin/ffmpeg").write_text(f"#!/bin/sh\ncat {workplace}/street.jpg pics/car.jpg\n")
     (workplace / "bin/ffmpeg").chmod(0o755)
-    done = works(f"PATH={workplace}/bin:$PATH\n{command}")
-    assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
+    process = works(f"PATH={workplace}/bin:$PATH\n{command}")
+    assert [json.loads(line)["frame"] for line in process.stdout.splitlines()] == [0, 1]
 
 
 CAMERA, STREAM, STREAMS, _ = blocks(section(SHELL, "Cameras and streams"), "sh")[0].splitlines()
@@ -209,26 +210,26 @@ def test_the_recipe_for_a_stream(camera):
     assert f"rtsp://{rtsp_server.USER}@192.168.1.20/" in STREAM
     recipe = STREAM.replace("192.168.1.20", camera)
     row = r"\[[\d.]+,1\]\n"
-    said = until_ctrl_c(recipe, f"({row}){{3}}")
+    output = until_ctrl_c(recipe, f"({row}){{3}}")
     # With nothing between the rows but what the terminal echoes.
     assert re.search(
-        rf"({row}){{3,}}(\^C)?({row})*\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", said
-    ), said
-    assert "password" not in said
-    assert "Traceback" not in said
+        rf"({row}){{3,}}(\^C)?({row})*\n?(detcli: found .*\n)?(\^C)?detcli: \d+ frames", output
+    ), output
+    assert "password" not in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.usefixtures("workplace")
 def test_the_recipe_for_streams(camera):
     """With the same camera on this machine in place of two."""
-    said = until_ctrl_c(
+    output = until_ctrl_c(
         re.sub(r"192\.168\.1\.\d+", camera, STREAMS),
         rf"(?s)(?=.*rtsp://{camera}/yard .*person)(?=.*rtsp://{camera}/gate .*person)",
     )
     for name in ("yard", "gate"):
-        assert re.search(rf"detcli: rtsp://{camera}/{name}: \d+ frames?", said), said
-    assert "password" not in said
-    assert "Traceback" not in said
+        assert re.search(rf"detcli: rtsp://{camera}/{name}: \d+ frames?", output), output
+    assert "password" not in output
+    assert "Traceback" not in output
 
 
 def test_the_recipe_for_a_camera(camera, workplace):
@@ -252,21 +253,21 @@ def test_the_recipe_for_a_camera(camera, workplace):
         "main()\n"
     )
     double.chmod(0o755)
-    said = until_ctrl_c(f"PATH={double.parent}:$PATH\n{CAMERA}", r"(?s)(person .*){3}")
-    assert "camera 0 is shown: True" in said
-    assert "Traceback" not in said
+    output = until_ctrl_c(f"PATH={double.parent}:$PATH\n{CAMERA}", r"(?s)(person .*){3}")
+    assert "camera 0 is shown: True" in output
+    assert "Traceback" not in output
 
 
 def test_models_in_commands_come_from_somewhere():
     """A file of a model that a command reads is made by one before, or said to stand for others."""
-    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+    for path in [ROOT / "README.md"] + list(ROOT.glob("docs/*.md")):
         text = path.read_text(encoding="utf-8")
-        made = {name for line in text.splitlines() if "stand" in line
+        explained = {name for line in text.splitlines() if "stand" in line
                 for name in re.findall(r"`([\w-]+\.onnx)`", line)}  # fmt: skip
         for line in "".join(blocks(text, "sh") + blocks(text, "console")).splitlines():
             if re.match(r"(\$ )?(detcli|python|yolo|hyperfine) ", line):
-                made |= {*re.findall(r"(?:-o |makes )([\w-]+\.onnx)", line)}
-                assert {*re.findall(r"[\w-]+\.onnx", line)} <= made, f"{path.name}: {line}"
+                explained |= set(re.findall(r"(?:-o |makes )([\w-]+\.onnx)", line))
+                assert set(re.findall(r"[\w-]+\.onnx", line)) <= explained, f"{path.name}: {line}"
 
 
 def test_the_first_commands(workplace):
@@ -279,8 +280,8 @@ def test_the_first_commands(workplace):
 def test_the_commands_for_your_own_model(workplace):
     (script,) = blocks(section(README, "Your own model"), "sh")
     workplace.joinpath("pics/torn.jpg").unlink()
-    done = works(f'cp "$(detcli models path yolov10n)" mine.onnx\n{script}')
-    assert '"class_name": "person"' in done.stdout
+    process = works(f'cp "$(detcli models path yolov10n)" mine.onnx\n{script}')
+    assert '"class_name": "person"' in process.stdout
     assert names(workplace / "out") == ["car.jpg", "person.jpg"]
 
 
@@ -297,17 +298,17 @@ def test_the_demonstration():
     """Classes and places as printed; scores to what processors compute differently."""
     (transcript,) = blocks(README, "console")
     command, *printed = transcript.removeprefix("$ ").splitlines()
-    done = shell(f"cd {ROOT} && {command.partition(' --save')[0]} --device cpu --format table")
+    process = shell(f"cd {ROOT} && {command.partition(' --save')[0]} --device cpu --format table")
     rows, expected = (
         [line.split() for line in lines if not line.startswith("class")]
-        for lines in (done.stdout.splitlines(), printed)
+        for lines in (process.stdout.splitlines(), printed)
     )
     assert [(row[0], row[6:]) for row in rows] == [(row[0], row[6:]) for row in expected]
-    for row, wanted in zip(rows[1:], expected[1:], strict=True):
+    for row, expected_row in zip(rows[1:], expected[1:], strict=True):
         assert [float(cell) for cell in row[2:6]] == pytest.approx(
-            [float(cell) for cell in wanted[2:6]], abs=1
+            [float(cell) for cell in expected_row[2:6]], abs=1
         )
-        assert float(row[1]) == pytest.approx(float(wanted[1]), abs=0.02)
+        assert float(row[1]) == pytest.approx(float(expected_row[1]), abs=0.02)
 
 
 TOOLS = blocks(section(README, "Trust the answer"), "sh")[0].splitlines()

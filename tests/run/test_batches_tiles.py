@@ -7,7 +7,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
-from colour_model import cell_box, image
+from colour_model import cell_box, image, image_of
 
 from detcli import DeviceOptions, Settings
 from detcli.backend.postprocess import SelectionOptions
@@ -20,7 +20,7 @@ from detcli.run.selections import suppressed_across_classes
 
 TILES = Tiling(64, overlap=0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
-LARGE = image(*SQUARES, size=(112, 160), grey=40)
+LARGE = image_of(SQUARES, size=(112, 160), grey=40)
 
 
 def opened(model, workers=1, **settings):
@@ -57,7 +57,7 @@ EXPECTED = boxes_of(SQUARES)
 
 def all_detectors(detector):
     """A detector and its helpers."""
-    return [detector, *detector._helpers]  # noqa: SLF001 - there is no other way to see them
+    return [detector] + list(detector._helpers)  # noqa: SLF001 - there is no other way to see them
 
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 4), (2, 1), (2, None), (5, 4), (5, 1)])
@@ -133,8 +133,8 @@ NAMED = {"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
 CORNER = [("red", 0, 0), ("red", 0, 1), ("red", 1, 0), ("red", 1, 1)]
 MIDDLE = [("green", 4, 4), ("green", 4, 5), ("green", 5, 4), ("green", 5, 5)]
 # Red and green are seen in the whole image at half its size, blue in a tile only.
-CROWD_SQUARES = [*CORNER, *MIDDLE, ("blue", 13, 6)]
-CROWD = image(*CROWD_SQUARES, size=(128, 128))
+CROWD_SQUARES = CORNER + MIDDLE + [("blue", 13, 6)]
+CROWD = image_of(CROWD_SQUARES, size=(128, 128))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -186,7 +186,7 @@ def test_filters_do_not_change_what_makes_a_crowd(filters, names, make_model):
 
 
 # Four red objects, and a blue one of lower score. It fits into a tile, so there is nothing to cut.
-RED_CROWD = image(*CORNER, size=(64, 64))
+RED_CROWD = image_of(CORNER, size=(64, 64))
 RED_CROWD[40:48, 40:48] = (180, 0, 0)
 
 

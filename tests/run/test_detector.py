@@ -13,6 +13,7 @@ import numpy as np
 import optional
 import pytest
 from colour_model import NAMES, cell_box, image
+from origins import frames_of
 from PIL import ExifTags, ImageOps
 from PIL import Image as PillowImage
 from thinning import thin
@@ -445,7 +446,7 @@ def test_images_may_be_paths_or_pillows(make_model, make_image):
         assert len(expected) == 2
         with PillowImage.open(path) as opened:
             pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
-            results = detector([str(path), path, *pillows])
+            results = detector([str(path), path] + pillows)
         assert [detections.to_dict() for detections in results] == [expected] * 5
         assert detector(str(path)).to_dict() == expected
         assert detector(pillows[1]).to_dict() == expected
@@ -572,11 +573,11 @@ def test_predict_yields_what_the_command_prints(make_model, make_image, tmp_path
     ) as detector:
         records = list(predict(sources, detector, inputs=Inputs(vid_stride=3, input_timeout=0.5)))
         line = "-q --format jsonl --vid-stride 3 --input-timeout 0.5 --conf 0.6 --device cpu -m"
-        process = invoke("predict", *sources, *line.split(), make_model())
+        process = invoke("predict", sources, line.split(), make_model())
     os.close(writer)
     assert process.returncode == 3
     printed = json_lines.lines(process.stdout)
-    assert [record.origin.frame for record in records] == [None, 0, 3, 6, None, None, None]
+    assert frames_of(records) == [None, 0, 3, 6, None, None, None]
     failed = [index for index, record in enumerate(records) if record.error is not None]
     assert failed == [4, 5]
     assert records[-1].detections.class_name.tolist() == ["red"]

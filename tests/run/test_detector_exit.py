@@ -57,7 +57,7 @@ def run_script(make_model):
     def run(script, source):
         # Python 3.12 warns of a fork of a process with threads, which is what is tested.
         options = ["-W", "ignore:This process:DeprecationWarning"]
-        command = [sys.executable, *options, "-c", OPEN + script, str(make_model()), str(source)]
+        command = [sys.executable] + options + ["-c", OPEN + script, str(make_model()), str(source)]
         # The command line, if it ran in this process, has told OpenCV to report other things.
         environment = {name: value for name, value in os.environ.items() if "OPENCV" not in name}
         return subprocess.run(

@@ -8,6 +8,7 @@ import numpy as np
 import optional
 import pytest
 from colour_model import image
+from origins import frames_of, sources_of
 
 from detcli import Detector, Settings, Watched, Zone, predict
 from detcli.core.errors import InferenceError, UsageError
@@ -77,8 +78,8 @@ def test_frames_without_a_tracker_have_zones(tracking_detector, make_image):
     )
     zones = dict(zip(records[0].detections.class_name, records[0].detections.zones, strict=True))
     assert zones == {"red": ("left",), "blue": ()}
-    assert [record.origin.source for record in records] == ["camera of ours"] * 2
-    assert [record.origin.frame for record in records] == [0, 1]
+    assert sources_of(records) == ["camera of ours"] * 2
+    assert frames_of(records) == [0, 1]
     assert len(records[1].detections) == 0
 
 

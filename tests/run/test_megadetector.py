@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import cv2
+import number_video
 import numpy as np
 import pytest
-from sample_records import Film, detected, failure, feed, frame, image
+from json_lines import column_of
+from sample_records import Film, detected, failure, feed_all, frame, image
 
 from detcli.config.config import InputOptions
 from detcli.core.errors import DetcliWarning, SourceError, UsageError
@@ -64,7 +66,7 @@ def test_an_image_becomes_a_record_with_boxes_in_pixels(read_entries):
 def test_detections_come_best_first(read_entries):
     low = {**DETECTION, "conf": 0.1}
     (record,) = read_entries({"file": "a.jpg", **SIZE, "detections": [low, DETECTION]})
-    assert [detection["score"] for detection in record["detections"]] == [0.926, 0.1]
+    assert column_of(record["detections"], "score") == [0.926, 0.1]
 
 
 def test_a_failure_becomes_an_error(read_entries):
@@ -102,14 +104,14 @@ def test_a_video_becomes_a_record_for_each_frame(read_entries):
     assert [record.get("frame") for record in records] == [0, 20, 40, None]
     assert [record.get("time_s") for record in records] == [0.0, 1.0, 2.0, None]
     assert [len(record["detections"]) for record in records] == [0, 1, 0, 0]
-    assert [record["index"] for record in records] == [0, 1, 2, 3]
-    assert [record["input"] for record in records] == [0, 0, 0, 1]
+    assert column_of(records, "index") == [0, 1, 2, 3]
+    assert column_of(records, "input") == [0, 0, 0, 1]
 
 
 def test_a_video_without_the_frames_that_were_processed_has_those_with_detections(read_entries):
     detections = [{**DETECTION, "frame_number": 7}, {**DETECTION, "frame_number": 3}]
     records = read_entries({"file": "a.mp4", **SIZE, "frame_rate": 10, "detections": detections})
-    assert [record["frame"] for record in records] == [3, 7]
+    assert column_of(records, "frame") == [3, 7]
 
 
 def test_a_video_without_any_frame_has_its_first(read_entries):
@@ -180,8 +182,7 @@ def test_the_size_of_other_formats_is_found(read_entries, tmp_path):
 
 
 def test_the_size_of_a_video_is_found(read_entries, tmp_path):
-    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter(str(tmp_path / "a.mp4"), fourcc, 10, (64, 32))
+    video = number_video.open_writer(tmp_path / "a.mp4", (64, 32))
     video.write(np.zeros((32, 64, 3), np.uint8))
     video.release()
     entry = {"file": "a.mp4", "frame_rate": 10, "frames_processed": [0], "detections": []}
@@ -199,7 +200,7 @@ def test_an_image_that_is_gone_can_be_left_out(read_entries):
     finder = Finder(None, InputOptions(), existing_only=True)
     known = {"file": "b.jpg", **SIZE, "detections": []}
     records = read_entries({"file": "a.jpg", "detections": []}, known, finder=finder)
-    assert [record["source"] for record in records] == ["b.jpg"]
+    assert column_of(records, "source") == ["b.jpg"]
     assert finder.gone == 1
 
 
@@ -248,14 +249,13 @@ def test_bytes_that_are_no_text_are_an_error(tmp_path):
 def test_what_detcli_wrote_is_read_back(tmp_path):
     film = Film("in/film.mp4", 12.5)
     photograph = image()
-    boxes = detected((6, 4, 36, 24, 0.875, 1), (0, 0, 60, 40, 0.25, 0))
+    boxes = detected([(6, 4, 36, 24, 0.875, 1), (0, 0, 60, 40, 0.25, 0)])
     records = [
         replace(photograph, detections=boxes),
         failure("torn.jpg", "it is torn"),
-        *(frame(number, film, count=number % 2) for number in range(0, 9, 2)),
-    ]
+    ] + [frame(number, film, count=number % 2) for number in range(0, 9, 2)]
     path = tmp_path / "results.json"
-    feed(MegaDetectorSink(open_output(path), RunDescription()), *records)
+    feed_all(MegaDetectorSink(open_output(path), RunDescription()), records)
     written = [record.to_json() for record in records]
     read = list(read_records(str(path)))
     assert len(read) == len(written)

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import optional
 import pytest
-from sample_records import damaged, failed_frame, failure, feed, frame, image
+from json_lines import column_of
+from sample_records import damaged, failed_frame, failure, feed, feed_all, frame, image
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError
@@ -146,7 +147,7 @@ def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
 
 
 READ_INDICES = {
-    "csv": lambda text: [row["index"] for row in csv.DictReader(text.splitlines())],
+    "csv": lambda text: column_of(csv.DictReader(text.splitlines()), "index"),
     "jsonl": lambda text: [str(json.loads(line)["index"]) for line in text.splitlines()],
     "json": lambda text: [str(record["index"]) for record in json.loads(text)],
     "coco": lambda text: [str(box["image_id"] - 1) for box in json.loads(text)],
@@ -178,7 +179,7 @@ def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
     (tmp_path / "a").write_bytes(b"before")
     records = (image(f"{number * 7919}" * 100, index=number) for number in range(100))
     with small_disk(), pytest.raises(OutputError, match=r"/a: File too large"):
-        feed(opened("parquet", tmp_path), *records)
+        feed_all(opened("parquet", tmp_path), records)
     assert files(tmp_path) == {"a": b"before"}
     assert len(list(tmp_path.iterdir())) == 1
 

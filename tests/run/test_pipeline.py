@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from origins import sources_of
 
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
 from detcli.core.timing import StageTimes
@@ -104,7 +105,7 @@ def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
     records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
     assert counts(records) == list(range(50))
     assert [record.index for record in records] == list(range(50))
-    assert [record.origin.source for record in records] == [f"item {i}" for i in range(50)]
+    assert sources_of(records) == [f"item {i}" for i in range(50)]
     assert list(Pipeline(detector, batch).run([])) == []
 
 
@@ -178,7 +179,7 @@ def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
             raise error
 
     records = list(Pipeline(Double(work=fail), 3, ["cpu"]).run(items(range(12))))
-    assert counts(records) == [0, 1, 2, None, None, None, *range(6, 12)]
+    assert counts(records) == [0, 1, 2, None, None, None] + list(range(6, 12))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import time
 
 import number_video
 import pytest
+from origins import frames_of
 
 from detcli import Detector, Inputs, predict
 from detcli.core.errors import InferenceError
@@ -43,7 +44,7 @@ def running_after_wait():
 def test_records_are_an_iterator(detector, long_film):
     records = predict(long_film, detector)
     assert iter(records) is records
-    frames = [record.origin.frame for record in records]
+    frames = frames_of(records)
     assert frames == list(range(MANY_FRAMES))
     with pytest.raises(StopIteration):
         next(records)
@@ -175,7 +176,7 @@ def test_threads_share_the_records(detector, long_film):
     frames = []
     for taker in takers:
         taker.join(60)
-        frames += [record.origin.frame for record in taker.taken]
+        frames += frames_of(taker.taken)
     assert sorted(frames) == list(range(MANY_FRAMES))
 
 

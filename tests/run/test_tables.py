@@ -8,7 +8,9 @@ import optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_records import damaged, detected, failed_frame, failure, feed, frame, image
+from json_lines import column_of
+from origins import sources_of
+from sample_records import damaged, detected, failed_frame, failure, feed_all, frame, image
 
 from detcli.core.errors import UsageError
 from detcli.data.barcode import Barcode
@@ -32,7 +34,7 @@ OPTIONS = ("track_id", "track_class", "zones", "crossed", "text", "symbology", "
 def observed_frame():
     """A frame whose four detections have what options add."""
     rows = [(1, 2, 30, 40, 0.9, 0), (2, 3, 31, 41, 0.8, 1), (3, 4, 32, 42, 0.7, 0)]
-    detections = detected(*rows, (4, 5, 33, 43, 0.6, 1))
+    detections = detected(rows + [(4, 5, 33, 43, 0.6, 1)])
     detections = replace(
         detections,
         track_id=np.array([1, 2, 3, 0]),
@@ -64,7 +66,7 @@ def read_back(path):
 
 
 def write_csv(path, records, options=()):
-    feed(CsvSink(AtomicFile(path), options), *records)
+    feed_all(CsvSink(AtomicFile(path), options), records)
     return path
 
 
@@ -72,7 +74,7 @@ def write_parquet(path, records, options=()):
     optional.require("pyarrow")
     from detcli.sink.parquet import ParquetSink
 
-    feed(ParquetSink(AtomicFile(path), options), *records)
+    feed_all(ParquetSink(AtomicFile(path), options), records)
     return path
 
 
@@ -112,9 +114,9 @@ def test_any_images_come_back(tmp_path_factory, write, names, counts):
     for index, count in enumerate(counts):
         source = names[index % len(names)] if names else "a.jpg"
         records.append(image(source, index=index, count=count))
-    sources = [record["source"] for record in read_back(write(path, records))]
+    sources = column_of(read_back(write(path, records)), "source")
     numbers_of_detections = [len(record["detections"]) for record in read_back(path)]
-    assert sources == [record.origin.source for record in records]
+    assert sources == sources_of(records)
     assert numbers_of_detections == counts
 
 

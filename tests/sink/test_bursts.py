@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 from sample_records import failure, image
 
 from detcli.core.errors import OutputError
@@ -15,9 +15,9 @@ from detcli.storage.files import AtomicFile
 
 def photograph(source, time, index=0, score=0.5):
     """The record of an image that was taken at a time of one day."""
-    whole = image(source, index=index, score=score)
+    blank = image(source, index=index, score=score)
     capture_time = CaptureTime(f"2021-05-06T{time}", None)
-    return replace(whole, picture=replace(whole.picture, capture_time=capture_time))
+    return replace(blank, picture=replace(blank.picture, capture_time=capture_time))
 
 
 class Collector:
@@ -41,8 +41,8 @@ def test_nothing_is_written_before_the_end():
     sink.write(photograph("b.jpg", "07:08:10", index=1, score=0.75))
     assert collector.records == []
     sink.close()
-    assert [record["burst"] for record in collector.records] == [0, 0]
-    assert [record["burst_score"] for record in collector.records] == [0.75, 0.75]
+    assert column_of(collector.records, "burst") == [0, 0]
+    assert column_of(collector.records, "burst_score") == [0.75, 0.75]
     assert collector.is_closed
 
 

@@ -24,7 +24,7 @@ def output_folder(tmp_path):
     return OutputFolder(tmp_path / "out")
 
 
-def names(folder, *records, suffix=".txt"):
+def names(folder, records, suffix=".txt"):
     """The paths of records' files in the folder, with # for a hash."""
     return [without_hash(folder, folder.file_of(record, suffix)) for record in records]
 
@@ -72,7 +72,7 @@ SAME_NAME = Film("elsewhere/film.mp4", 10.0)
     ids=["pictures", "frames", "videos", "images named like frames", "cameras", "pipe"],
 )
 def test_files_are_named_after_their_inputs_and_frames(output_folder, records, expected):
-    assert names(output_folder, *records) == expected
+    assert names(output_folder, records) == expected
 
 
 def test_prefixes_for_several_files_of_a_record(output_folder):
@@ -88,8 +88,8 @@ def test_an_input_is_never_the_path(tmp_path):
     inputs = {tmp_path / "out" / name for name in ("a.txt", "film_0.txt", "film_0_2.txt")}
     inputs.add(tmp_path / "out" / "cat" / "b_0.txt")
     folder = OutputFolder(tmp_path / "out", inputs)
-    assert names(folder, image("a.jpg")) == ["a-2.txt"]
-    assert names(folder, frame(0), frame(1)) == ["film_0_3.txt", "film_1.txt"]
+    assert names(folder, [image("a.jpg")]) == ["a-2.txt"]
+    assert names(folder, [frame(0), frame(1)]) == ["film_0_3.txt", "film_1.txt"]
     cat = folder.path / "cat"
     assert folder.member(image("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
 
@@ -123,7 +123,7 @@ def test_what_was_found_in_a_folder_keeps_its_path_below(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pics[1]").mkdir()  # of a name that looks like a pattern
     folder = OutputFolder(tmp_path / "out", roots=roots)
-    assert names(folder, image(source)) == [f"{path}.txt"]
+    assert names(folder, [image(source)]) == [f"{path}.txt"]
 
 
 def test_files_below_are_written(tmp_path):
@@ -134,7 +134,7 @@ def test_files_below_are_written(tmp_path):
     folder.video_of(film, ".mp4").touch()
     assert (tmp_path / "out/a/b.txt").read_text() == "label"
     assert (tmp_path / "out/c/film.mp4").exists()
-    assert names(folder, film) == ["c/film_0.txt"]
+    assert names(folder, [film]) == ["c/film_0.txt"]
 
 
 def test_a_link_in_place_of_a_folder_below_is_not_followed(tmp_path):
@@ -147,7 +147,7 @@ def test_a_link_in_place_of_a_folder_below_is_not_followed(tmp_path):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def run(path, *records, **options):
+def run(path, records, **options):
     """Save a file for each record in a run of its own; returns their names."""
     folder = OutputFolder(path, **options)
     for record in records:
@@ -166,8 +166,8 @@ def content(path):
 def test_each_input_gets_the_same_name_in_every_run(tmp_path):
     sources = ["x/a.jpg", "y/a.jpg", "y/a.jpg"]
     records = [image(source) for source in sources]
-    first = run(tmp_path / "out", *records)
-    second = run(tmp_path / "out", *records)
+    first = run(tmp_path / "out", records)
+    second = run(tmp_path / "out", records)
     assert first == second
     assert first[0] == "a.txt"
     assert content(tmp_path / "out") == dict(zip(first, sources, strict=True))
@@ -178,27 +178,27 @@ def test_an_input_is_known_by_its_absolute_name(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     monkeypatch.chdir(tmp_path / "one")
-    _, marked = run(out, image("x/a.jpg"), image("a.jpg"))
-    assert run(out, image("x/a.jpg"), image("../one/./a.jpg"))[1] == marked
+    _, marked = run(out, [image("x/a.jpg"), image("a.jpg")])
+    assert run(out, [image("x/a.jpg"), image("../one/./a.jpg")])[1] == marked
     monkeypatch.chdir(tmp_path / "two")
-    assert run(out, image("x/a.jpg"), image("a.jpg"))[1] != marked
+    assert run(out, [image("x/a.jpg"), image("a.jpg")])[1] != marked
 
 
 def test_an_address_is_known_by_its_name(tmp_path, monkeypatch):
     records = [image("x-a.png"), image("http://x/a.jpg")]
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path / "x")
-    first = run(tmp_path / "out", *records)
+    first = run(tmp_path / "out", records)
     monkeypatch.chdir(tmp_path)
-    second = run(tmp_path / "out", *records)
+    second = run(tmp_path / "out", records)
     assert first == second
     assert first != ["x-a.txt", "x-a.txt"]
 
 
 def test_standard_input_and_live_sources_are_new_in_every_run(tmp_path):
     out = tmp_path / "out"
-    assert run(out, image("-"), frame(0, DOOR)) == ["stdin.txt", "camera-0_0.txt"]
-    assert run(out, image("-"), frame(0, DOOR)) == ["stdin-2.txt", "camera-0-2_0.txt"]
+    assert run(out, [image("-"), frame(0, DOOR)]) == ["stdin.txt", "camera-0_0.txt"]
+    assert run(out, [image("-"), frame(0, DOOR)]) == ["stdin-2.txt", "camera-0-2_0.txt"]
     folder = OutputFolder(out)
     assert folder.prefix_of(frame(1, DOOR)) == "camera-0-3_1"
     (out / "cat").mkdir()
@@ -220,10 +220,10 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
     plant(tmp_path / "film_0.txt")
     before = [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")]
     records = [image("a.jpg"), frame(0), frame(1)]
-    marked, *frames = run(tmp_path, *records)
+    marked, *frames = run(tmp_path, records)
     assert re.fullmatch(r"a-[0-9a-f]{8}\.txt", marked)
     assert frames == ["film_0_2.txt", "film_1.txt"]
-    marked, *frames = run(tmp_path, *records)
+    marked, *frames = run(tmp_path, records)
     assert re.fullmatch(r"a-[0-9a-f]{8}-2\.txt", marked)
     assert frames == ["film_0_3.txt", "film_1_2.txt"]
     assert [(tmp_path / name).lstat() for name in ("a.txt", "film_0.txt")] == before
@@ -231,32 +231,32 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
 
 
 def test_what_is_no_file_is_never_replaced(tmp_path):
-    run(tmp_path, image("x.jpg"))
+    run(tmp_path, [image("x.jpg")])
     assert (tmp_path / MARK).exists()
     os.mkfifo(tmp_path / "a.txt")
     (tmp_path / "b.txt").mkdir()
     for name in ("a", "b"):
         before = (tmp_path / f"{name}.txt").lstat()
-        assert run(tmp_path, image(f"{name}.jpg")) != [f"{name}.txt"]
+        assert run(tmp_path, [image(f"{name}.jpg")]) != [f"{name}.txt"]
         assert (tmp_path / f"{name}.txt").lstat() == before
 
 
 def test_an_empty_folder_becomes_ours_but_a_mark_that_is_a_link_is_not(tmp_path):
     (tmp_path / f".detcli-{'0' * 16}.part.txt").touch()  # of a run that was killed
     for _ in range(2):
-        assert run(tmp_path, image("a.jpg"), frame(0)) == ["a.txt", "film_0.txt"]
+        assert run(tmp_path, [image("a.jpg"), frame(0)]) == ["a.txt", "film_0.txt"]
     assert (tmp_path / MARK).read_bytes() == b""
     (tmp_path / MARK).unlink()
     (tmp_path / MARK).symlink_to("a.txt")
-    assert run(tmp_path, image("a.jpg")) != ["a.txt"]
+    assert run(tmp_path, [image("a.jpg")]) != ["a.txt"]
 
 
 def test_a_link_in_place_of_a_file_that_detcli_made_is_replaced(tmp_path):
-    run(tmp_path / "out", image("a.jpg"))
+    run(tmp_path / "out", [image("a.jpg")])
     (tmp_path / "target").write_text("unchanged")
     (tmp_path / "out" / "a.txt").unlink()
     (tmp_path / "out" / "a.txt").symlink_to(tmp_path / "target")
-    assert run(tmp_path / "out", image("a.jpg")) == ["a.txt"]
+    assert run(tmp_path / "out", [image("a.jpg")]) == ["a.txt"]
     assert content(tmp_path) == {"out/a.txt": "a.jpg", "target": "unchanged"}
 
 
@@ -266,7 +266,7 @@ def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_pat
         path = OutputFolder(tmp_path, resumed=resumed).video_of(frame(7), ".mp4")
         path.touch()
         assert path.name == video
-        assert run(tmp_path, image("a.jpg"), resumed=resumed) == ["a.txt"]
+        assert run(tmp_path, [image("a.jpg")], resumed=resumed) == ["a.txt"]
     assert caplog.messages == [
         f"in/film.avi: {tmp_path / 'film.mp4'} is kept; frames from 7 on are in {path}"
     ]
@@ -275,7 +275,7 @@ def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_pat
 def test_a_resumed_run_gives_the_names_that_the_whole_run_gives(tmp_path):
     second_film = Film("y/film.avi", 10.0)
     records = [image("x/a.jpg"), image("y/a.jpg"), frame(0), frame(1), frame(0, second_film)]
-    expected = run(tmp_path / "whole", *records)
+    expected = run(tmp_path / "whole", records)
     for skipped in range(len(records)):
         folder = OutputFolder(tmp_path / "out", resumed=True)
         for record in records[:skipped]:
@@ -288,7 +288,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "out").symlink_to("there")
     record = image("a.jpg")
-    run(tmp_path / "out", record)
+    run(tmp_path / "out", [record])
     assert notes_of(record).saved == [tmp_path / "out" / "a.txt"]
     assert (tmp_path / "there" / "a.txt").exists()
 
@@ -298,9 +298,9 @@ def test_memory_does_not_grow_with_the_frames_of_a_video(output_folder):
         unique_names = output_folder._names  # noqa: SLF001 - what it holds is the point
         return sum(len(collection) for collection in vars(unique_names).values())
 
-    names(output_folder, frame(0, DOOR))
+    names(output_folder, [frame(0, DOOR)])
     before = remembered()
-    names(output_folder, *(frame(number, DOOR, time_s=number) for number in range(1, 100)))
+    names(output_folder, (frame(number, DOOR, time_s=number) for number in range(1, 100)))
     assert remembered() == before
 
 

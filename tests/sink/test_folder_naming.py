@@ -211,6 +211,6 @@ def test_all_files_have_different_names(requests):
     assert len({entry(name) for name in file_names}) == len(file_names)
 
 
-@pytest.mark.parametrize("code", [*"\u2028\u202a\u202e\u2066\u2069"])
+@pytest.mark.parametrize("code", list("\u2028\u202a\u202e\u2066\u2069"))
 def test_no_name_changes_the_direction_of_text(code):
     assert safe(f"a{code}gpj.exe") == "a_gpj.exe"

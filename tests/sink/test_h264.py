@@ -10,7 +10,7 @@ import psutil
 import pytest
 from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
-from sample_records import Film, failed_frame, feed, frame
+from sample_records import Film, failed_frame, feed, feed_all, frame
 
 from detcli.config.config import InputOptions
 from detcli.data.geometry import Image
@@ -27,8 +27,8 @@ UNEVEN = (0, 0.04, 0.1, 0.3, 0.31, 1.0, 1.02, 1.1, 2.5, 2.51, 2.6, 2.9, 3.0)
 def write_h264(tmp_path):
     """Write records of one source, and return its video."""
 
-    def write(*records, **options):
-        feed(VideoSink(OutputFolder(tmp_path / "out"), **options), *records)
+    def write(records, **options):
+        feed_all(VideoSink(OutputFolder(tmp_path / "out"), **options), records)
         (path,) = (tmp_path / "out").glob("[!.]*")
         return watch(path)
 
@@ -36,7 +36,7 @@ def write_h264(tmp_path):
 
 
 def test_it_is_what_browsers_play(write_h264):
-    video = write_h264(*film(3))
+    video = write_h264(film(3))
     assert video.codec == "h264"
     assert video.pixels == "yuv420p"
     assert video.colours == 1
@@ -57,7 +57,7 @@ def test_uneven_frames_keep_their_times_from_the_first_one_on(tmp_path, suffix):
 
 @pytest.mark.parametrize("rate", [24000 / 1001, 24, 25, 30000 / 1001, 30, 50, 60000 / 1001, 240])
 def test_even_frames_are_whole_ticks_apart(write_h264, rate):
-    video = write_h264(*film(5, Film("a.mp4", rate)))
+    video = write_h264(film(5, Film("a.mp4", rate)))
     assert video.times == pytest.approx([number / rate for number in range(5)], abs=1e-9)
     assert video.length_s == pytest.approx(5 / rate, abs=1e-9)
 
@@ -66,7 +66,7 @@ def test_a_failed_frame_repeats_the_one_before_or_is_black(write_h264):
     records = [frame(number, shade=200 - number * 30) for number in range(6)]
     for number in (0, 2, 5):
         records[number] = failed_frame(number)
-    video = write_h264(*records)
+    video = write_h264(records)
     assert video.times == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5], abs=TICK_S)
     assert video.shades[0] == pytest.approx(0, abs=20)  # of 16 to 235
     assert abs(video.shades[2] - video.shades[1]) < 4
@@ -97,19 +97,19 @@ DAY = 24 * 3600 * LIVE_RATE
     ],
 )
 def test_live_frames_keep_their_times_within_limits(write_h264, records, times):
-    video = write_h264(*records)
+    video = write_h264(records)
     assert video.times == pytest.approx(times, abs=TICK_S)
     assert (np.diff(video.times) > 0).all()
 
 
 def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(write_h264):
-    video = write_h264(frame(3), frame(9), frame(10), frame(44), condensed=True)
+    video = write_h264([frame(3), frame(9), frame(10), frame(44)], condensed=True)
     assert video.times == pytest.approx([0, 0.1, 0.2, 0.3], abs=TICK_S)
 
 
 @pytest.mark.parametrize("size", [(2, 2), (41, 61), (40, 61), (360, 640), (16, 9000)])
 def test_sides_are_even(write_h264, size):
-    video = write_h264(frame(0, size=size))
+    video = write_h264([frame(0, size=size)])
     height, width = size
     assert video.size == (height - height % 2, width - width % 2)
     assert video.codec == "h264"

@@ -8,10 +8,11 @@ import cv2
 import numpy as np
 import pytest
 import sample_records
+from folders import names_in
 from hypothesis import given
 from hypothesis import strategies as st
 from nasty_names import NASTY
-from sample_records import failed_frame, feed, frame, numbered
+from sample_records import failed_frame, feed, feed_all, frame, numbered
 
 from detcli.config.values import CropMargin
 from detcli.core.errors import OutputError
@@ -44,7 +45,7 @@ def image(source, shade=114):
 
 def save(folder, *records, inputs=()):
     """Names of the files in the folder afterwards."""
-    feed(ImageSink(OutputFolder(Path(folder), InputGuard(inputs))), *records)
+    feed_all(ImageSink(OutputFolder(Path(folder), InputGuard(inputs))), records)
     return sorted(path.name for path in Path(folder).glob("[!.]*"))
 
 
@@ -54,7 +55,7 @@ def test_the_image_is_the_annotated_one(image_folder):
     expected = annotate(record.picture.pixels, record.detections)
     np.testing.assert_array_equal(cv2.imread("out/a.png"), expected)
     assert (expected != 114).any()
-    assert [path.name for path in image_folder.iterdir()] == ["out"]
+    assert names_in(image_folder) == ["out"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_no_input_is_written_over(image_folder, make_image, linked, named):
 def test_any_name_is_saved_in_the_folder(image_folder, name):
     (saved,) = save("out", image(name))
     assert (image_folder / "out" / saved).is_file()
-    assert [path.name for path in image_folder.iterdir()] == ["out"]
+    assert names_in(image_folder) == ["out"]
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -87,7 +88,7 @@ def test_any_class_has_a_folder_for_its_crops(image_folder, name):
     (class_folder,) = (path for path in crops.iterdir() if path.name != MARK)
     (file,) = class_folder.iterdir()
     assert file.is_file()
-    assert [path.name for path in image_folder.iterdir()] == ["crops"]
+    assert names_in(image_folder) == ["crops"]
 
 
 BEGINNINGS = {
@@ -113,7 +114,7 @@ def check_encoding(record, size, suffix):
     np.testing.assert_allclose(decoded, pixels, atol=3 if suffix == ".avif" else 0)
 
 
-@pytest.mark.parametrize("suffix", [*sorted(SAVED_IMAGE_SUFFIXES), ".JPG", ".Png", ".TIFF"])
+@pytest.mark.parametrize("suffix", sorted(SAVED_IMAGE_SUFFIXES) + [".JPG", ".Png", ".TIFF"])
 def test_the_format_is_that_of_the_input(suffix):
     check_encoding(image(f"in.d/a{suffix}"), SIZE, suffix)
 
@@ -159,7 +160,7 @@ def crops(tmp_path):
     out = tmp_path / "out"
 
     def write(*records, **options):
-        feed(CropSink(OutputFolder(out, **options)), *records)
+        feed_all(CropSink(OutputFolder(out, **options)), records)
         files = sorted(path for path in out.rglob("*") if path.is_file() and path.name != MARK)
         return {str(path.relative_to(out)): cv2.imread(str(path)) for path in files}
 
@@ -310,11 +311,11 @@ def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
     (tmp_path / "out" / "cat").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="out/cat"):
         sink.write(detected(BOX, source="b.png"))
-    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a_0.png"]
+    assert names_in(tmp_path / "elsewhere") == ["a_0.png"]
 
 
 @pytest.mark.parametrize("field", ["picture", "detections"])
 def test_a_record_without_image_or_detections_has_no_crops(tmp_path, field):
     record = replace(sample_records.image("a", "a"), **{field: None})
     feed(CropSink(OutputFolder(tmp_path / "out")), record)
-    assert [*tmp_path.rglob("*.jpg")] == []
+    assert list(tmp_path.rglob("*.jpg")) == []

@@ -8,9 +8,12 @@ import cv2
 import numpy as np
 import pytest
 import zxingcpp
+from folders import names_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import failed_frame, failure, feed, frame, image
+from json_lines import column_of
+from origins import sources_of
+from sample_records import failed_frame, failure, feed, feed_all, frame, image
 
 from detcli import Detector
 from detcli.config.values import Hiding
@@ -232,7 +235,7 @@ def symbol_at(text, x, y):
 
 
 def texts_left(record, anonymize):
-    return [detection["text"] for detection in anonymize(record).to_json()["detections"]]
+    return column_of(anonymize(record).to_json()["detections"], "text")
 
 
 def test_a_symbol_in_a_hidden_box_says_nothing_whatever_has_read_it():
@@ -283,7 +286,7 @@ def test_a_dataset_gets_no_copy_of_a_file_that_shows_more(tmp_path):
     record = replace(record, picture=replace(record.picture, file=file.read_bytes()))
     for _ in range(2):  # the second time, it is known
         feed(DatasetSink(dataset, NAMES), Anonymizer([0], "fill")(record))
-    assert [path.name for path in (dataset / "images").iterdir()] == ["a.png"]
+    assert names_in(dataset / "images") == ["a.png"]
     assert (cv2.imread(str(dataset / "images/a.png"))[:, :33] == GREY).all()
     numbers = (dataset / "labels/a.txt").read_text().split()
     assert numbers == ["0", "0.250000", "0.500000", "0.500000", "1.000000"]
@@ -298,10 +301,10 @@ def test_only_records_with_detections_are_handed_on(tmp_path):
         frame(4),
     ]
     sink = RecordList()
-    feed(OnlyDetections(sink), *records)
-    assert [record.origin.source for record in sink] == ["a.jpg", "in/film.avi"]
+    feed_all(OnlyDetections(sink), records)
+    assert sources_of(sink) == ["a.jpg", "in/film.avi"]
     assert sink.closed
-    feed(OnlyDetections(DatasetSink(tmp_path, ("cat",))), *records)
+    feed_all(OnlyDetections(DatasetSink(tmp_path, ("cat",))), records)
     assert sorted(path.stem for path in (tmp_path / "images").iterdir()) == ["a", "film_3"]
 
 

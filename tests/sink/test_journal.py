@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import json_lines
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -199,7 +200,7 @@ def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(journal_path
     with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
         Journal(journal_path)
     assert journal_path.read_bytes() == before
-    assert [*journal_path.parent.iterdir()] == [journal_path]
+    assert list(journal_path.parent.iterdir()) == [journal_path]
 
 
 def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(journal_path, monkeypatch):
@@ -353,6 +354,6 @@ def test_a_link_is_followed(journal_path, tmp_path):
 def test_a_journal_of_version_1_is_written_anew_as_version_2(journal_path):
     journal_path.write_text(json.dumps(VERSION_1) + "\n")
     Journal(journal_path).close()
-    [record] = [json.loads(line) for line in journal_path.read_text().splitlines()]
+    [record] = json_lines.lines(journal_path.read_text())
     assert record["schema_version"] == 2
     assert record["source"] == "a"

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from json_lines import lines, text_of
 from sample_records import failure, image, numbered
 from sink.journals import sources, write
 
@@ -126,7 +127,7 @@ TRACKED = {"track": "bytetrack,conf=0.25"}
 
 def write_fields(path, records):
     """Write records in JSON to a journal."""
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_text(text_of(records))
 
 
 def frames_left(path, records):
@@ -185,7 +186,7 @@ def test_with_tracks_what_was_left_does_not_count_as_cut_off(
     """It is whole, although the next run begins there."""
     first, cut, _, last = videos
     frames_left(resumed_path, records_of_two_runs)
-    left = [json.loads(line) for line in resumed_path.read_text().splitlines()]
+    left = lines(resumed_path.read_text())
     frames = frames_left(resumed_path, left + frames_of(cut, 0, 1) + frames_of(last, 0))
     assert frames == [(str(first), 0), (str(first), 1), (str(cut), 0), (str(cut), 1)]
     live_frames = frames_of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import optional
 import pytest
+from json_lines import column_of
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
-from sample_records import FILM, Film, detected, failed_frame, failure, feed, frame, image
+from sample_records import FILM, Film, detected, failed_frame, failure, feed, feed_all, frame, image
+from warned import messages_of
 
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.detections import COCO, COCO_IDS
@@ -30,9 +32,9 @@ from detcli.storage.files import AtomicFile, StandardOutput
 SIZE = (40, 60)  # height, width
 
 
-def detected_in(source, *rows, names=("dog", "cat", "yeti")):
+def detected_in(source, rows, names=("dog", "cat", "yeti")):
     """An image of a size, with rows x1, y1, x2, y2, score, class id."""
-    return replace(image(source), detections=detected(*rows, names=names))
+    return replace(image(source), detections=detected(rows, names=names))
 
 
 def reduced(record):
@@ -45,21 +47,21 @@ def write_labels(tmp_path):
     """Write labels of YOLO, and return what the files hold by name."""
 
     def write(*records, **options):
-        feed(LabelSink(OutputFolder(tmp_path / "out"), **options), *records)
+        feed_all(LabelSink(OutputFolder(tmp_path / "out"), **options), records)
         return {path.name: path.read_text() for path in (tmp_path / "out").glob("[!.]*")}
 
     return write
 
 
 def test_one_line_per_box_with_centre_and_size_in_fractions(write_labels):
-    record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
+    record = detected_in("a.jpg", [(6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0)])
     text = "2 0.200000 0.350000 0.200000 0.500000\n0 0.500000 0.500000 1.000000 1.000000\n"
     assert write_labels(record, frame(7)) == {"a.txt": text, "film_7.txt": ""}
     assert write_labels(reduced(record))["a.txt"] == text
 
 
 def test_labels_may_have_the_score(write_labels):
-    record = detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
+    record = detected_in("a.jpg", [(6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0)])
     assert write_labels(record, scores=True)["a.txt"] == (
         "2 0.200000 0.350000 0.200000 0.500000 0.900000\n"
         "0 0.500000 0.500000 1.000000 1.000000 0.512390\n"
@@ -67,20 +69,20 @@ def test_labels_may_have_the_score(write_labels):
 
 
 def test_earlier_labels_are_replaced(write_labels):
-    write_labels(detected_in("a.jpg", (6, 4, 18, 24, 0.9, 2)))
-    assert write_labels(detected_in("a.jpg"))["a.txt"] == ""
+    write_labels(detected_in("a.jpg", [(6, 4, 18, 24, 0.9, 2)]))
+    assert write_labels(detected_in("a.jpg", []))["a.txt"] == ""
 
 
 def test_coco_results_have_every_digit(tmp_path, random):
     """So that another evaluator gives the same figures."""
     rows = np.column_stack([random.uniform(-9, 900, (50, 4)), random.uniform(0, 1, 50), [2] * 50])
-    record = detected_in("5.jpg", *rows)
+    record = detected_in("5.jpg", rows)
     feed(CocoSink(AtomicFile(tmp_path / "coco.json"), CocoIds()), record)
     results = json.loads((tmp_path / "coco.json").read_text())
     corners = record.detections.xyxy.astype(float)
     corners[:, 2:] -= corners[:, :2]
-    assert [result["bbox"] for result in results] == corners.tolist()
-    assert [result["score"] for result in results] == record.detections.score.tolist()
+    assert column_of(results, "bbox") == corners.tolist()
+    assert column_of(results, "score") == record.detections.score.tolist()
 
 
 def test_labels_end_at_the_edges_of_the_image(write_labels, random):
@@ -89,7 +91,7 @@ def test_labels_end_at_the_edges_of_the_image(write_labels, random):
     rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
     around = (-1e30, -1e30, 1e30, 1e30, 0.5, 1)
     outside = (90, 5, 99, 9, 0.5, 2)
-    (text,) = write_labels(detected_in("a.jpg", *rows, around, outside)).values()
+    (text,) = write_labels(detected_in("a.jpg", list(rows) + [around, outside])).values()
     read = np.array([line.split() for line in text.splitlines()], np.float64)
     low = corners[:, 0]
     high = corners[:, 1]
@@ -114,8 +116,8 @@ TRUTH = {
         {"id": 3, "image_id": 9, "category_id": 17, "bbox": [30, 20, 8, 8]},
     ],
 }
-LEFT = detected_in("in/left.jpg", (10, 5, 30, 15, 0.9, 1))
-RIGHT = detected_in("in/right.jpg", (0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7, 1))
+LEFT = detected_in("in/left.jpg", [(10, 5, 30, 15, 0.9, 1)])
+RIGHT = detected_in("in/right.jpg", [(0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7, 1)])
 
 
 @pytest.fixture
@@ -132,21 +134,21 @@ def truth(tmp_path):
 def write_coco_results(tmp_path):
     """Write results of COCO, and return their path."""
 
-    def write(*records, ids=None):
-        feed(CocoSink(AtomicFile(tmp_path / "results.json"), ids or CocoIds()), *records)
+    def write(records, ids=None):
+        feed_all(CocoSink(AtomicFile(tmp_path / "results.json"), ids or CocoIds()), records)
         return tmp_path / "results.json"
 
     return write
 
 
 def test_one_element_per_detection(write_coco_results):
-    record = detected_in("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
-    path = write_coco_results(record, image(count=0), frame(3, count=1))
+    record = detected_in("5.jpg", [(1.5, 2.25, 4.5, 9, 0.625, 2)])
+    path = write_coco_results([record, image(count=0), frame(3, count=1)])
     in_image, in_frame = json.loads(path.read_text())
     box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.625}
     assert in_image == box
     assert in_frame["image_id"] == 4  # the number of the frame's record
-    assert json.loads(write_coco_results(reduced(record)).read_text()) == [box]
+    assert json.loads(write_coco_results([reduced(record)]).read_text()) == [box]
 
 
 @pytest.mark.parametrize(
@@ -154,14 +156,14 @@ def test_one_element_per_detection(write_coco_results):
     [
         ([LEFT, RIGHT], 1),
         # One of two cats is missed: recall 0.5 of 101 steps.
-        ([LEFT, detected_in("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
-        ([detected_in("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
+        ([LEFT, detected_in("right.jpg", [(0, 0, 60, 40, 0.8, 0)])], 0.75),
+        ([detected_in("left.jpg", [(40, 5, 60, 15, 0.9, 1)])], 0),  # elsewhere
     ],
     ids=["all", "one missed", "elsewhere"],
 )
 def test_pycocotools_measures_results(write_coco_results, truth, records, precision):
     ground = coco.COCO(str(truth))
-    path = write_coco_results(*records, ids=CocoIds(truth))
+    path = write_coco_results(records, ids=CocoIds(truth))
     evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
     evaluation.evaluate()
     evaluation.accumulate()
@@ -181,11 +183,11 @@ def test_images_without_an_id_of_their_own_are_left_out(name, says, write_coco_r
     names = ("x/left.jpg", name, name, "right.jpg")
     records = [image(source, index=index) for index, source in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = write_coco_results(*records, ids=CocoIds(truth))
+        path = write_coco_results(records, ids=CocoIds(truth))
     first, last = (str(warning.message) for warning in caught)
     assert says in first
     assert last == "2 images are not in the COCO results"
-    assert len({result["image_id"] for result in json.loads(path.read_text())}) == 2
+    assert len(set(column_of(json.loads(path.read_text()), "image_id"))) == 2
 
 
 def test_the_published_ids_of_a_real_data_set(write_coco_results, shared):
@@ -198,10 +200,10 @@ def test_the_published_ids_of_a_real_data_set(write_coco_results, shared):
     assert ids["toothbrush"] == 90
     images = sorted(folder.rglob("*.jpg"))[:5]
     records = [image(str(path), "person") for path in images]
-    results_path = write_coco_results(*records, ids=CocoIds(folder / "instances.json"))
+    results_path = write_coco_results(records, ids=CocoIds(folder / "instances.json"))
     content = json.loads(results_path.read_text())
-    assert [result["image_id"] for result in content] == [int(path.stem) for path in images]
-    assert {result["category_id"] for result in content} == {1}
+    assert column_of(content, "image_id") == [int(path.stem) for path in images]
+    assert set(column_of(content, "category_id")) == {1}
     coco.COCO(str(folder / "instances.json")).loadRes(str(results_path))
 
 
@@ -253,7 +255,7 @@ def test_another_name_has_the_number_of_its_record_from_1(name):
     assert CocoIds().image_id(image(name, index=30)) == 31
 
 
-@pytest.mark.parametrize("name", [*NUMBERS, *NO_NUMBERS])
+@pytest.mark.parametrize("name", list(NUMBERS) + NO_NUMBERS)
 def test_a_frame_has_the_number_of_its_record(name):
     assert CocoIds().image_id(frame(3, Film(name, 10.0))) == 4
 
@@ -262,10 +264,10 @@ def test_ids_never_collide(write_coco_results):
     names = ["2.jpg", "3.jpg", "cat.jpg", "dog.jpg", "x/2.jpg", "4.jpg", "6.jpg", "a.jpg"]
     records = [image(name, index=index) for index, name in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = write_coco_results(*records)
-    ids = [result["image_id"] for result in json.loads(path.read_text())]
+        path = write_coco_results(records)
+    ids = column_of(json.loads(path.read_text()), "image_id")
     assert ids == [2, 3, 10**18 + 3, 4, 10**18 + 5, 10**18 + 6, 6, 8]
-    messages = [str(warning.message) for warning in caught]
+    messages = messages_of(caught)
     assert [message.split(":")[0] for message in messages] == ["cat.jpg", "x/2.jpg", "4.jpg"]
     assert messages[1] == (
         "x/2.jpg: an earlier image has the COCO image id 2; this one gets 1000000000000000005"
@@ -335,10 +337,10 @@ def test_categories_are_found_by_name(instances):
 
 def test_a_class_without_a_category_is_left_out_with_one_warning(instances, write_coco_results):
     ids = instances({"left.jpg": 7})
-    record = detected_in("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
+    record = detected_in("left.jpg", [(0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1)])
     with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
-        path = write_coco_results(record, ids=ids)
-    assert [result["category_id"] for result in json.loads(path.read_text())] == [10]
+        path = write_coco_results([record], ids=ids)
+    assert column_of(json.loads(path.read_text()), "category_id") == [10]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ids.category_id(0, ("yeti", "cat")) is None
@@ -383,9 +385,9 @@ def test_a_task_of_label_studio_has_a_prediction(tmp_path):
         image("a.jpg", "cat", score=0.5),  # 1, 2 to 3, 4.5 of 60 x 40 pixels
         image(count=0),
         failure(index=1),
-        detected_in("b.jpg", (1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)),
+        detected_in("b.jpg", [(1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)]),
     ]
-    feed(LabelStudioSink(AtomicFile(tmp_path / "tasks.json")), *records)
+    feed_all(LabelStudioSink(AtomicFile(tmp_path / "tasks.json")), records)
     tasks = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
     with_one, empty, with_two = tasks
     assert with_one["data"] == {"image": "a.jpg"}
@@ -425,8 +427,8 @@ def tracked(number, *track_numbers, film=FILM):
 def tracks(tmp_path):
     """Write tracks, and return the files."""
 
-    def write(*records):
-        feed(MotSink(OutputFolder(tmp_path / "mot")), *records)
+    def write(records):
+        feed_all(MotSink(OutputFolder(tmp_path / "mot")), records)
         return sorted((tmp_path / "mot").glob("*.txt"))
 
     return write
@@ -436,10 +438,10 @@ def tracks(tmp_path):
 def test_motmetrics_reads_what_was_written(tracks):
     motmetrics = optional.require("motmetrics")
     records = [tracked(4, 1, -1, 2), failed_frame(5), tracked(7, 2), tracked(8)]
-    (path,) = tracks(*records, image())
+    (path,) = tracks(records + [image()])
     assert path.name == "film.txt"
     table = motmetrics.io.loadtxt(path, fmt=motmetrics.io.Format.MOT15_2D)
-    assert [*table.index] == [(5, 1), (5, 2), (8, 2)]
+    assert list(table.index) == [(5, 1), (5, 2), (8, 2)]
     assert table[["X", "Y", "Width", "Height"]].to_numpy().tolist() == [[1, 2, 2, 2.5]] * 3
     assert table["Confidence"].tolist() == [0.5] * 3
     assert [len(notes_of(record).saved) for record in records] == [1, 1, 1, 1]
@@ -449,12 +451,14 @@ def test_each_video_has_its_file_of_tracks(tracks):
     same_name = Film("elsewhere/film.avi", 10.0)
     without_tracks = Film("z.avi", 10.0)
     files = tracks(
-        tracked(0, 1),
-        tracked(1, 1),
-        tracked(0, 1, film=same_name),
-        tracked(1, film=same_name),
-        frame(0, without_tracks),
-        frame(1, without_tracks, count=1),
+        [
+            tracked(0, 1),
+            tracked(1, 1),
+            tracked(0, 1, film=same_name),
+            tracked(1, film=same_name),
+            frame(0, without_tracks),
+            frame(1, without_tracks, count=1),
+        ],
     )
     names = " ".join(path.name for path in files)
     assert re.fullmatch("film-[0-9a-f]{8}.txt film.txt z.txt", names)

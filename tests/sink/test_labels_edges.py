@@ -39,7 +39,7 @@ def sized(height, width):
 @example(height=1, width=3, box=(0, 0, 1, 1))
 @example(height=333, width=333, box=(0, 0, 0.0001, 333))
 def test_the_printed_ends_of_a_label_are_inside_the_image(height, width, box):
-    text = label_text(sized(height, width), detected((*in_order(box), 0.5, 0)))
+    text = label_text(sized(height, width), detected([(*in_order(box), 0.5, 0)]))
     for line in text.splitlines():
         _, *numbers = read_numbers(line)
         centre_x, centre_y, label_width, label_height = numbers
@@ -53,7 +53,7 @@ def test_the_printed_ends_of_a_label_are_inside_the_image(height, width, box):
 
 @given(height=SIDES, width=SIDES, box=BOXES)
 def test_a_label_is_within_a_millionth_of_its_box(height, width, box):
-    detections = detected((*in_order(box), 0.5, 0))
+    detections = detected([(*in_order(box), 0.5, 0)])
     text = label_text(sized(height, width), detections)
     clipped = detections.within((height, width)).xyxy.astype(float)
     for (left, top, right, bottom), line in zip(clipped, text.splitlines(), strict=True):
@@ -70,7 +70,7 @@ def test_a_label_is_within_a_millionth_of_its_box(height, width, box):
 def predict_boxes(path, height, width, *boxes):
     """The prediction of Label Studio for boxes in an image of this size."""
     rows = [(*box, 0.5, 0) for box in boxes]
-    record = replace(image(), picture=sized(height, width), detections=detected(*rows))
+    record = replace(image(), picture=sized(height, width), detections=detected(rows))
     feed(LabelStudioSink(AtomicFile(path)), record)
     (task,) = json.loads(path.read_text())
     return task["predictions"][0]

@@ -7,10 +7,11 @@ import os
 import re
 from dataclasses import replace
 
+import json_lines
 import pytest
 import terminals
 from report_schemas import validator
-from sample_records import damaged, failed_frame, failure, feed, frame, image
+from sample_records import damaged, failed_frame, failure, feed_all, frame, image
 
 from detcli.data.capture_time import CaptureTime
 from detcli.data.record import name_of
@@ -45,7 +46,7 @@ CODES = {
     "\x9b2J": "\\x9b2J",
     "\udcff": "\\xff",
 }
-PRINTED = [*[(name, name) for name in NAMES], *CODES.items()]
+PRINTED = [(name, name) for name in NAMES] + list(CODES.items())
 """Names, and how people see them."""
 
 FORMULAS = [
@@ -63,8 +64,8 @@ FORMULAS = [
 def written(tmp_path):
     """The text that a sink of some class writes."""
 
-    def write(sink_class, *records):
-        feed(sink_class(AtomicFile(tmp_path / "out")), *records)
+    def write(sink_class, records):
+        feed_all(sink_class(AtomicFile(tmp_path / "out")), records)
         return (tmp_path / "out").read_bytes().decode()
 
     return write
@@ -84,7 +85,7 @@ def test_csv_has_the_time_of_a_photograph(written):
     whole = image()
     time = CaptureTime("2021-05-06T07:08:09.25", "-03:00")
     photograph = replace(whole, picture=replace(whole.picture, capture_time=time))
-    dated, undated = rows(written(CsvSink, photograph, image("undated.jpg")))
+    dated, undated = rows(written(CsvSink, [photograph, image("undated.jpg")]))
     assert dated["taken"] == "2021-05-06T07:08:09.25"
     assert dated["taken_offset"] == "'-03:00"  # as all texts that may be a formula
     assert undated["taken"] == ""
@@ -92,7 +93,7 @@ def test_csv_has_the_time_of_a_photograph(written):
 
 
 def read_lines(text):
-    return [json.loads(line) for line in text.splitlines()]
+    return json_lines.lines(text)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +101,21 @@ def read_lines(text):
 )
 def test_json_comes_back_in_order(written, sink_class, read):
     records = [image(count=2), failure(index=1), image("b.jpg", index=2, count=0)]
-    fields_of_records = read(written(sink_class, *records))
+    fields_of_records = read(written(sink_class, records))
     assert fields_of_records == [record.to_json() for record in records]
     for fields in fields_of_records:
         validator("predict").validate(fields)
 
 
 def test_json_has_one_record_per_line(written):
-    lines = written(JsonSink, image("猫"), failure()).splitlines()
+    lines = written(JsonSink, [image("猫"), failure()]).splitlines()
     assert [line[0] for line in lines] == ["[", "{", "{", "]"]
     assert "猫" in lines[1]
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CODES])
+@pytest.mark.parametrize("name", NAMES + list(CODES))
 def test_odd_names_survive_json(written, name):
-    detected, failed = json.loads(written(JsonSink, image(name, name), failure(name, name)))
+    detected, failed = json.loads(written(JsonSink, [image(name, name), failure(name, name)]))
     text = name.replace("\udcff", "\\xff")
     assert detected["source"] == text
     assert detected["detections"][0]["class_name"] == text
@@ -122,7 +123,7 @@ def test_odd_names_survive_json(written, name):
     assert failed["error"]["message"] == text
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CODES])
+@pytest.mark.parametrize("name", NAMES + list(CODES))
 def test_odd_names_survive_a_pipe_of_another_encoding(monkeypatch, name):
     pipe = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe, encoding="ascii"))
@@ -155,7 +156,7 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
         failure(index=3),
         image("b", index=1, count=0),
     ]
-    first, second, in_frame, failed, timeless, torn, empty = rows(written(CsvSink, *records))
+    first, second, in_frame, failed, timeless, torn, empty = rows(written(CsvSink, records))
     values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,,,".split(",")
     assert first == dict(zip(COLUMNS, values, strict=True))
     assert second == first
@@ -175,7 +176,7 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
 def test_warnings_are_in_each_row_of_an_image(written):
     with_two_warnings = damaged(image(count=2), "damaged: torn", "damaged: cut")
     without_detections = damaged(image(count=0), "damaged: torn")
-    first, second, empty = rows(written(CsvSink, with_two_warnings, without_detections))
+    first, second, empty = rows(written(CsvSink, [with_two_warnings, without_detections]))
     assert first["warnings"] == "damaged: torn; damaged: cut"
     assert second["warnings"] == "damaged: torn; damaged: cut"
     values = {"source": "a.jpg", "index": "0", "input": "0", "width": "60", "height": "40"}
@@ -183,10 +184,10 @@ def test_warnings_are_in_each_row_of_an_image(written):
 
 
 @pytest.mark.parametrize(
-    ("name", "printed"), [*PRINTED, *[(formula, f"'{formula}") for formula in FORMULAS]]
+    ("name", "printed"), PRINTED + [(formula, f"'{formula}") for formula in FORMULAS]
 )
 def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, printed):
-    detected, failed = rows(written(CsvSink, image(name, name), failure(name, name)))
+    detected, failed = rows(written(CsvSink, [image(name, name), failure(name, name)]))
     assert detected["source"] == printed
     assert detected["class_name"] == printed
     assert detected["x1"] == "1.0"
@@ -195,7 +196,7 @@ def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, print
 
 
 def test_what_looks_like_a_formula_within_a_cell_is_quoted(written):
-    assert '"a;=1+1"' in written(CsvSink, image("a;=1+1"))
+    assert '"a;=1+1"' in written(CsvSink, [image("a;=1+1")])
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def table_on_terminal(monkeypatch):
     def write(*records):
         with os.fdopen(slave, "w") as terminal:
             monkeypatch.setattr("sys.stdout", terminal)
-            feed(TableSink(StandardOutput()), *records)
+            feed_all(TableSink(StandardOutput()), records)
         return terminals.read_all(master).decode()
 
     yield write
@@ -218,7 +219,7 @@ def table_on_terminal(monkeypatch):
 
 def test_an_image_has_a_heading_and_one_row_per_detection(written):
     name = "x" * 300
-    table = written(TableSink, image("a.jpg", name, bottom=1234.567, count=2))
+    table = written(TableSink, [image("a.jpg", name, bottom=1234.567, count=2)])
     heading, columns, first, second = table.splitlines()
     assert heading.split() == ["a.jpg", "60x40"]
     assert columns.split() == ["class", "score", "x1", "y1", "x2", "y2"]
@@ -242,12 +243,12 @@ LONG = "folder of pictures/" * 20
     ids=["empty", "long empty", "long failure", "failure", "frame", "damaged"],
 )
 def test_what_has_no_detections_has_a_line_and_one_for_each_remark(written, record, line):
-    assert written(TableSink, record) == f"{line}\n"
+    assert written(TableSink, [record]) == f"{line}\n"
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED)
 def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, printed):
-    text = written(TableSink, damaged(image(name, name), "odd"), failure(name, name, hint=""))
+    text = written(TableSink, [damaged(image(name, name), "odd"), failure(name, name, hint="")])
     heading, remark, _, row, blank, error, end = text.split("\n")
     assert heading == f"{printed}  60x40"
     assert remark == "  odd"
@@ -261,7 +262,7 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, pri
 def test_a_blank_line_keeps_images_apart_that_take_several(written):
     empty = image(count=0)
     full = image(count=1)
-    lines = written(TableSink, empty, empty, full, full, empty, empty).splitlines()
+    lines = written(TableSink, [empty, empty, full, full, empty, empty]).splitlines()
     empty_line = "a.jpg  60x40  nothing found"
     table = lines[3:6]
     assert lines == [empty_line, empty_line, "", *table, "", *table, "", empty_line, empty_line]

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from made_videos import YARD, film, live, play
-from sample_records import Film, failed_frame, failure, feed, frame, image, numbered
+from sample_records import Film, failed_frame, failure, feed, feed_all, frame, image, numbered
 from thinning import thin
 
 import detcli.sink
@@ -28,8 +28,8 @@ def write_videos(tmp_path):
     """Write records and return the videos by name."""
     out = tmp_path / "out"
 
-    def write(*records, **options):
-        feed(VideoSink(OutputFolder(out, **options)), *records)
+    def write(records, **options):
+        feed_all(VideoSink(OutputFolder(out, **options)), records)
         return {path.name: play(path) for path in sorted(out.glob("[!.]*"), reverse=True)}
 
     return write
@@ -41,11 +41,11 @@ def shades(*expected):
 
 
 def test_images_are_ignored_and_failed_frames_alone_make_no_video(write_videos):
-    assert write_videos(image(), failure(), numbered(0), failed_frame(0), failed_frame(1)) == {}
+    assert write_videos([image(), failure(), numbered(0), failed_frame(0), failed_frame(1)]) == {}
 
 
 def test_one_frame_per_record_in_order(write_videos):
-    (video,) = write_videos(*film(20)).values()
+    (video,) = write_videos(film(20)).values()
     assert video.shades == shades(*range(0, 200, 10))
     assert video.size == (40, 60)
 
@@ -61,7 +61,7 @@ def test_detections_are_drawn(tmp_path):
 def test_each_video_has_a_file(write_videos):
     faster = Film("b.mp4", 25.0)
     same_name = Film("elsewhere/film.mov", 5.0)
-    videos = write_videos(*film(3), *film(4, faster), *film(5, same_name), *film(2), *film(1))
+    videos = write_videos([*film(3), *film(4, faster), *film(5, same_name), *film(2), *film(1)])
     counts_and_rates = {}
     for name, video in videos.items():
         without_hash = re.sub("-[0-9a-f]{8}", "-#", name)
@@ -77,14 +77,14 @@ def test_each_video_has_a_file(write_videos):
 
 def test_a_stride_repeats_no_frame(write_videos):
     records = [frame(number, Film("a.avi", 2.0), number * 5) for number in (0, 5, 10, 15)]
-    (video,) = write_videos(*records).values()
+    (video,) = write_videos(records).values()
     assert video.shades == shades(0, 25, 50, 75)
 
 
 def test_a_change_of_size_begins_a_new_file(write_videos):
     small = film(3, step=30)
     large = [frame(number, shade=number * 30, size=(80, 120)) for number in (4, 5)]
-    videos = write_videos(*small, failed_frame(3), *large)
+    videos = write_videos([*small, failed_frame(3), *large])
     assert videos["film.mp4"].shades == shades(0, 30, 60, 60)
     assert videos["film-2.mp4"].shades == shades(120, 150)
     assert videos["film-2.mp4"].size == (80, 120)
@@ -95,7 +95,7 @@ def test_interleaved_live_sources_have_one_file_each(write_videos):
     for of_door, of_yard in zip(live(0, 1, 2), live(0, 1, 2, film=YARD, step=5), strict=True):
         interleaved.append(of_door)
         interleaved.append(of_yard)
-    videos = write_videos(*interleaved)
+    videos = write_videos(interleaved)
     assert videos["camera-0.mp4"].shades == shades(0, 20, 40)
     assert videos["camera-1.mp4"].shades == shades(0, 5, 10)
 
@@ -139,8 +139,8 @@ def save_plain(write_videos, monkeypatch):
     monkeypatch.delattr(detcli.sink, "h264", raising=False)
     warn_once.cache_clear()
 
-    def write(*records):
-        (video,) = write_videos(*records).values()
+    def write(records):
+        (video,) = write_videos(records).values()
         return video
 
     return write
@@ -148,7 +148,7 @@ def save_plain(write_videos, monkeypatch):
 
 def test_what_is_missing_is_said_once(save_plain, caplog):
     for _ in range(2):
-        save_plain(*film(2))
+        save_plain(film(2))
     (message,) = caplog.messages
     assert "no sound, and browsers do not play them: PyAV does not load" in message
     assert 'pip install "detcli[video]"' in message
@@ -156,14 +156,14 @@ def test_what_is_missing_is_said_once(save_plain, caplog):
 
 @pytest.mark.parametrize("rate", [0.5, 12.5 / 3, 23.976, 30000 / 1001, 59.94, 240])
 def test_the_rate_is_that_of_the_clip(save_plain, rate):
-    video = save_plain(*film(5, Film("a.mp4", rate)))
+    video = save_plain(film(5, Film("a.mp4", rate)))
     assert video.rate == pytest.approx(rate, rel=2e-4)
     assert len(video.shades) == 5
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, np.inf, 90_000.0, 1e-9])
 def test_an_impossible_rate_is_that_of_a_live_source(save_plain, rate):
-    video = save_plain(*film(5, Film("a.mp4", rate)))
+    video = save_plain(film(5, Film("a.mp4", rate)))
     assert video.rate == pytest.approx(LIVE_RATE, rel=2e-4)
     assert len(video.shades) == 5
 
@@ -172,7 +172,7 @@ def test_a_failed_frame_repeats_the_one_before_or_is_black(save_plain):
     records = film(6, step=30)
     for number in (0, 2, 3, 5):
         records[number] = failed_frame(number)
-    assert save_plain(*records).shades == shades(0, 30, 30, 30, 120, 120)
+    assert save_plain(records).shades == shades(0, 30, 30, 30, 120, 120)
 
 
 DAY = 24 * 3600 * LIVE_RATE
@@ -192,7 +192,7 @@ DAY = 24 * 3600 * LIVE_RATE
     ],
 )
 def test_live_frames_are_placed_by_their_time(save_plain, times, expected):
-    video = save_plain(*live(*times))
+    video = save_plain(live(*times))
     assert video.shades == shades(*expected)
     assert video.rate == LIVE_RATE
 
@@ -200,5 +200,5 @@ def test_live_frames_are_placed_by_their_time(save_plain, times, expected):
 def test_pixels_that_are_not_square_are_said_where_their_shape_is_lost(save_plain, caplog):
     record = frame(0)
     video = replace(record.origin.video, pixel_aspect=(2, 1))
-    save_plain(replace(record, origin=replace(record.origin, video=video)))
+    save_plain([replace(record, origin=replace(record.origin, video=video))])
     assert "annotated videos have square pixels, although a video has others" in caplog.text

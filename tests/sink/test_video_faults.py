@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from made_videos import YARD, film, live, play
-from sample_records import feed, frame
+from sample_records import feed, feed_all, frame
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError
@@ -28,7 +28,7 @@ def test_a_folder_that_opencv_cannot_open_or_an_odd_size_is_an_output_error(tmp_
     out = tmp_path / "\udcff"
     with pytest.raises(OutputError, match="1x1 pixels"):
         feed(VideoSink(OutputFolder(tmp_path)), frame(0, size=(1, 1)))
-    feed(VideoSink(OutputFolder(out)), *film(3))  # PyAV writes into any
+    feed_all(VideoSink(OutputFolder(out)), film(3))  # PyAV writes into any
     assert (out / "film.mp4").stat().st_size > 1000
     monkeypatch.setattr(video, "_has_h264", lambda: False)
     with pytest.raises(OutputError, match="not Unicode"):
@@ -88,7 +88,7 @@ def test_opencv_that_could_not_finish_is_an_output_error(tmp_path, random, monke
 
 def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
-    for record in (*live(0, 1), *live(0, 1, 2, film=YARD)):
+    for record in list(live(0, 1)) + list(live(0, 1, 2, film=YARD)):
         sink.write(record)
     finish = h264.H264Encoder.finish
 
@@ -117,9 +117,9 @@ def test_a_disk_that_fills_up(tmp_path, random):
     if not is_mounted:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        records = [*noise(random, 300, (240, 320))]
+        records = list(noise(random, 300, (240, 320)))
         with pytest.raises(OutputError, match=r"film\.mp4: no space left"):
-            feed(VideoSink(OutputFolder(disk)), *records)
+            feed_all(VideoSink(OutputFolder(disk)), records)
         written = [record for record in records if notes_of(record).saved]
         assert len(written) > 10
         assert len(play(disk / "film.mp4").shades) == len(written)

@@ -128,7 +128,7 @@ def test_live_sources_are_shown_side_by_side(display):
         for number, film in enumerate(films):
             size = (40, 60) if number else (2000, 1000)
             sink.write(frame(turn, film, shade=50 * (number + 1 + turn), size=size))
-    assert display.titles == [films[0].source, "2 streams", *["3 streams"] * 4]
+    assert display.titles == [films[0].source, "2 streams"] + ["3 streams"] * 4
     assert display.sizes == [(360, 720), (1280, 720)]
     wall = display.pictures[-1]
     assert wall.shape == (720, 1280, 3)

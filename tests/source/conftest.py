@@ -44,7 +44,7 @@ def report_of():
 
     def run(module, *arguments, **variables):
         finished = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", module] + list(arguments),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
             capture_output=True,
             text=True,

@@ -6,6 +6,7 @@ import tarfile
 
 import optional
 import pytest
+from json_lines import lines
 
 from detcli.config.config import InputOptions
 from detcli.source.archives import read_archive
@@ -43,40 +44,39 @@ def archive(tmp_path, image):
 
 def read(path, **inputs):
     """The name of each item, and its size or error."""
-    found = []
-    with Sources(
-        [str(path)], InputOptions(input_timeout=600, **inputs)
-    ) as sources:  # on a busy machine
+    images = []
+    options = InputOptions(input_timeout=600, **inputs)  # on a busy machine
+    with Sources([str(path)], options) as sources:
         for item in sources:
             item.run()
             size = item.picture and item.picture.size
-            found.append((item.origin.source.removeprefix(f"{path}/"), size or str(item.error)))
-    return found
+            images.append((item.origin.source.removeprefix(f"{path}/"), size or str(item.error)))
+    return images
 
 
 @pytest.mark.parametrize(
     ("name", "mode"), [("a.tar", "w"), ("A.TAR.GZ", "w:gz"), ("a.tgz", "w:gz")]
 )
 def test_each_image_of_a_tar_file_is_an_input(archive, name, mode):
-    found = read(archive(name, mode))
-    assert [one for one, _ in found] == ["00000.png", "00001.png", "00002.png"]
-    assert found[0][1] == found[2][1] == (64, 64)
-    assert "damaged PNG" in found[1][1]
+    images = read(archive(name, mode))
+    assert [member for member, _ in images] == ["00000.png", "00001.png", "00002.png"]
+    assert images[0][1] == images[2][1] == (64, 64)
+    assert "damaged PNG" in images[1][1]
 
 
 def test_a_tar_file_that_is_damaged_ends_with_an_error(archive):
     path = archive(members=30)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     headers = range(0, 30 * 2048, 2048)
     assert len(read(path)) == 30
     cuts = (100, 512, 700, *headers[1::9], headers[5] + 512, headers[5] + 700, 60_000)
     for cut in cuts:
-        path.write_bytes(whole[:cut])
+        path.write_bytes(content[:cut])
         *sound, (name, error) = read(path)
         assert name == str(path)
         assert "a damaged archive" in error
         assert len(sound) <= cut // 2048 + 1
-    path.write_bytes(whole[:10_240] + b"x" * 512 + whole[10_752:])
+    path.write_bytes(content[:10_240] + b"x" * 512 + content[10_752:])
     assert read(path)[-1] == (str(path), "a damaged archive: it breaks off: invalid header")
     path.write_bytes(b"")
     assert "empty" in read(path)[0][1]
@@ -91,13 +91,13 @@ def test_what_would_fill_memory_is_refused(tmp_path, image, bomb):
         for field, value in (bomb | {"size": 64 << 30}).items():
             setattr(member, field, value)
         tar.fileobj.write(member.tobuf())
-    first, *others = read(path)
+    first, *following = read(path)
     assert first == ("sound.png", (64, 64))
     if "name" in bomb:
-        name, error = others.pop(0)
+        name, error = following.pop(0)
         assert name == "a.png"
         assert "too large: more than" in error
-    ((name, error),) = others
+    ((name, error),) = following
     assert name == str(path)
     assert "a damaged archive" in error
 
@@ -105,15 +105,15 @@ def test_what_would_fill_memory_is_refused(tmp_path, image, bomb):
 def test_names_may_have_a_range_of_numbers(archive, tmp_path):
     for number in (8, 9, 11):
         archive(f"{number:05}.tar", members=1)
-    found = read(tmp_path / "{00008..00011}.tar")
-    sources = [name.removeprefix(f"{tmp_path}/") for name, _ in found]
+    images = read(tmp_path / "{00008..00011}.tar")
+    sources = [name.removeprefix(f"{tmp_path}/") for name, _ in images]
     assert sources == [
         "00008.tar/00000.png",
         "00009.tar/00000.png",
         "00010.tar",
         "00011.tar/00000.png",
     ]
-    assert found[2][1] == "no such file"
+    assert images[2][1] == "no such file"
 
 
 def test_parquet_with_the_bytes_of_images(tmp_path, image):
@@ -124,9 +124,9 @@ def test_parquet_with_the_bytes_of_images(tmp_path, image):
     parquet.write_table(table, path := tmp_path / "a.parquet")
     assert [name for name, _ in read(path)] == ["a.png", "1", "2"]
     assert [text for _, text in read(path)][:2] == [(64, 64), "it has no bytes"]
-    whole = path.read_bytes()
-    for content in (whole[:200], whole[:-4], whole[:100] + b"x" * 50 + whole[150:]):
-        path.write_bytes(content)
+    content = path.read_bytes()
+    for damaged in (content[:200], content[:-4], content[:100] + b"x" * 50 + content[150:]):
+        path.write_bytes(damaged)
         assert all("damaged" in str(text) for _, text in read(path))
     parquet.write_table(table.select(["label"]), path)
     assert read(path)[0][1] == "no column has the bytes of images"
@@ -172,10 +172,10 @@ def test_hostile_archives_are_errors_and_the_others_go_on(
     journal = tmp_path / "boxes.jsonl"
     command = ["predict", *archives, last, "-m", make_model(), "--resume", journal]
     for _ in range(2):
-        done = invoke(*command)
-        assert done.returncode == 3
-        assert "bug in detcli" not in done.stderr
-        records = [json.loads(line) for line in journal.read_text().splitlines()]
+        process = invoke(command)
+        assert process.returncode == 3
+        assert "bug in detcli" not in process.stderr
+        records = lines(journal.read_text())
         errors = {record["source"]: record["error"] for record in records if "error" in record}
         assert errors.keys() == set(map(str, archives))
         sources = {record["source"] for record in records if "detections" in record}
@@ -201,12 +201,12 @@ def test_members_of_one_name_are_each_processed_once_with_resume(
             add(tar, name, image)
     journal = tmp_path / "boxes.jsonl"
     command = ["predict", path, "-m", make_model(), "--resume", journal]
-    assert invoke(*command).returncode == 0
+    assert invoke(command).returncode == 0
     records = journal.read_text().splitlines(keepends=True)
     assert len(records) == 4
     journal.write_text("".join(records[:2]))  # as after a kill
     for _ in range(2):
-        assert invoke(*command).returncode == 0
+        assert invoke(command).returncode == 0
         sources = [json.loads(line)["source"] for line in journal.read_text().splitlines()]
         assert sources == [f"{path}/{name}" for name in ("1.png", "1.png", "2.png", "1.png")]
 
@@ -270,18 +270,18 @@ def test_an_archive_is_not_read_on_after_a_stop(archive):
     items = items_of(archive(members=2000), progress)
     next(items)
     progress.stop.set()
-    assert len([*items]) < 1990
+    assert len(list(items)) < 1990
 
 
-@pytest.mark.parametrize(("length", "kept"), [(200, 200), (201, 200)])
-def test_what_a_parser_says_is_cut(archive, monkeypatch, length, kept):
+@pytest.mark.parametrize(("length", "expected"), [(200, 200), (201, 200)])
+def test_what_a_parser_says_is_cut(archive, monkeypatch, length, expected):
     def fail(*_):
         raise ValueError("x" * length)
         yield
 
     monkeypatch.setattr("detcli.source.tar.read_tar", fail)
     ((_, text),) = read(archive())
-    assert text == "a damaged archive: " + "x" * kept
+    assert text == "a damaged archive: " + "x" * expected
 
 
 def test_a_video_in_a_tar_file_is_skipped_whatever_it_holds(tmp_path, image):

@@ -51,10 +51,8 @@ def test_bytes_in_a_dictionary_are_read():
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        *(pa.int64(), pa.string(), pa.list_(pa.uint8()), pa.null(), pa.bool_(), pa.date32()),
-        *(pa.struct([("bytes", pa.binary())]), pa.list_(pa.binary()), pa.float64()),
-    ],
+    [pa.int64(), pa.string(), pa.list_(pa.uint8()), pa.null(), pa.bool_(), pa.date32()]
+    + [pa.struct([("bytes", pa.binary())]), pa.list_(pa.binary()), pa.float64()],
 )
 def test_bytes_of_another_type_are_an_error(kind):
     column = images(None, kind=pa.struct([("bytes", kind), ("path", pa.string())]))
@@ -144,12 +142,12 @@ def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_image, t
     two = tmp_path / "two.parquet"
     two.write_bytes(encoded(mask=images(None, None), image=images(image, image)))
     run = [two, tmp_path / "a.png", "-m", make_model(), "--format", "jsonl"]
-    result = invoke("predict", *run)
+    result = invoke("predict", run)
     first, second = map(json.loads, result.stdout.splitlines())
     assert result.returncode == 3
     assert first["error"]["message"] == "2 columns have the bytes of images: mask, image"
     assert "detections" in second
-    result = invoke("predict", *run, "--column", "image")
+    result = invoke("predict", run, "--column", "image")
     assert result.returncode == 0
     assert len(result.stdout.splitlines()) == 3
 

@@ -48,7 +48,7 @@ def test_the_warning_counts_the_rows_that_are_those_of_the_whole_image(form, par
     assert abs(share - 100 * part) < 7
 
 
-@pytest.mark.parametrize("form", [*SEQUENTIAL, {"PROGRESSIVE": 1}])
+@pytest.mark.parametrize("form", SEQUENTIAL + [{"PROGRESSIVE": 1}])
 @pytest.mark.parametrize("missing_bytes", [1, 2])
 def test_a_jpeg_without_its_end_marker_alone_is_whole(form, missing_bytes):
     data = encode(PHOTOGRAPH, **form)

@@ -251,7 +251,7 @@ def test_what_libraries_print_is_for_the_log(detcli, make_model, tmp_path, level
         for name, damage in DAMAGES.items():
             (folder / f"{suffix}-{name}.{suffix}").write_bytes(damage(encode(suffix, gradient())))
     (folder / "check.png").write_bytes(with_bad_check(encode("png", photograph()), b"tESt"))
-    finished = detcli("predict", folder, "-m", make_model(), *level)
+    finished = detcli("predict", folder, "-m", make_model(), level)
     assert finished.returncode == 3
     lines = finished.stderr.splitlines()
     assert ("detcli: libpng warning: tESt: CRC error" in lines) == (level == ("-v",))
@@ -297,7 +297,7 @@ def no_decoder(monkeypatch):
         monkeypatch.setattr(sys.modules["simplejpeg"], "decode_jpeg", refuse)
 
 
-@pytest.mark.parametrize("suffix", [*FORMATS, "pam", "sr", "pgm", "pbm", "hdr", "pfm"])
+@pytest.mark.parametrize("suffix", list(FORMATS) + ["pam", "sr", "pgm", "pbm", "hdr", "pfm"])
 def test_an_image_with_too_many_pixels_is_refused(request, suffix):
     image = gradient()
     if suffix in {"pgm", "pbm", "pam"}:  # OpenCV writes PAM in colour without its type
@@ -350,7 +350,7 @@ def test_max_pixels_limits_opencv(detcli, make_model, tmp_path):
     variables = {**os.environ, PIXEL_LIMIT: "1"}
     for limit, reason in ((23_999_999, "more than the 23999999 pixels"), (24_000_000, "damaged")):
         arguments = ["predict", path, "-m", make_model(), "--max-pixels", limit]
-        finished = detcli(*arguments, env=variables)
+        finished = detcli(arguments, env=variables)
         assert finished.returncode == 3
         assert reason in finished.stderr
 

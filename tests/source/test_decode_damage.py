@@ -1,10 +1,10 @@
 """500 damaged files: no crash and no hang, each is an image or an error."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from json_lines import lines
 from source.damage import COUNT, damaged
 
 from detcli.core.errors import InputError
@@ -32,7 +32,7 @@ def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
         (folder / f"{number:03}.{suffix}").write_bytes(data)
     finished = detcli("predict", folder, "--model", make_model(), timeout=240)
     assert finished.returncode == InputError.exit_code, finished.stderr[-2000:]
-    records = [json.loads(line) for line in finished.stdout.splitlines()]
+    records = lines(finished.stdout)
     numbers = [int(Path(record["source"]).stem) for record in records]
     assert numbers == list(range(len(some_files)))
     error_types = set()

@@ -323,7 +323,7 @@ def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_image, tmp
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
     variables = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
     command = ["predict", make_image("a.jpg"), "-m", "codes", "--strict"]
-    finished = detcli(*command, env=variables)
+    finished = detcli(command, env=variables)
     assert finished.returncode == 1
     assert finished.stdout == ""
     assert "simplejpeg, which tells --strict of damage, does not load: not here" in finished.stderr

@@ -34,7 +34,7 @@ def test_every_format_with_exif_is_read(file_format):
     assert load_bytes(data).capture_time == expected
 
 
-@pytest.mark.parametrize("file_format", [*FORMATS, "TIFF", "BMP", "GIF", "PPM"])
+@pytest.mark.parametrize("file_format", FORMATS + ["TIFF", "BMP", "GIF", "PPM"])
 def test_an_image_without_exif_has_no_time(file_format):
     data = photographs.encoded(file_format)
     assert capture_time(data) is None

@@ -5,6 +5,7 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from origins import frames_of, sources_of
 
 from detcli.config.config import InputOptions
 from detcli.core.errors import DecodeError, DeviceError, SourceError
@@ -17,22 +18,21 @@ PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 def items(*names, max_pixels=10**6, **inputs):
     """The items of sources that stay open, as an item is loaded while they are."""
     sources = Sources(names, InputOptions(max_pixels=max_pixels, **inputs))
-    found = list(sources)
+    listed = list(sources)
     if sources.progress.total is not None:
-        assert sources.progress.total == len(found)
-    return found
+        assert sources.progress.total == len(listed)
+    return listed
 
 
 def names(*sources, **options):
-    return [item.origin.source for item in items(*sources, **options)]
+    return sources_of(items(*sources, **options))
 
 
 @pytest.fixture
 def object_tree(s3):
-    for key in (
-        *("pics/b.png", "pics/a.JPG", "pics/note.txt", "pics/.hidden.png", "pics/clip.mp4"),
-        *("pics/sub/c.png", "pics/sub/.trash/d.png", "pics2/e.png", "pics/", "top.png"),
-    ):
+    keys = ["pics/b.png", "pics/a.JPG", "pics/note.txt", "pics/.hidden.png", "pics/clip.mp4"]
+    keys += ["pics/sub/c.png", "pics/sub/.trash/d.png", "pics2/e.png", "pics/", "top.png"]
+    for key in keys:
         s3.put(key, PNG)
     return s3
 
@@ -41,10 +41,10 @@ def object_tree(s3):
 def test_a_folder_has_its_images_in_the_order_of_their_names():
     for name in ("s3://photos/pics/", "s3://photos/pics", "S3://photos/pics/"):
         root = name.rstrip("/")
-        found = names(name, recursive=True)
-        assert names(name) == found[:-1]
-        assert found[:2] == [f"{root}/a.JPG", f"{root}/b.png"]
-        assert found[3:] == [f"{root}/sub/c.png"]  # behind the video, which is none
+        listed = names(name, recursive=True)
+        assert names(name) == listed[:-1]
+        assert listed[:2] == [f"{root}/a.JPG", f"{root}/b.png"]
+        assert listed[3:] == [f"{root}/sub/c.png"]  # behind the video, which is none
     for bucket in ("s3://photos", "s3://photos/"):
         assert names(bucket) == ["s3://photos/top.png"]
         assert len(names(bucket, recursive=True)) == 6
@@ -94,12 +94,12 @@ def test_a_list_may_hold_addresses(s3, tmp_path, make_image):
         "s3://photos/a.png",
     ]
     (tmp_path / "list").write_text("\n".join(lines))
-    found = items(files_from=str(tmp_path / "list"))
-    assert [item.origin.source for item in found] == lines
-    assert found[0].load().size == found[4].load().size == (24, 32)
-    assert found[1].load().size == (64, 64)
+    listed = items(files_from=str(tmp_path / "list"))
+    assert sources_of(listed) == lines
+    assert listed[0].load().size == listed[4].load().size == (24, 32)
+    assert listed[1].load().size == (64, 64)
     with pytest.raises(SourceError, match="a folder, where an image is expected"):
-        found[2].load()
+        listed[2].load()
 
 
 def test_what_is_no_image_or_video_is_an_error(s3):
@@ -111,9 +111,9 @@ def test_what_is_no_image_or_video_is_an_error(s3):
 def test_videos_are_read_too(s3, video):
     s3.put("clip.mp4", video("mp4", frames=5).read_bytes())
     with Sources(["s3://photos/clip.mp4"]) as sources:
-        origins = [item.origin for item in sources]
-    assert [origin.frame for origin in origins] == [0, 1, 2, 3, 4]
-    assert {origin.source for origin in origins} == {"s3://photos/clip.mp4"}
+        items_of_video = list(sources)
+    assert frames_of(items_of_video) == [0, 1, 2, 3, 4]
+    assert set(sources_of(items_of_video)) == {"s3://photos/clip.mp4"}
 
 
 def test_without_the_library_nothing_begins(monkeypatch):

@@ -302,7 +302,7 @@ def mutated(data, randomness):
     changed = bytearray(data)
     if randomness.random() < 0.2:
         return data[: randomness.randrange(1, len(data))]
-    ends = [*range(min(400, len(data))), *range(max(0, len(data) - 400), len(data))]
+    ends = list(range(min(400, len(data)))) + list(range(max(0, len(data) - 400), len(data)))
     for _ in range(randomness.choice([1, 2, 5, 20])):
         changed[randomness.choice(ends)] = randomness.choice([0, 1, 2, 127, 255])
     return bytes(changed)
@@ -455,7 +455,7 @@ def test_a_strip_that_claims_more_bytes_than_its_rows_have_is_read(layout):
     data = bytearray(tiff(values, "rgb", **layout))
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         tag = file.pages[0].tags["StripByteCounts"]  # type: ignore[union-attr]
-    counts = [*np.atleast_1d(tag.value)]
+    counts = list(np.atleast_1d(tag.value))
     counts[-1] += 10
     number_format = {3: "H", 4: "I"}[tag.dtype]
     struct.pack_into(f"<{len(counts)}{number_format}", data, tag.valueoffset, *counts)

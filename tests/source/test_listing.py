@@ -20,19 +20,19 @@ from detcli.source.loading import Item, failed_item
 @example([str(number) for number in range(2000)] * 2)  # some have a hash that ends in NUL
 def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
     with Names(iter(given_names)) as names:
-        assert [*names] == [*names] == [*dict.fromkeys(given_names)]
+        assert list(names) == list(names) == list(dict.fromkeys(given_names))
         assert len(names) == len(set(given_names))
         assert names.repeated == len(given_names) - len(names)
         assert (np.sort(names.hashes) == names.hashes).all()
-        wanted = {*given_names[::2]}
-        hashes = np.unique(np.array([hash_of(name) for name in wanted], "S16"))
-        assert {*names.only(hashes, names)} == wanted
+        selected = set(given_names[::2])
+        hashes = np.unique(np.array([hash_of(name) for name in selected], "S16"))
+        assert set(names.only(hashes, names)) == selected
 
 
 def test_a_failure_keeps_its_place():
     entries = ["a.jpg", failed_item("pics", SourceError("cannot list it", "check")), "b.jpg"]
     with Names(entries) as names:  # type: ignore[arg-type]
-        assert [*names] == ["a.jpg", Unusable("pics", "cannot list it", "check"), "b.jpg"]
+        assert list(names) == ["a.jpg", Unusable("pics", "cannot list it", "check"), "b.jpg"]
         _, failure, _ = map(to_entry, names)
     with pytest.raises(SourceError, match="cannot list it") as caught:
         failure.load()  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ import cv2
 import number_video
 import pytest
 import stream_server
+from origins import frames_of, sources_of
 from source_items import error_of
 
 from detcli.config.config import InputOptions
@@ -126,11 +127,11 @@ def items_as_allowed(camera, items, *frames):
 def test_frames_have_numbers_and_times():
     camera = Camera(1000, free=False)
     items = items_as_allowed(camera, follow(source(camera)), 1, 1, 1)
-    assert [item.origin.frame for item in items] == [0, 1, 2]
+    assert frames_of(items) == [0, 1, 2]
     first_s, second_s, third_s = [item.origin.time_s for item in items]
     assert first_s == 0
     assert first_s < second_s < third_s
-    assert {item.origin.source for item in items} == {"camera:0"}
+    assert set(sources_of(items)) == {"camera:0"}
     assert {item.origin.video for item in items} == {Video(0.0, live=True)}
     assert [number_video.number(item.load().pixels) for item in items] == [0, 1, 2]
 
@@ -148,7 +149,7 @@ def test_the_stride_counts_all_frames():
     progress = SourceProgress()
     items = follow(source(camera), progress=progress, vid_stride=3)
     selected = items_as_allowed(camera, items, 3, 3, 3)
-    assert [item.origin.frame for item in selected] == [0, 3, 6]
+    assert frames_of(selected) == [0, 3, 6]
     assert progress.dropped == {"camera:0": 0}
 
 
@@ -169,7 +170,7 @@ def test_a_live_source_can_be_watched_for_a_while(reconnect):
     # The time is up whether or not frames come.
     reconnect(1000)
     items = list(follow(source(Camera(1)), end=0.2))
-    assert [item.origin.frame for item in items] == [0]
+    assert frames_of(items) == [0]
 
 
 def test_what_is_not_there_or_sends_nothing_is_an_error_at_once(reconnect):
@@ -340,8 +341,8 @@ def test_a_stream_over_http_is_watched(live_server):
         items = list(itertools.islice(sources, 5))
         assert sources.progress.total is None
     shown = [number_video.number(item.load().pixels) for item in items]
-    assert shown == [item.origin.frame for item in items]
-    assert {item.origin.source for item in items} == {live_server.url()}
+    assert shown == frames_of(items)
+    assert set(sources_of(items)) == {live_server.url()}
 
 
 def test_a_stream_uses_a_password_without_showing_it(live_server):
@@ -399,8 +400,8 @@ def test_a_video_over_http_is_read_frame_by_frame(live_server, tmp_path):
     with Sources([live_server.url("/v.mp4?key=secret")], InputOptions(vid_stride=3)) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
-    assert [item.origin.frame for item in items] == list(range(0, 20, 3))
-    assert {item.origin.source for item in items} == {live_server.url("/v.mp4?key=***")}
+    assert frames_of(items) == list(range(0, 20, 3))
+    assert set(sources_of(items)) == {live_server.url("/v.mp4?key=***")}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import number_video
 import pytest
 import stream_server
 import thinning
+from origins import sources_of
 from source_items import error_of
 
 from detcli.core.opencv import open_streams_in_parallel
@@ -116,7 +117,7 @@ def test_files_come_before_live_sources(tmp_path):
             streamed = collect(items, [server.url("/stream1"), server.url("/stream2")], 2)
             assert sources.progress.total is None
     assert first.origin.source == image
-    assert {item.origin.source for item in streamed} == {names[0], names[2]}
+    assert set(sources_of(streamed)) == {names[0], names[2]}
 
 
 def test_sources_that_look_the_same_have_names_of_their_own():
@@ -128,7 +129,7 @@ def test_sources_that_look_the_same_have_names_of_their_own():
             public_names = [public, f"{public} (2)", f"{public} (3)", server.url("/stream")]
             items = collect(sources, public_names, 2)
         assert {path for path, _ in server.requests} >= set(paths[:3])
-    assert {item.origin.source for item in items} == set(public_names)
+    assert set(sources_of(items)) == set(public_names)
 
 
 @pytest.mark.parametrize(("count", "threads"), [(1, 0), (2, 4), (3, 2), (8, 1), (50, 1)])

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from origins import frames_of
 from source_items import error_of
 
 from detcli.core.errors import InferenceError, PlaceError, SourceError
@@ -148,7 +149,7 @@ def test_frames_come_in_order_with_their_total():
     assert next(items).origin.frame == 0
     assert progress.total == 10
     time.sleep(2 * LIMIT_S)  # a slow consumer times nothing out
-    assert [item.origin.frame for item in items] == list(range(1, 10))
+    assert frames_of(items) == list(range(1, 10))
     assert progress.total == 11
 
 
@@ -170,7 +171,7 @@ def test_a_video_that_hangs_is_an_error(hanging_load, frame_count):
 
     progress = SourceProgress(1)
     items = list(read_in_time("v", read, progress, LIMIT_S))
-    assert [item.origin.frame for item in items[:-1]] == list(range(frame_count))
+    assert frames_of(items[:-1]) == list(range(frame_count))
     assert error_of(items[-1]) == "no frame can be read after 0.4 s"
     assert len(progress.hanging) == 1
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from origins import sources_of
 from source_items import touch
 
 from detcli.config.config import InputOptions
@@ -32,22 +33,22 @@ from detcli.source.names import (
 from detcli.source.sources import Sources
 
 LIVE = [
-    *("rtsp://host/a.mp4", "RTSPS://host/", "http://host/video.mjpg", "http://[1/a"),
-    *("https://host/live.m3u8?x=a.jpg", "http://camera/mjpg/video.mjpg", "https://host/pics/"),
-    *("http://camera/video.MJPEG?size=3", "camera:0", "camera:front", "http://host:8081/"),
-]
+    "rtsp://host/a.mp4", "RTSPS://host/", "http://host/video.mjpg", "http://[1/a",
+    "https://host/live.m3u8?x=a.jpg", "http://camera/mjpg/video.mjpg", "https://host/pics/",
+    "http://camera/video.MJPEG?size=3", "camera:0", "camera:front", "http://host:8081/",
+]  # fmt: skip
 NOT_LIVE = [
-    *("http://host/a.mp4", "https://host/a.JPG?size=3", "video.mjpg", "a.jpg", "./camera:0"),
-    *("ftp://host/a", "http:/host/a", "-", ""),
-]
+    "http://host/a.mp4", "https://host/a.JPG?size=3", "video.mjpg", "a.jpg", "./camera:0",
+    "ftp://host/a", "http:/host/a", "-", "",
+]  # fmt: skip
 
 
 def test_live_sources_are_recognised_by_name():
-    assert [*filter(is_live, LIVE + NOT_LIVE)] == LIVE
+    assert list(filter(is_live, LIVE + NOT_LIVE)) == LIVE
 
 
 def test_cameras_have_numbers():
-    assert [*map(camera_number, ("camera:0", "Camera:12"))] == [0, 12]
+    assert list(map(camera_number, ("camera:0", "Camera:12"))) == [0, 12]
     for name in ("camera:", "camera:-1", "camera:a", "camera:1 ", "camera:٣"):
         with pytest.raises(SourceError):
             camera_number(name)
@@ -57,8 +58,15 @@ def test_malformed_addresses_are_refused():
     for url in ("rtsp://h", "http://1.2.3.4:80/", "rtsp://[::1]:554/a", "http://ü.example/ä?ö=1"):
         check_address(url)
     for url in (
-        *("rtsp://", "rtsp://:554/", "http://user@/", "http://host:0x50/", "http://host:99999/"),
-        *("http://[::1/", "http://host/a\0b", "http://host/a\r\nX: y", "http://host/\udcff"),
+        "rtsp://",
+        "rtsp://:554/",
+        "http://user@/",
+        "http://host:0x50/",
+        "http://host:99999/",
+        "http://[::1/",
+        "http://host/a\0b",
+        "http://host/a\r\nX: y",
+        "http://host/\udcff",
     ):
         with pytest.raises(SourceError):
             check_address(url)
@@ -73,8 +81,8 @@ def test_an_address_with_port_0_is_refused(scheme):
 def test_suffixes_distinguish_images_and_videos():
     images, videos = ["a.jpg", "x.y/a.TIFF", "a.gif"], ["a.MP4", "a.b.webm", "a.mjpeg"]
     names = [*images, *videos, "a.jpg.txt", "jpg", "x.jpg/a", ""]
-    assert [*filter(is_media, names)] == images + videos
-    assert [*filter(is_video, names)] == videos
+    assert list(filter(is_media, names)) == images + videos
+    assert list(filter(is_video, names)) == videos
 
 
 def test_each_folder_is_a_part_sorted(empty_folder):  # noqa: ARG001
@@ -105,14 +113,25 @@ def test_folders_are_listed_only_when_reached(empty_folder):  # noqa: ARG001
 def test_links_are_followed_but_not_in_cycles(empty_folder):
     touch("in/a.jpg", "in/x/b.jpg", "other/c.jpg")
     for name, target in (
-        *(("x/up", ".."), ("self", "."), ("y", "x"), ("z", "../other"), ("loop", "loop")),
-        *(("loop.jpg", "loop.jpg"), ("c.jpg", "../other/c.jpg"), ("gone.jpg", "gone")),
+        ("x/up", ".."),
+        ("self", "."),
+        ("y", "x"),
+        ("z", "../other"),
+        ("loop", "loop"),
+        ("loop.jpg", "loop.jpg"),
+        ("c.jpg", "../other/c.jpg"),
+        ("gone.jpg", "gone"),
     ):
         (empty_folder / "in" / name).symlink_to(target)
     os.mkfifo(empty_folder / "in" / "pipe.jpg")  # which is left out
-    found = [name for part in search("in", recursive=True) for name in part]  # type: ignore[union-attr]
-    assert found == [
-        *("in/a.jpg", "in/c.jpg", "in/gone.jpg", "in/loop.jpg", "in/x/b.jpg", "in/z/c.jpg")
+    listed = [name for part in search("in", recursive=True) for name in part]  # type: ignore[union-attr]
+    assert listed == [
+        "in/a.jpg",
+        "in/c.jpg",
+        "in/gone.jpg",
+        "in/loop.jpg",
+        "in/x/b.jpg",
+        "in/z/c.jpg",
     ]
 
 
@@ -157,18 +176,18 @@ def test_no_file_is_looked_at_while_a_folder_is_listed(empty_folder, monkeypatch
 
 
 PATTERNS = [
-    *("**", "**/", "**/*", "**/*.jpg", "./**/*.jpg", "x/**", "x/**/c.jpg", "*/**/*.jpg"),
-    *("**/x/**/*.jpg", "**/**/c*", "x**/*.jpg", "**x/*.jpg", "[x]/**/[[]1]/*", "gone/**/*"),
-    *("{here}/**/*.jpg", "{here}/x/**//c.jpg", "x/../**/x/**/*.jpg", "a.jpg/**", ".g/**/*"),
-]
+    "**", "**/", "**/*", "**/*.jpg", "./**/*.jpg", "x/**", "x/**/c.jpg", "*/**/*.jpg",
+    "**/x/**/*.jpg", "**/**/c*", "x**/*.jpg", "**x/*.jpg", "[x]/**/[[]1]/*", "gone/**/*",
+    "{here}/**/*.jpg", "{here}/x/**//c.jpg", "x/../**/x/**/*.jpg", "a.jpg/**", ".g/**/*",
+]  # fmt: skip
 
 
 def test_patterns_match_what_glob_matches(empty_folder):
     touch("a.jpg", "x/c.jpg", "x/[1]/c.jpg", "x/y/x/c.jpg", "yx/d.png", ".g/h/e.jpg", "x/.f.jpg")
     for pattern in (pattern.format(here=empty_folder) for pattern in PATTERNS):
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - the yardstick
-        files = sorted({*filter(os.path.isfile, found)})
-        assert [*filter(os.path.isfile, match(pattern))] == files, pattern
+        matches = glob.glob(pattern, recursive=True)  # noqa: PTH207 - the yardstick
+        files = sorted(set(filter(os.path.isfile, matches)))
+        assert list(filter(os.path.isfile, match(pattern))) == files, pattern
 
 
 def test_a_pattern_reaches_each_folder_once(empty_folder):
@@ -229,8 +248,8 @@ def test_each_line_is_a_name_or_each_name_ends_with_nul(read_written_list):
 def test_any_bytes_can_be_a_name(tmp_path_factory, names):
     path = tmp_path_factory.mktemp("list") / "list"
     path.write_bytes(b"".join(name + b"\0" for name in names))
-    found = read_list(str(path), threading.Event(), null_separated=True)
-    assert [os.fsencode(name) for name in found] == names  # type: ignore[arg-type]
+    listed = read_list(str(path), threading.Event(), null_separated=True)
+    assert [os.fsencode(name) for name in listed] == names  # type: ignore[arg-type]
 
 
 def test_names_may_span_chunks(read_written_list, monkeypatch):
@@ -261,12 +280,12 @@ def test_a_list_that_breaks_off_is_an_error(read_written_list, monkeypatch):
 def test_the_first_name_comes_before_the_list_ends(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    taken = threading.Event()
+    is_taken = threading.Event()
 
     def write():
         with fifo.open("wb", buffering=0) as file:
             file.write(b"a.jpg\nb.jpg\nc")
-            assert taken.wait(60)
+            assert is_taken.wait(60)
             file.write(b".jpg\n")
 
     writer = threading.Thread(target=write)
@@ -274,8 +293,8 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
     with Sources([], InputOptions(files_from=str(fifo))) as sources:
         items = iter(sources)
         first = [next(items).origin.source for _ in range(2)]
-        taken.set()
-        assert [*first, *(item.origin.source for item in items)] == ["a.jpg", "b.jpg", "c.jpg"]
+        is_taken.set()
+        assert first + sources_of(items) == ["a.jpg", "b.jpg", "c.jpg"]
     writer.join(60)
 
 
@@ -319,7 +338,7 @@ def test_a_long_list_is_never_all_in_memory(tmp_path):
     with path.open("w") as file:
         file.writelines(f"folder/image-{number:07}.jpg\n" for number in range(20_000))
     command = [sys.executable, "-c", PEAK_MEMORY, path]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    count, peak = map(int, done.stdout.split())
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    count, peak = map(int, process.stdout.split())
     assert count == 20_000
     assert peak < 3e6  # all items would take 20 million

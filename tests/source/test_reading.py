@@ -53,28 +53,28 @@ def test_a_file_is_read_to_its_end(tmp_path):
 
 
 def test_what_cannot_be_an_image_is_refused_at_the_first_look():
-    taken = []
-    chunks = (taken.append(1) or bytes(2**16) for _ in range(1000))
+    sizes = []
+    chunks = (sizes.append(1) or bytes(2**16) for _ in range(1000))
     with pytest.raises(DecodeError, match="not in a known image format"):
         gather(chunks, 2**40)
-    assert len(taken) == 1
+    assert len(sizes) == 1
 
 
 def test_more_bytes_than_a_jpeg_can_need_are_refused():
     jpeg = cv2.imencode(".jpg", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
-    taken = []
-    rest = (taken.append(1) or bytes(2**20) for _ in range(10_000))
+    sizes = []
+    rest = (sizes.append(1) or bytes(2**20) for _ in range(10_000))
     with pytest.raises(DecodeError, match="536870912 bytes or more for 20x10 pixels"):
-        gather(iter([jpeg, *[next(rest)], *[next(rest)]]), 2**30, total=2**29)
+        gather(iter([jpeg] + [next(rest)] + [next(rest)]), 2**30, total=2**29)
     with pytest.raises(DecodeError, match="too large"):
         gather((chunk for part in ([jpeg], rest) for chunk in part), 2**40)
-    assert len(taken) < 200
+    assert len(sizes) < 200
 
 
 def test_a_long_file_of_many_images_is_read():
     """An animation or a document may go on for long after its first image."""
     gif = cv2.imencode(".gif", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
-    chunks = [gif, *[bytes(2**20)] * 80]
+    chunks = [gif] + ([bytes(2**20)] * 80)
     assert len(gather(chunks, 2**30)) == len(gif) + 80 * 2**20
 
 
@@ -107,26 +107,26 @@ def test_a_pipe_without_a_writer_or_that_drips_is_given_up(pipe):
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s") as caught:
         load_file(pipe, DecodeOptions(InputOptions(input_timeout=0.5)))
     assert "--input-timeout" in caught.value.hint
-    over = threading.Event()
+    is_over = threading.Event()
 
     def drip():
         with pipe.open("wb", buffering=0) as file, contextlib.suppress(BrokenPipeError):
-            while not over.wait(0.05):
+            while not is_over.wait(0.05):
                 file.write(b"\xff")
 
     writer = threading.Thread(target=drip)
     writer.start()
     with pytest.raises(SourceError, match=r"after 0\.5 s"):
         load_file(pipe, DecodeOptions(InputOptions(input_timeout=0.5)))
-    over.set()
+    is_over.set()
     writer.join()
 
 
 def test_chunks_in_time_are_joined_and_late_ones_are_an_error(monkeypatch):
     for limit_s in (0, 10):
         assert gather([b"a", b"b"], 100, limit_s=limit_s) == b"ab"
-    now = iter(range(100))
-    monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: float(next(now)))
+    seconds = iter(range(100))
+    monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: float(next(seconds)))
     with pytest.raises(SourceError, match="not read and decoded after 5 s"):
         gather([b"a"] * 50, 100, limit_s=5)
-    assert next(now) == 7
+    assert next(seconds) == 7

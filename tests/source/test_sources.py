@@ -10,6 +10,7 @@ from pathlib import Path
 
 import number_video
 import pytest
+from origins import sources_of
 from source_items import failure, file_sources, frames, touch
 
 from detcli.config.config import InputOptions
@@ -21,10 +22,10 @@ from detcli.source.sources import Sources
 from detcli.storage.objects import Address
 
 TREE = [
-    *("in/b.jpg", "in/a.PNG", "in/c.jpg", "in/C.webp", "in/notes.txt", "in/jpg", "in/.jpg"),
-    *("in/deeper/d.jpg", "a1.jpg", "b1.jpg", "a.txt", "x/y/d.png", "x/y/c.jpg", "[1].jpg"),
-    *("in[1]/b.jpg", "-", "-a.jpg", " ", "猫.jpg", "new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg"),
-]
+    "in/b.jpg", "in/a.PNG", "in/c.jpg", "in/C.webp", "in/notes.txt", "in/jpg", "in/.jpg",
+    "in/deeper/d.jpg", "a1.jpg", "b1.jpg", "a.txt", "x/y/d.png", "x/y/c.jpg", "[1].jpg",
+    "in[1]/b.jpg", "-", "-a.jpg", " ", "猫.jpg", "new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg",
+]  # fmt: skip
 STAND_FOR = {
     **{name: [name] for name in ("a1.jpg", "a.txt", "-a.jpg", " ", "猫.jpg", "[1].jpg")},
     **{name: [name] for name in ("new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg", "./-")},
@@ -104,7 +105,7 @@ def test_a_folder_is_searched_recursively_on_request():
     touch("in/b.jpg", "in/x/d.jpg", "in/x/y/e.jpg", "in/a/c.jpg", "in/.hidden/f.jpg", "in/.g.jpg")
     deeper = ["in/a/c.jpg", "in/x/d.jpg", "in/x/y/e.jpg"]
     assert file_sources("in") == ["in/b.jpg"]
-    assert file_sources("in", recursive=True) == ["in/b.jpg", *deeper]
+    assert file_sources("in", recursive=True) == ["in/b.jpg"] + deeper
     assert file_sources("in", recursive=True, written=(Path("in/x"),)) == ["in/b.jpg", "in/a/c.jpg"]
     assert file_sources("in/x", recursive=True, written=(Path("in/x"),)) == deeper[1:]
 
@@ -118,8 +119,8 @@ def test_a_list_names_files(empty_folder):
         items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.progress.total is None
     names[3:4] = ["c.mp4", "c.mp4"]
-    numbers = [None, None, None, 0, 1, *[None] * 5]
-    assert items == [("first.jpg", None), *zip(names, numbers, strict=True)]
+    numbers = [None, None, None, 0, 1] + [None] * 5
+    assert items == [("first.jpg", None)] + list(zip(names, numbers, strict=True))
 
 
 LIVE_IN_LIST = "cannot be in a list", r"for all lines of a file, detcli predict \$\(cat FILE\)"
@@ -165,19 +166,15 @@ def test_invalid_requests_are_refused(names, inputs):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("camera:x", "not the name of a camera"),
-        ("camera:", "not the name of a camera"),
-        ("rtsp:///path", "not a valid address"),
-        ("http://host:99999/", "not a valid address"),
-        ("http://", "not a valid address"),
-        ("http:///a.jpg", "not a valid address"),
-        ("camera:987", "no such camera"),
-        ("rtsp://127.0.0.1:1/", "cannot be opened"),
+        ("camera:x", "not the name of a camera"), ("camera:", "not the name of a camera"),
+        ("rtsp:///path", "not a valid address"), ("http://host:99999/", "not a valid address"),
+        ("http://", "not a valid address"), ("http:///a.jpg", "not a valid address"),
+        ("camera:987", "no such camera"), ("rtsp://127.0.0.1:1/", "cannot be opened"),
         ("http://127.0.0.1:1/", "cannot be opened"),
         ("http://127.0.0.1:1/a.mp4", "cannot be opened"),
         ("http://127.0.0.1:1/a.jpg", "cannot be fetched: Connection refused"),
     ],
-)
+)  # fmt: skip
 def test_a_stream_that_cannot_be_opened_is_an_error(name, reason):
     assert reason in failure(name)
 
@@ -205,12 +202,12 @@ def test_errors_and_sources_contain_no_secrets(caplog):
 def test_totals_grow_as_inputs_are_found(empty_folder):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
     number_video.write(empty_folder / "v.mp4", 30)
-    with Sources(["in", "v.mp4", "d*.jpg"], InputOptions(recursive=True, vid_stride=7)) as sources:
-        totals = [
-            sources.progress.total,
-            *((sources.progress.total, item.origin.source)[0] for item in sources),
+    inputs = InputOptions(recursive=True, vid_stride=7)
+    with Sources(["in", "v.mp4", "d*.jpg"], inputs) as sources:
+        totals = [sources.progress.total] + [
+            (sources.progress.total, item.origin.source)[0] for item in sources
         ]
-    assert totals == [3, 4, 4, 5, *[9] * 6]
+    assert totals == [3, 4, 4, 5] + [9] * 6
 
 
 def test_a_video_with_missing_frames_corrects_the_total(empty_folder):
@@ -220,7 +217,7 @@ def test_a_video_with_missing_frames_corrects_the_total(empty_folder):
         first = next(iter(sources))
         assert first.origin.frame == 0
         assert sources.progress.total == 60
-        items = [first, *sources]
+        items = [first] + list(sources)
         assert sources.progress.total == len(items) < 60
 
 
@@ -252,7 +249,7 @@ def test_a_folder_is_not_read_before_it_is_reached():
     sources = iter(Sources(["a.jpg", "in"]))
     next(sources)
     touch("in/c.jpg")
-    assert [item.origin.source for item in sources] == ["in/b.jpg", "in/c.jpg"]
+    assert sources_of(sources) == ["in/b.jpg", "in/c.jpg"]
 
 
 @pytest.fixture

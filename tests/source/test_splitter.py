@@ -47,12 +47,12 @@ def with_attached(image, *attached, gap=0, order="<"):
     """A file as phones write it, with more images appended to the main one."""
     length = len(with_segment(image, 0xE2, index(*[(0, 0)] * (len(attached) + 1))))
     entries, at = [(length, 0)], length
-    for one in attached:
+    for attached_image in attached:
         at += gap
-        entries.append((len(one), at - 10))  # counted from the index, which begins at 10
-        at += len(one)
+        entries.append((len(attached_image), at - 10))  # counted from the index, which begins at 10
+        at += len(attached_image)
     main = with_segment(image, 0xE2, index(*entries, order=order))
-    return main + b"".join(bytes(gap) + one for one in attached)
+    return main + b"".join(bytes(gap) + attached_image for attached_image in attached)
 
 
 KINDS = {
@@ -67,16 +67,16 @@ KINDS = {
 }
 
 
-def split(stream, *cuts, limit=LIMIT, start=JPEG):
+def split(stream, cuts, limit=LIMIT, start=JPEG):
     """The images and errors in a stream that comes in chunks."""
     splitter = Splitter(limit, start)
-    edges = [0, *sorted(cuts), len(stream)]
+    edges = [0] + sorted(cuts) + [len(stream)]
     parts = [
         part
         for begin, end in itertools.pairwise(edges)
         for part in splitter.feed(stream[begin:end])
     ]
-    return [*parts, *splitter.finish()]
+    return parts + list(splitter.finish())
 
 
 def texts(parts):
@@ -85,20 +85,20 @@ def texts(parts):
 
 def test_images_are_unchanged():
     for image in KINDS.values():
-        assert split(image) == [image]
-        assert split(image * 3) == [image] * 3
-        assert split(image, *range(len(image))) == [image]
+        assert split(image, []) == [image]
+        assert split(image * 3, []) == [image] * 3
+        assert split(image, range(len(image))) == [image]
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG\r\n\x1a\n"), (".ppm", b"P6")])
 def test_images_of_other_formats_are_unchanged(suffix, start):
     image = cv2.imencode(suffix, np.full((5, 7, 3), start[0], np.uint8))[1].tobytes()
     for cuts in ([], range(3 * len(image))):
-        assert split(image * 3, *cuts, start=start) == [image] * 3
+        assert split(image * 3, cuts, start=start) == [image] * 3
     splitter = Splitter(LIMIT, start)
     assert list(splitter.feed(image[:-1])) == []
     assert list(splitter.feed(image[-1:])) == [image]
-    error, *rest = split(image, limit=len(image) - 1, start=start)
+    error, *rest = split(image, [], limit=len(image) - 1, start=start)
     assert "more than" in str(error)
     assert not any(isinstance(part, bytes) for part in rest)
 
@@ -108,7 +108,7 @@ def test_chunks_make_no_difference(data, kinds):
     images = [KINDS[kind] for kind in kinds]
     stream = b"".join(images)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
-    assert split(stream, *cuts) == images
+    assert split(stream, cuts) == images
 
 
 @given(data=st.data())
@@ -122,8 +122,8 @@ def test_chunks_make_no_difference_to_damage(data):
     # Longer than any segment, so that no damaged length can hide the last images.
     stream = bytes(damaged) + bytes(2**16) + last * 2
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=30))
-    parts = split(stream)
-    assert texts(split(stream, *cuts)) == texts(parts)
+    parts = split(stream, [])
+    assert texts(split(stream, cuts)) == texts(parts)
     assert parts[-1] == last
 
 
@@ -138,16 +138,16 @@ def test_an_incomplete_image_is_an_error_and_the_next_is_found():
     following = jpeg(20)
     for kind, image in KINDS.items():
         for end in (len(image) // 2, len(image) - 3, len(image) - 2, len(image) - 1):
-            *errors, one, other = split(image[:end] + following * 2)
+            *errors, second, third = split(image[:end] + following * 2, [])
             has_preview = kind == "with a preview" and end == len(image) // 2
             assert [type(error) for error in errors] == [DecodeError] * (1 + has_preview)
-            assert one == other == following
+            assert second == third == following
 
 
 def test_an_incomplete_header_does_not_hide_the_next_image():
     following = jpeg(20)
     for end in range(3, 30):
-        parts = split(KINDS["plain"][:end] + following * 2)
+        parts = split(KINDS["plain"][:end] + following * 2, [])
         # A cut at the end of a segment joins both to one image: the second.
         assert parts[-1] == following
         assert following[10:] in parts[-2]
@@ -155,18 +155,21 @@ def test_an_incomplete_header_does_not_hide_the_next_image():
 
 
 def test_damage_and_other_bytes_are_reported_once():
-    one, junk = KINDS["plain"], "{} bytes in the stream belong to no image"
+    image, junk = KINDS["plain"], "{} bytes in the stream belong to no image"
     cut = "an incomplete image in the stream: the stream ends in it"
     torn = "an incomplete image in the stream: its segments do not follow one another"
     for stream, parts in (
-        (one + b"junk" + EOI + b"\xff\xd8\xfe" + one * 2, [one, junk.format(9), one, one]),
-        (one[:20] + b"\0" * 50 + one[20:] + one, [torn, one]),
-        (one + one[:50], [one, cut]),
-        (one * 2 + b"junk", [one, one, junk.format(4)]),
-        (one + b"junk", [one]),  # of a single file
+        (
+            image + b"junk" + EOI + b"\xff\xd8\xfe" + image * 2,
+            [image, junk.format(9), image, image],
+        ),
+        (image[:20] + b"\0" * 50 + image[20:] + image, [torn, image]),
+        (image + image[:50], [image, cut]),
+        (image * 2 + b"junk", [image, image, junk.format(4)]),
+        (image + b"junk", [image]),  # of a single file
         (b"", []),
     ):
-        assert texts(split(stream)) == parts
+        assert texts(split(stream, [])) == parts
 
 
 def test_at_most_one_image_is_held():
@@ -186,9 +189,9 @@ def test_at_most_one_image_is_held():
 
 def test_an_image_that_is_too_large_is_refused_in_any_chunks():
     image = KINDS["large"]
-    assert split(image, limit=len(image)) == [image]
+    assert split(image, [], limit=len(image)) == [image]
     for cuts in ([], [len(image) - 1]):
-        parts = split(image + KINDS["plain"], *cuts, limit=len(image) - 1)
+        parts = split(image + KINDS["plain"], cuts, limit=len(image) - 1)
         assert isinstance(parts[0], DecodeError)
         assert parts[-1] == KINDS["plain"]
 
@@ -198,17 +201,17 @@ def test_images_that_a_phone_appends_belong_to_the_main_one(order, gap):
     file = with_attached(jpeg(1), jpeg(2), jpeg(3), gap=gap, order=order)
     main = file[: file.index(jpeg(2)) - gap]
     for cuts in ([], range(0, len(file), 11)):
-        assert texts(split(file * 2 + jpeg(4), *cuts)) == [main, main, jpeg(4)]
+        assert texts(split(file * 2 + jpeg(4), cuts)) == [main, main, jpeg(4)]
 
 
 def test_an_image_that_only_looks_attached_counts():
     file = with_attached(jpeg(1), jpeg(2))
     main = file[: -len(jpeg(2))]  # the rest was cut off
-    other = jpeg(5, size=(40, 40))
-    assert split(main + other + jpeg(2)) == [main, other, jpeg(2)]
+    unrelated = jpeg(5, size=(40, 40))
+    assert split(main + unrelated + jpeg(2), []) == [main, unrelated, jpeg(2)]
 
 
 def test_a_damaged_index_is_ignored():
     for length in (4, 7, 8, 12, 20, 30, 45, 60):
         image = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
-        assert split(image + jpeg(2)) == [image, jpeg(2)]
+        assert split(image + jpeg(2), []) == [image, jpeg(2)]

@@ -8,6 +8,7 @@ import tracemalloc
 from types import SimpleNamespace
 
 import cv2
+import number_video
 import numpy as np
 import pytest
 
@@ -84,8 +85,10 @@ def read_bytes(monkeypatch, tmp_path):
 def test_every_nth_image_of_a_stream_is_used_and_every_error(read_bytes):
     stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
     images, _ = read_bytes(stream, vid_stride=3)
-    assert [(frame, isinstance(found, str)) for frame, found in images] == [
-        *((0, False), (3, False), (4, True)),
+    assert [(frame, isinstance(image, str)) for frame, image in images] == [
+        (0, False),
+        (3, False),
+        (4, True),
     ]
     assert read_bytes(encode(50), vid_stride=3) == ([(None, 50)], 1)
 
@@ -119,8 +122,8 @@ def test_images_and_errors_of_a_stream_are_numbered(read_bytes):
         parts, total = read_bytes(stream)
         assert total is None
         assert [frame for frame, _ in parts] == list(range(len(expected)))  # type: ignore[arg-type]
-        for (_, part), wanted in zip(parts, expected, strict=True):  # type: ignore[call-overload]
-            assert part == wanted or wanted in part
+        for (_, part), expected_part in zip(parts, expected, strict=True):  # type: ignore[call-overload]
+            assert part == expected_part or expected_part in part
 
 
 FILES = {
@@ -140,10 +143,10 @@ FILES = {
 def test_a_single_file_has_no_number(read_bytes):
     for name, (data, expected) in FILES.items():
         limit = 100 if expected == "too large" else 10_000
-        ((frame, found),), total = read_bytes(data, max_pixels=limit)
+        ((frame, content),), total = read_bytes(data, max_pixels=limit)
         assert frame is None, name
         assert total == 1, name
-        assert found == expected or expected in found, name
+        assert content == expected or expected in content, name
     for suffix in (".png", ".bmp", ".ppm"):
         assert read_bytes(encode(50, suffix)) == ([(None, 50)], 1)
 
@@ -154,9 +157,9 @@ def test_a_single_file_has_no_number(read_bytes):
      "png tiff", "ppm webp", "jpg avif"],
 )  # fmt: skip
 def test_no_image_behind_another_is_dropped(pair, read_bytes):
-    one, other = (f".{suffix}" for suffix in pair.split())
-    assert read_bytes(encode(50, one)) == ([(None, 50)], 1)
-    ((_, error),), _ = read_bytes(encode(50, one) + encode(60, other))
+    first, second = (f".{suffix}" for suffix in pair.split())
+    assert read_bytes(encode(50, first)) == ([(None, 50)], 1)
+    ((_, error),), _ = read_bytes(encode(50, first) + encode(60, second))
     assert "only JPEG, PNG or binary PNM can be a stream" in error
 
 
@@ -180,11 +183,11 @@ def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read_bytes):
     pipe, expected = io.BytesIO(), [50, 100, 150]
     with av.open(pipe, "w", format="image2pipe") as muxer:
         stream = muxer.add_stream(codec, rate=25, width=32, height=24, pix_fmt=pixels)
-        for one in expected:
-            frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), one, np.uint8), "bgr24")
+        for image in expected:
+            frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), image, np.uint8), "bgr24")
             muxer.mux(stream.encode(frame.reformat(format=pixels)))
         muxer.mux(stream.encode())
-    assert read_bytes(pipe.getvalue()) == ([*enumerate(expected)], None)
+    assert read_bytes(pipe.getvalue()) == (list(enumerate(expected)), None)
 
 
 def test_frames_have_times_where_their_rate_is_given(monkeypatch):
@@ -200,7 +203,7 @@ def test_frames_have_times_where_their_rate_is_given(monkeypatch):
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi"])
 def test_a_video_is_refused_with_what_makes_images_of_it(suffix, monkeypatch, tmp_path):
     path = tmp_path / f"clip{suffix}"
-    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (32, 24))
+    video = number_video.open_writer(path, (32, 24))
     video.write(np.zeros((24, 32, 3), np.uint8))
     video.release()
     for data, reason, hint in (

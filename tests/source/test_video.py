@@ -11,6 +11,7 @@ import number_video
 import pytest
 from made_videos import record_film
 from number_video import CODES
+from origins import frames_of, sources_of
 from source_items import error_of
 from thinning import thin
 
@@ -32,7 +33,7 @@ def read(path, **inputs):
     name = str(path)
     source = VideoSource(name, partial(open_file, name), part=partial(read_part, name))
     items = list(read_video(source, InputOptions(**inputs), progress))
-    assert {item.origin.source for item in items} <= {name}
+    assert set(sources_of(items)) <= {name}
     assert progress.total in {len(items), None}
     return items
 
@@ -46,7 +47,7 @@ def split(items):
         error = str(caught.value)
         assert caught.value.hint
     frames = [number_video.number(item.load().pixels) for item in items]
-    assert [item.origin.frame for item in items] == frames
+    assert frames_of(items) == frames
     return frames, error
 
 
@@ -140,7 +141,7 @@ def test_a_video_with_other_ends_than_its_sound_is_whole_unless_it_is_cut(
     options = {"codec": codec, "sound": sound, "sound_s": sound_s}
     times = [begin_s + number / 25 for number in range(100)]
     path = record_film(tmp_path / f"a.{suffix}", times, ticks=25, reordered=0, **options)
-    assert [item.origin.frame for item in read(path)] == list(range(100))
+    assert frames_of(read(path)) == list(range(100))
     if sound_s is None or suffix == "ts" or (suffix, begin_s) == ("avi", 0):
         return  # too small, without a number of frames, or with all of them in its first half
     complete = path.read_bytes()
@@ -192,7 +193,7 @@ def test_hidden_frames_are_not_reported_missing(video):
     items = read(path)
     frames = [number_video.number(item.load().pixels) for item in items]
     assert frames == list(range(20, 50))
-    assert [item.origin.frame for item in items] == list(range(30))
+    assert frames_of(items) == list(range(30))
 
 
 class Double:
@@ -255,7 +256,7 @@ def test_times_are_plausible():
 def test_the_end_is_found_whatever_is_declared():
     for declared in (0.0, -9e18, 50.0, 9e8):
         double = Double([0.0, 100.0], declared=declared)
-        assert [item.origin.frame for item in read_double(double)][:2] == [0, 1]
+        assert frames_of(read_double(double))[:2] == [0, 1]
         assert double.grabbed < 3000
 
 
@@ -337,7 +338,7 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
         return double
 
     items = list(read_video(VideoSource("v", reopen), InputOptions(start=11), SourceProgress(1)))
-    assert [item.origin.frame for item in items] == list(range(110, 120))
+    assert frames_of(items) == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1, 1]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stream_server
 from made_videos import CODECS, LARGE, SMALL, add_cover, record_sizes, rotate
+from origins import frames_of
 from source_items import read
 from thinning import thin
 
@@ -82,7 +83,7 @@ def test_a_start_is_found_in_the_track_that_is_read(tmp_path):
     path = tmp_path / "two.mp4"
     record_sizes(path, [SMALL, LARGE], frames=(25, 200), default=1)
     items = read(path, start=6)
-    assert [item.origin.frame for item in items] == list(range(150, 200))
+    assert frames_of(items) == list(range(150, 200))
     assert sizes_of(items) == {LARGE}
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from folders import names_in
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
@@ -51,10 +52,10 @@ def test_a_file_has_its_name_from_its_commit_on(tmp_path, old, suffix):
         else:
             file.write("half")
             file.write(" whole")
-        assert [*map(Path.read_text, tmp_path.glob("a"))] == [old] * bool(old)
+        assert list(map(Path.read_text, tmp_path.glob("a"))) == [old] * bool(old)
         (file.commit if commits else file.discard)()
         after = "half whole" if commits else old
-        assert [*map(Path.read_text, tmp_path.iterdir())] == [after] * bool(after)
+        assert list(map(Path.read_text, tmp_path.iterdir())) == [after] * bool(after)
 
 
 def test_a_failed_commit_leaves_no_file(tmp_path):
@@ -390,7 +391,7 @@ def test_in_windows_files_are_written_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     write_file(tmp_path / "a.jpg", b"old")
     write_file(tmp_path / "a.jpg", b"new")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+    assert names_in(tmp_path) == ["a.jpg"]
     assert (tmp_path / "a.jpg").read_bytes() == b"new"
 
 
@@ -407,7 +408,7 @@ def test_in_windows_no_open_file_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "unlink", note_and_unlink)
     output.discard()
     assert were_closed == [True]
-    assert [*tmp_path.iterdir()] == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_in_windows_no_open_file_is_moved(tmp_path, monkeypatch):

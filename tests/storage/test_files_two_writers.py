@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from folders import names_in
 
 from detcli.core.errors import OutputError
 from detcli.storage.files import locked, open_output
@@ -53,7 +54,7 @@ def test_a_result_replaces_what_was_there_and_what_is_gone(tmp_path):
             path.unlink()
         file.commit()
         assert path.read_text() == "new"
-    assert [path_in_folder.name for path_in_folder in tmp_path.iterdir()] == ["a"]
+    assert names_in(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("old", [None, "old"])
@@ -107,7 +108,7 @@ def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
     assert [step_taken[0] for step_taken in steps[::2]] == [
         step_taken[0] for step_taken in steps[1::2]
     ]
-    assert [*tmp_path.iterdir()] == []
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr("detcli.storage.files.LOCK_TIMEOUT_S", 0.05)
     says = "has been locked by another run"
     with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):

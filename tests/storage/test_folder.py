@@ -9,6 +9,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from folders import names_in
 
 from detcli.core.errors import OutputError
 from detcli.storage.files import (
@@ -55,12 +56,12 @@ def test_files_of_dead_processes_are_removed(tmp_path):
         ".detcli-0123456789abcdeg.part",
         "a.part",
     ]
-    for path in (*dead, *(tmp_path / name for name in other_names)):
+    for path in dead + [tmp_path / name for name in other_names]:
         path.touch()
     Folder._opened_before.clear()  # noqa: SLF001 - another process
     write_file(tmp_path / "a.jpg", b"")
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"a.jpg", live.written.name, *other_names}
+    names = set(names_in(tmp_path))
+    assert names == {"a.jpg", live.written.name} | set(other_names)
     live.discard()
     dead[0].touch()  # looked for once in a process: a folder may hold millions of files
     write_file(tmp_path / "a.jpg", b"")
@@ -75,7 +76,7 @@ def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
     (tmp_path / names[2]).mkdir()
     (tmp_path / "kept").touch()
     write_file(tmp_path / "a.jpg", b"")
-    assert {path.name for path in tmp_path.iterdir()} == {"a.jpg", "kept", *names}
+    assert set(names_in(tmp_path)) == {"a.jpg", "kept"} | set(names)
 
 
 @pytest.mark.usefixtures("fresh")
@@ -122,7 +123,7 @@ def test_a_new_file_on_a_file_system_without_links(tmp_path, monkeypatch):
     code = errno.EIO
     with pytest.raises(OutputError, match=r"a\.jpg: Input/output"):
         AtomicFile(tmp_path / "a.jpg").commit_new()
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+    assert names_in(tmp_path) == ["a.jpg"]
 
 
 def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def test_an_object_appears_when_it_is_complete(s3, temporary):
     assert path.stat().st_mode & 0o077 == 0
     file.commit()
     assert s3.get("a b/all.jsonl").decode() == "ä\nb\n"
-    assert [*temporary.iterdir()] == []
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("bucket", ["gone", "photos"])
@@ -36,7 +36,7 @@ def test_a_bucket_out_of_reach_is_noticed_at_once(s3, temporary, bucket):
         s3.faults.status = "403 Forbidden", "InvalidAccessKeyId"
     with pytest.raises(OutputError, match=f"cannot write s3://{bucket}/a: (there is no|the store)"):
         ObjectFile(Address("s3", bucket, "a"))
-    assert [*temporary.iterdir()] == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_what_cannot_become_an_object_is_kept(s3, temporary):
@@ -59,7 +59,7 @@ def test_what_is_not_wanted_leaves_nothing_and_listing_need_not_be_allowed(s3, t
     file.write("a")
     file.discard()
     assert s3.keys() == ["first"]
-    assert [*temporary.iterdir()] == []
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("is_there", [True, False])

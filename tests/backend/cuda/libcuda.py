@@ -14,9 +14,8 @@ from pathlib import Path
 from backend.cuda.shim import RUNTIME, Shim
 
 SOURCE = RUNTIME / "libcuda.cpp"
-COMPILE = [
-    *"g++ -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Werror".split(),
-    "-Wl,-soname,libcuda.so.1",
+COMPILE = "g++ -std=c++17 -O2 -shared -fPIC -fvisibility=hidden -Wall -Wextra -Werror".split() + [
+    "-Wl,-soname,libcuda.so.1"
 ]
 UNLIMITED = (1 << 64) - 1
 
@@ -29,7 +28,7 @@ class FakeDriver:
         path = folder / f"libcuda-{hashlib.sha256(content).hexdigest()[:16]}.so"
         if not path.exists():
             built = path.with_suffix(f".{os.getpid()}")
-            subprocess.run([*COMPILE, SOURCE, "-o", built], check=True)
+            subprocess.run(COMPILE + [SOURCE, "-o", built], check=True)
             built.replace(path)
         self._library = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
         self._shim = shim

@@ -150,7 +150,7 @@ class Shim:
         path = self._folder / f"checks-{hashlib.sha256(content).hexdigest()[:16]}.so"
         if not path.exists():
             built = path.with_suffix(f".{os.getpid()}")
-            subprocess.run([*COMPILE, "-shared", source, "-o", built], check=True)
+            subprocess.run(COMPILE + ["-shared", source, "-o", built], check=True)
             built.replace(path)
         return ctypes.CDLL(str(path))
 
@@ -192,8 +192,8 @@ class Shim:
             linked = [] if self.checks is None else [self.checks._name]  # noqa: SLF001 - its path
             # In two steps: a linker that is told to sanitize adds ThreadSanitizer's own library.
             for step in (
-                [*options, "-include", RUNTIME / "shim.h", "-c", "unit.cpp", "-o", "unit.o"],
-                ["g++", "-shared", "unit.o", "-o", "unit.so", *linked],
+                list(options) + ["-include", RUNTIME / "shim.h", "-c", "unit.cpp", "-o", "unit.o"],
+                ["g++", "-shared", "unit.o", "-o", "unit.so"] + list(linked),
             ):
                 command = [str(word) for word in step]
                 finished = subprocess.run(

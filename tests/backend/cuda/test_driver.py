@@ -97,7 +97,7 @@ def test_freed_memory_is_given_back(driver):
     driver.record()
     gpu = module.Gpu(1)
     gpu.allocate(8)
-    *_, last = [call for call in driver.calls if call.startswith("cuMemPoolSetAttribute")]
+    last = [call for call in driver.calls if call.startswith("cuMemPoolSetAttribute")][-1]
     assert last == f"cuMemPoolSetAttribute 4 {64 << 20}"
     gpu.close()
 

@@ -223,9 +223,8 @@ def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, r
     batch.enqueue(fake_gpu, staged, device, tensor.address)
     fake_gpu.synchronize()
     direct = [images[0], images[2], images[3]]
-    assert [(source, size) for _, source, size in uploads] == [
-        (staged.address, batch.staged),
-        *((image.ctypes.data, image.nbytes) for image in direct),
+    assert [(source, size) for _, source, size in uploads] == [(staged.address, batch.staged)] + [
+        (image.ctypes.data, image.nbytes) for image in direct
     ]
     assert batch.size == copies[0]
     assert batch.size - batch.staged == sum(

@@ -15,12 +15,14 @@ SPECIAL = [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 12
 
 def resize(image, width, height):
     """Resize with the tables and integer arithmetic, as the kernel does."""
-    near, far, near_weight, far_weight = column_taps(image.shape[1], width).T[..., np.newaxis]
-    columns = image[:, near[:, 0]] * near_weight + image[:, far[:, 0]] * far_weight
+    near, next_pixel, near_weight, far_weight = column_taps(image.shape[1], width).T[
+        ..., np.newaxis
+    ]
+    columns = image[:, near[:, 0]] * near_weight + image[:, next_pixel[:, 0]] * far_weight
     columns >>= 4
-    near, far, near_weight, far_weight = row_taps(image.shape[0], height).T[..., None, None]
+    near, next_pixel, near_weight, far_weight = row_taps(image.shape[0], height).T[..., None, None]
     above = (near_weight * columns[near[:, 0, 0]]) >> 16
-    below = (far_weight * columns[far[:, 0, 0]]) >> 16
+    below = (far_weight * columns[next_pixel[:, 0, 0]]) >> 16
     return ((above + below + 2) >> 2).astype(np.uint8)
 
 
@@ -79,12 +81,12 @@ def test_without_vector_instructions(switch, random):
 @given(st.integers(1, 10**5), st.integers(1, 5000))
 def test_tables_hold_neighbours_and_weights_that_add_up(source, target):
     for taps in (column_taps(source, target), row_taps(source, target)):
-        near, far, near_weight, far_weight = taps.T
+        near, next_pixel, near_weight, far_weight = taps.T
         assert taps.shape == (target, 4)
         assert taps.dtype == np.int32
         assert taps.min() >= 0
-        assert far.max() < source
-        assert np.isin(far - near, [0, 1]).all()
+        assert next_pixel.max() < source
+        assert np.isin(next_pixel - near, [0, 1]).all()
         np.testing.assert_array_equal(near_weight + far_weight, ONE)
         with pytest.raises(ValueError, match="read-only"):
             taps[0] = 0  # they are shared

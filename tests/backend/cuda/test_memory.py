@@ -88,7 +88,7 @@ def test_the_limit_follows_the_batches(max_images, total, fake_gpu, driver, monk
     images = [memory.allocate(SIZE) for _ in range(7)]
     assert [is_page_locked(image) for image in images] == [True] * 6 + [False]
     memory.follow(100 * LOCKED)  # as far as the system is spared
-    images = [*images, *(memory.allocate(SIZE) for _ in range(3))]
+    images = images + [memory.allocate(SIZE) for _ in range(3)]
     assert driver.held == 8
     images.clear()
     memory.close()

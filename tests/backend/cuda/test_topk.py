@@ -151,7 +151,7 @@ def test_upload_and_download(gpu, random):
         for shape, dtype in itertools.product([(), (0,), (3,), (2, 3, 4)], (np.float16, np.uint32))
     ]
     packed.append(random.integers(0, 256, 100_001, np.uint8))
-    for array in (*packed, random.integers(0, 100, (6, 8))[::2, 1::3]):  # a view is packed
+    for array in packed + [random.integers(0, 100, (6, 8))[::2, 1::3]]:  # a view is packed
         memory = upload(gpu, array)
         if array.nbytes > 2000:
             gpu.clear(memory.address + 10, 1000)

@@ -142,5 +142,5 @@ def key_lists(draw):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(keys=key_lists(), k=st.integers(1, 2200), share=st.floats(0, 1), reverse=st.booleans())
 def test_any_keys(readings, keys, k, share, reverse):
-    floor = sorted([ANYTHING, *keys])[int(share * len(keys))]
+    floor = sorted([ANYTHING] + list(keys))[int(share * len(keys))]
     readings(np.array(keys, np.uint64), k, floor, reverse=reverse)

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import optional
 import pytest
-from colour_model import NAMES, cell_box, image
+from colour_model import NAMES, cell_box, image, image_of
 
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions
@@ -31,7 +31,7 @@ def backend(make_model):
 
 
 def start(backend, *squares):
-    buffer = backend.infer(backend.prepare([image(*squares)], PLACED))
+    buffer = backend.infer(backend.prepare([image_of(squares)], PLACED))
     return backend.select(buffer, PLACED, WANTED)
 
 

@@ -68,10 +68,10 @@ def test_a_processor_without_bfloat16(isa, detcli, make_model, make_image):
     """oneDNN, which OpenVINO computes with, takes a lesser processor from ONEDNN_MAX_CPU_ISA."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": isa}
     arguments = ["predict", make_image("a.png", ("red", 2, 3)), "-m", make_model()]
-    usual = detcli(*arguments, "--device", "cpu")
-    lesser = detcli(*arguments, "--device", "openvino", env=environment)
+    usual = detcli(arguments, "--device", "cpu")
+    lesser = detcli(arguments, "--device", "openvino", env=environment)
     assert lesser.returncode == 0, lesser.stderr
     assert lesser.stdout == usual.stdout.replace('"cpu"', '"openvino:CPU", "precision": "f32"')
-    refused = detcli(*arguments, "--device", "openvino", "--half", env=environment)
+    refused = detcli(arguments, "--device", "openvino", "--half", env=environment)
     assert refused.returncode == 5
     assert "this processor does not multiply in bfloat16" in refused.stderr

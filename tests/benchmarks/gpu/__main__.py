@@ -51,12 +51,14 @@ def look(seconds: float = 120) -> tuple[dict[str, Any], str]:
     """
     command = [sys.executable, "-m", "benchmarks.gpu.devices"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, check=False
+        )
     except subprocess.TimeoutExpired:
         return {}, f"no answer for {seconds:.0f} s"
-    if done.returncode:
-        return {}, done.stderr.strip().rpartition("\n")[2]
-    return json.loads(done.stdout.splitlines()[-1]), ""
+    if process.returncode:
+        return {}, process.stderr.strip().rpartition("\n")[2]
+    return json.loads(process.stdout.splitlines()[-1]), ""
 
 
 class Runner:
@@ -120,29 +122,33 @@ def run_tests(runner: Runner, limit: float, name: str, tests: list[str]) -> Part
     ]
     command += ["-m", "gpu", "-q", "-W", "default", "-p", "no:cacheprovider", "-o", "addopts="]
     command += ["--continue-on-collection-errors", "--tb=short", "--no-header"]
-    command += ["--import-mode=importlib", "-c", str(ROOT / "pyproject.toml"), *tests]
+    command += ["--import-mode=importlib", "-c", str(ROOT / "pyproject.toml")] + tests
     status, output, seconds = runner.run(command, limit)
     # A line is incomplete where the process ended while it was written.
     lines = out.read_text(encoding="utf-8").split("\n")[:-1] if out.exists() else []
     out.unlink(missing_ok=True)
     results = [json.loads(line) for line in lines]
     counts = Counter(result["outcome"] for result in results)
-    more = {
+    figures = {
         "counts": {outcome: counts[outcome] for outcome in ("passed", "failed", "skipped")},
         "failed": [
-            f"{one['test']}: {one['reason']}" for one in results if one["outcome"] == FAILED
+            f"{result['test']}: {result['reason']}"
+            for result in results
+            if result["outcome"] == FAILED
         ],
-        "skipped": dict(Counter(one["reason"] for one in results if one["outcome"] == "skipped")),
+        "skipped": dict(
+            Counter(result["reason"] for result in results if result["outcome"] == "skipped")
+        ),
     }
     if status == 0 and counts["passed"]:
-        return Part(name, PASSED, "", seconds, more)
+        return Part(name, PASSED, "", seconds, figures)
     if status is None:
         reason = f"out of time; the last was {results[-1]['test'] if results else 'none'}"
     elif counts["failed"]:
         reason = f"{counts['failed']} failed"
     else:
         reason = _last_line(output, status)
-    return Part(name, FAILED, reason, seconds, more)
+    return Part(name, FAILED, reason, seconds, figures)
 
 
 def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
@@ -154,7 +160,7 @@ def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
     if tool == "memcheck":
         # Packages probe for functions that an older driver lacks; our own calls raise.
         options += ["--report-api-errors", "no"]
-    command = [program, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    command = [program] + options + [sys.executable, "-m", "benchmarks.gpu.launches"]
     status, output, seconds = runner.run(command, limit)
     if status is None:
         return Part(tool, NOT_RUN, f"not done after {seconds:.0f} s", seconds)
@@ -165,9 +171,9 @@ def judge_sanitizer(tool: str, status: int, output: str, seconds: float) -> Part
     """The outcome according to a sanitizer's output."""
     summary = SUMMARY.findall(output)
     if not summary or DONE not in output:
-        found = UNSUPPORTED.search(output)
-        reason = found[0].strip("= \t") if found else _last_line(output, status)
-        return Part(tool, NOT_RUN if found else FAILED, reason, seconds)
+        complaint = UNSUPPORTED.search(output)
+        reason = complaint[0].strip("= \t") if complaint else _last_line(output, status)
+        return Part(tool, NOT_RUN if complaint else FAILED, reason, seconds)
     findings, errors = summary[-1]  # racecheck tells errors from warnings
     if findings == "0":
         return Part(tool, PASSED, "", seconds)
@@ -178,24 +184,25 @@ def judge_sanitizer(tool: str, status: int, output: str, seconds: float) -> Part
 def run_section(runner: Runner, limit: float, section: str, options: list[str]) -> Part:
     """One section of the benchmark."""
     out = runner.folder / f"{section}.json"
-    command = [sys.executable, "-m", "benchmarks.gpu.bench", section, "--out", str(out), *options]
+    command = [sys.executable, "-m", "benchmarks.gpu.bench", section]
+    command += ["--out", str(out)] + options
     status, output, seconds = runner.run(command, limit)
-    more = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    figures = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     out.unlink(missing_ok=True)
     out.with_suffix(".part").unlink(missing_ok=True)
     if status == 0:
-        return Part(section, PASSED, "", seconds, more)
+        return Part(section, PASSED, "", seconds, figures)
     if status is None:
-        return Part(section, NOT_RUN, f"stopped after {seconds:.0f} s", seconds, more)
-    reason = "; ".join(more.get("failed", [])) or _last_line(output, status)
-    return Part(section, FAILED, reason, seconds, more)
+        return Part(section, NOT_RUN, f"stopped after {seconds:.0f} s", seconds, figures)
+    reason = "; ".join(figures.get("failed", [])) or _last_line(output, status)
+    return Part(section, FAILED, reason, seconds, figures)
 
 
 def find_program(program: str) -> str | None:
     """Path of a program, on the PATH or in the CUDA toolkit."""
     folder = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-    places = (folder / "bin" / program, folder / program / program)
-    beside = next((str(path) for path in places if path.is_file()), None)
+    candidates = (folder / "bin" / program, folder / program / program)
+    beside = next((str(path) for path in candidates if path.is_file()), None)
     return shutil.which(program) or beside
 
 
@@ -210,7 +217,9 @@ def sanitizer_of_wheel(folder: Path) -> str | None:
     for program in (one for place in sys.path for way in programs for one in Path(place).glob(way)):
         if not (copies / program.name).exists():
             copies.mkdir(exist_ok=True)
-            for part in (*program.parent.glob("*"), *program.parent.parent.glob("lib/*.so")):
+            for part in list(program.parent.glob("*")) + list(
+                program.parent.parent.glob("lib/*.so")
+            ):
                 if part.is_file():
                     shutil.copy(part, copies)
             (copies / program.name).chmod(0o755)
@@ -220,7 +229,7 @@ def sanitizer_of_wheel(folder: Path) -> str | None:
 
 def run_check(runner: Runner, limit: float, name: str, options: list[str]) -> Part:
     """A program of ours that prints DONE, or what is wrong."""
-    command = [sys.executable, "-m", f"benchmarks.gpu.{name}", *options]
+    command = [sys.executable, "-m", f"benchmarks.gpu.{name}"] + options
     status, output, seconds = runner.run(command, limit)
     if status is None:
         return Part(name, NOT_RUN, f"not done after {seconds:.0f} s", seconds)
@@ -239,10 +248,10 @@ def run_profiler(runner: Runner, limit: float, name: str) -> Part:
     }
     programs["trace"].append(f"--output={runner.folder / name}")
     program, *options = programs[name]
-    found = find_program(program)
-    if found is None:
+    path = find_program(program)
+    if path is None:
         return Part(name, NOT_RUN, f"{program} is not installed")
-    command = [found, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    command = [path, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
     status, output, seconds = runner.run(command, limit)
     if name == "trace":
         out.write_text(output, encoding="utf-8")
@@ -260,7 +269,7 @@ def _last_line(output: str, status: int) -> str:
 def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
     """Run all parts in the order of their value: ten minutes tell whether the answers are right."""
     options = ["--quick"] if arguments.quick else []
-    network = ["--images", *arguments.images]
+    network = ["--images"] + arguments.images
     for name, value in (("--model", arguments.model), ("--model-fp16", arguments.model_fp16)):
         network += [name, value] if value else []
     network += ["--provider-options"] if arguments.provider_options else []
@@ -269,21 +278,21 @@ def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
         yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
     yield in_time(runner, "tests", run_tests, TESTS, arguments.tests)
     model = [arguments.model] if arguments.model else []
-    yield in_time(runner, "graphs", run_check, CHECKS["graphs"], [*model, *arguments.images])
+    yield in_time(runner, "graphs", run_check, CHECKS["graphs"], model + arguments.images)
     for section, limit in BENCHMARKS.items():
-        more = network if section == "network" else []
-        longer = 1 + len(PROVIDER_OPTIONS) * ("--provider-options" in more)
-        yield in_time(runner, section, run_section, longer * limit, [*options, *more])
+        options_of_network = network if section == "network" else []
+        longer = 1 + len(PROVIDER_OPTIONS) * ("--provider-options" in options_of_network)
+        yield in_time(runner, section, run_section, longer * limit, options + options_of_network)
     for profiler, limit in PROFILERS.items():
         yield in_time(runner, profiler, run_profiler, limit)
     yield in_time(runner, "initcheck", run_sanitizer, SANITIZERS["initcheck"])
 
 
-def in_time(runner: Runner, name: str, part: Callable[..., Part], limit: float, *more) -> Part:
+def in_time(runner: Runner, name: str, part: Callable[..., Part], limit: float, *arguments) -> Part:
     """A part, unless too little time is left for it."""
     if runner.left() < MIN_SECONDS:
         return Part(name, NOT_RUN, "no time was left")
-    return part(runner, limit, name, *more)
+    return part(runner, limit, name, *arguments)
 
 
 def main() -> int:
@@ -302,19 +311,19 @@ def main() -> int:
     )
     parser.add_argument("--tests", nargs="*", default=["tests/backend"], help="for pytest")
     arguments = parser.parse_args()
-    about, reason = look()
+    machine, reason = look()
     if reason:
         print(f"gpu-check needs an NVIDIA GPU: {reason}", file=sys.stderr)
         return 5
     arguments.out.mkdir(parents=True, exist_ok=True)
     runner = Runner(arguments.out, 60 * arguments.minutes)
-    done: list[Part] = []
+    parts: list[Part] = []
     for part in run_all(runner, arguments):
-        done.append(part)
+        parts.append(part)
         print(f"{part.name}: {part.outcome} {part.reason}".rstrip(), flush=True)
-        report.write(arguments.out, report.build(about, done))
+        report.write(arguments.out, report.build(machine, parts))
     print((arguments.out / "gpu-check.md").read_text(encoding="utf-8"))
-    return 1 if any(part.outcome == FAILED for part in done) else 0
+    return 1 if any(part.outcome == FAILED for part in parts) else 0
 
 
 if __name__ == "__main__":

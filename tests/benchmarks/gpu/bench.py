@@ -50,9 +50,9 @@ def kernel_records(
     clock, module = make_clock(gpu), KERNELS[section]
     yield {name: getattr(clock, name) for name in ("bandwidth", "empty", "empty_kernel")}
     generator = np.random.default_rng(0)
-    for chosen in getattr(module, size):
+    for case in getattr(module, size):
         with ExitStack() as scope:
-            yield measure(clock, plan, module.case_of(gpu, chosen, generator, scope))
+            yield measure(clock, plan, module.case_of(gpu, case, generator, scope))
 
 
 def network_records(
@@ -80,25 +80,25 @@ def network_records(
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
         runtime = Runtime(str(model), (Device.parse(device),), batch, cuda_graph=graphs[graph])
         config = Config(InputOptions(source=tuple(map(str, images))), runtime)
-        ways = [_network_way("detcli", config, plan)]
-        if alone := ways[0].get("network"):
+        entries = [_network_way("detcli", config, plan)]
+        if alone := entries[0].get("network"):
             rate = batch / alone["p50_s"]
-            ways.append({"way": "its network alone", "host": alone, "images_a_second": rate})
+            entries.append({"way": "its network alone", "host": alone, "images_a_second": rate})
         for switch in switches:
             with switched_on(switch):
-                ways.append(_network_way(f"detcli, {switch}", config, plan))
+                entries.append(_network_way(f"detcli, {switch}", config, plan))
         case = f"batch {batch}, {name}, {graph} CUDA graph"
-        yield {"case": case, "batch": batch, "ways": ways}
+        yield {"case": case, "batch": batch, "ways": entries}
 
 
-def _network_way(way: str, config: Config, plan: Plan) -> dict[str, Any]:
-    entry: dict[str, Any] = {"way": way}
+def _network_way(title: str, config: Config, plan: Plan) -> dict[str, Any]:
+    entry: dict[str, Any] = {"way": title}
     try:
         latency = measure_model(config, seconds=plan.seconds)[0].latency
         paced = measure_model(config, BenchMode.THROUGHPUT, plan.seconds)[0].throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
-    stages = {one.name: asdict(one.summary) for one in latency.stages if one.summary}
+    stages = {stage.name: asdict(stage.summary) for stage in latency.stages if stage.summary}
     around = sum(stages[name]["p50_s"] for name in ("decode", "draw") if name in stages)
     entry["host"] = {"p50_s": latency.undisturbed.p50_s - around}  # nothing overlaps there
     entry["images_a_second"] = paced.pictures_per_second
@@ -109,9 +109,9 @@ def _network_way(way: str, config: Config, plan: Plan) -> dict[str, Any]:
 def switched_on(option: str) -> Iterator[None]:
     """Let networks that are opened on a GPU have an option of PROVIDER_OPTIONS on."""
 
-    def provider(*arguments, **named):
-        name, chosen = cuda_provider(*arguments, **named)
-        return name, chosen | {option: "1"}
+    def provider(*arguments, **keywords):
+        name, provider_options = cuda_provider(*arguments, **keywords)
+        return name, provider_options | {option: "1"}
 
     with mock.patch("detcli.backend.cuda.network.cuda_provider", provider):
         yield
@@ -124,14 +124,14 @@ def write(path: Path, records: Iterator[dict[str, Any]], tell: Callable[[str], N
         What went wrong with our own way.
     """
     cases: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for record in records:
         if "case" in record:
             cases.append(record)
             tell(f"  {record['case']}")
         else:
-            about = record
-        content = {**about, "cases": cases, "failed": failures(cases)}
+            figures = record
+        content = {**figures, "cases": cases, "failed": failures(cases)}
         unfinished = path.with_suffix(".part")
         unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
         unfinished.replace(path)

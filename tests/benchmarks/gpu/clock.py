@@ -116,10 +116,10 @@ class GpuClock:
         """Cycles of `delay` in a second, once the clocks have risen."""
         cycles = 2_000_000
         until = time.perf_counter() + 0.5
-        taken = []
-        while time.perf_counter() < until or len(taken) < 20:
-            taken.append(self.call(lambda: self._enqueue_cycles(cycles)))
-        return cycles / statistics.median(taken[-10:])
+        seconds = []
+        while time.perf_counter() < until or len(seconds) < 20:
+            seconds.append(self.call(lambda: self._enqueue_cycles(cycles)))
+        return cycles / statistics.median(seconds[-10:])
 
     def _median(self, step: Step) -> float:
         return statistics.median(self.queued(step)[0] for _ in range(50))
@@ -128,10 +128,10 @@ class GpuClock:
         source, target = self._gpu.allocate(COPIED), self._gpu.allocate(COPIED)
         self._gpu.clear(source.address, COPIED)
         copy = lambda: self._gpu.copy(target.address, source.address, COPIED)  # noqa: E731
-        taken = statistics.median(self.queued(copy)[0] for _ in range(20))
+        seconds = statistics.median(self.queued(copy)[0] for _ in range(20))
         source.close()
         target.close()
-        return 2 * COPIED / taken
+        return 2 * COPIED / seconds
 
     def _enqueue_delay(self, seconds: float) -> None:
         self._enqueue_cycles(int(seconds * self._cycles_a_second))

@@ -24,36 +24,37 @@ def images(names: list[str]) -> list[Image]:
     """Images that all differ, decoded: those given, each moved to the side a few times."""
     with Sources(names) as sources:
         read = [item.load() for item in itertools.islice(sources, max(BATCHES))]
-    moved = ((one, 7 * step) for step in itertools.count() for one in read)
+    moved = ((image, 7 * step) for step in itertools.count() for image in read)
     return [
-        Image(np.ascontiguousarray(np.roll(one.pixels, step, axis=1)), one.size)
-        for one, step in itertools.islice(moved, max(BATCHES))
+        Image(np.ascontiguousarray(np.roll(image.pixels, step, axis=1)), image.size)
+        for image, step in itertools.islice(moved, max(BATCHES))
     ]
 
 
 def differences(device: str, model: str, names: list[str]) -> list[str]:
     """What is not the same with and without graphs, a line each; nothing where all is."""
-    shown = images(names)
+    inputs = images(names)
     with (
         BatchDetector(model, device, options=DeviceOptions(cuda_graph=True)) as replaying,
         BatchDetector(model, device, options=DeviceOptions(cuda_graph=False)) as plain,
     ):
         wrong, waiting = [], []
         for number, count in enumerate(BATCHES * ROUNDS):
-            batch = [shown[(number + place) % len(shown)] for place in range(count)]
+            batch = [inputs[(number + offset) % len(inputs)] for offset in range(count)]
             waiting.append((number, plain.submit(batch), replaying.submit(batch)))
             if len(waiting) == plain.in_flight or number == len(BATCHES) * ROUNDS - 1:
-                for done, left, right in waiting:
+                for batch_number, left, right in waiting:
                     pairs = zip(left(), right(), strict=True)
-                    if not all(_equal(one, other) for one, other in pairs):
-                        wrong.append(f"batch {done + 1} of {BATCHES[done % len(BATCHES)]} differs")
+                    if not all(_equal(expected, replayed) for expected, replayed in pairs):
+                        size = BATCHES[batch_number % len(BATCHES)]
+                        wrong.append(f"batch {batch_number + 1} of {size} differs")
                 waiting.clear()
     return wrong
 
 
-def _equal(one, other) -> bool:
+def _equal(left, right) -> bool:
     columns = ("xyxy", "score", "class_id")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in columns)
 
 
 def main() -> int:

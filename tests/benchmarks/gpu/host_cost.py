@@ -98,14 +98,16 @@ def main() -> None:
         head, download = gpu.allocate(84 * 8400 * 4), gpu.pin(selection.result_size)
         download.array[:] = 0
         fake.drop_work()
-        ways = {"cuda-core's calls": through_cuda_core, "ours": ours}
-        batches = {name: way(gpu, selection, head.address, download) for name, way in ways.items()}
-        found = [[microseconds(batch) for batch in batches.values()] for _ in range(ROUNDS)]
-        for name, times in zip(batches, zip(*found[1:], strict=True), strict=True):
+        makers = {"cuda-core's calls": through_cuda_core, "ours": ours}
+        batches = {
+            name: make(gpu, selection, head.address, download) for name, make in makers.items()
+        }
+        rounds = [[microseconds(batch) for batch in batches.values()] for _ in range(ROUNDS)]
+        for name, times in zip(batches, zip(*rounds[1:], strict=True), strict=True):
             print(
                 f"{name:18} {min(times):5.1f} us at best, {statistics.median(times):5.1f} us median"
             )
-        share = statistics.median(own / theirs for theirs, own in found[1:])
+        share = statistics.median(own / theirs for theirs, own in rounds[1:])
         print(f"ours takes {share:.2f} of the time, median of {ROUNDS - 1} rounds")
         gpu.close()
 

@@ -62,13 +62,13 @@ def _selections(gpu, generator):
         scores = generator.integers(0, 64, (batch, classes, anchors)) / 64  # many ties
         heads = np.concatenate([boxes, scores], axis=1).astype(head.dtype)
         with ExitStack() as scope:
-            way = select(gpu, head, [heads], options, scope, cxcywh=iou is not None)
-            found = way.fetch(way.enqueue(0))
+            selection = select(gpu, head, [heads], options, scope, cxcywh=iou is not None)
+            answer = selection.fetch(selection.enqueue(0))
         is_right = True
-        for rows, one in zip(found, heads, strict=True):
-            wanted = rows_of(postprocess.select(one, options, cxcywh=iou is not None))
+        for rows, scored in zip(answer, heads, strict=True):
+            expected = rows_of(postprocess.select(scored, options, cxcywh=iou is not None))
             try:
-                compare(rows, wanted, exactly=True)
+                compare(rows, expected, exactly=True)
             except (DisagreementError, ValueError):
                 is_right = False
         yield f"selection {head}, {keep} rows, IoU {iou}", is_right
@@ -80,9 +80,9 @@ def _top_ks(gpu, generator):
     ):
         values = generator.integers(0, 2000, (rows, length))
         values = values.astype(np.float16 if half else np.float32)
-        found = top_k(values, keep, sorted=in_order, gpu=gpu)
-        wanted = detcli.top_k(values, keep, sorted=in_order)
-        is_right = all(itertools.starmap(np.array_equal, zip(found, wanted, strict=True)))
+        answer = top_k(values, keep, sorted=in_order, gpu=gpu)
+        expected = detcli.top_k(values, keep, sorted=in_order)
+        is_right = all(itertools.starmap(np.array_equal, zip(answer, expected, strict=True)))
         yield f"top_k {values.dtype}, {keep} of {length}, sorted={in_order}", is_right
 
 
@@ -91,8 +91,8 @@ def _letterboxes(gpu, generator):
         images = list(generator.integers(0, 256, (2, *size, 3), np.uint8))
         letterboxes, dtype = [Letterbox.fit(size, canvas)] * 2, np.dtype(name)
         with ExitStack() as scope:
-            way = letterbox(gpu, [images], letterboxes, dtype, scope)
-            tensor = way.fetch(way.enqueue(0))
+            implementation = letterbox(gpu, [images], letterboxes, dtype, scope)
+            tensor = implementation.fetch(implementation.enqueue(0))
         is_right = np.array_equal(tensor, specified(images, letterboxes, dtype))
         yield f"letterbox {size} to {canvas} {name}", is_right
 

@@ -50,7 +50,7 @@ class Case:
     Attributes:
         name: What is done, to what.
         inputs: How many there are, in memory of their own; they take turns.
-        ways: Makers of each; ours is the first. One that raises is not measured.
+        implementations: Makers of each; ours is the first. One that raises is not measured.
         check: Takes an input number, an answer to it, and whether it is ours; raises
             DisagreementError where the answer is wrong.
         bytes: That must be read and written at least; 0 if that says nothing.
@@ -58,7 +58,7 @@ class Case:
 
     name: str
     inputs: int
-    ways: Mapping[str, Callable[[], Way]]
+    implementations: Mapping[str, Callable[[], Way]]
     check: Callable[[int, Any, bool], None]
     bytes: int = 0
     more: dict[str, Any] = field(default_factory=dict)
@@ -69,14 +69,14 @@ def measure(clock, plan: Plan, case: Case) -> dict[str, Any]:
     record = {"case": case.name, "bytes": case.bytes, **case.more, "ways": []}
     if case.bytes and clock.bandwidth:
         record["floor"] = case.bytes / clock.bandwidth
-    for number, (name, make) in enumerate(case.ways.items()):
+    for number, (name, make) in enumerate(case.implementations.items()):
         entry: dict[str, Any] = {"way": name}
         record["ways"].append(entry)
         try:
-            way = make()
+            implementation = make()
             for index in range(case.inputs):
-                case.check(index, way.fetch(way.enqueue(index)), number == 0)
-            entry |= _figures(clock, plan, way, case.inputs)
+                case.check(index, implementation.fetch(implementation.enqueue(index)), number == 0)
+            entry |= _figures(clock, plan, implementation, case.inputs)
         except MissingError as error:
             entry["missing"] = str(error)
         except Exception as error:  # noqa: BLE001 - the others are measured all the same
@@ -95,16 +95,16 @@ def failures(records) -> list[str]:
 
 def sample(plan: Plan, take: Callable[[int], float]) -> dict[str, Any]:
     """Call `take` with 0, 1, 2, ... and summarise what it returns."""
-    taken: list[float] = []
+    seconds: list[float] = []
     start = time.perf_counter()
-    while len(taken) < plan.samples:
-        taken.append(take(len(taken)))
-        if len(taken) >= min(5, plan.samples) and time.perf_counter() - start > plan.seconds:
+    while len(seconds) < plan.samples:
+        seconds.append(take(len(seconds)))
+        if len(seconds) >= min(5, plan.samples) and time.perf_counter() - start > plan.seconds:
             break
-    return asdict(Summary.of(taken))
+    return asdict(Summary.of(seconds))
 
 
-def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
+def _figures(clock, plan: Plan, implementation: Way, inputs: int) -> dict[str, Any]:
     """Four times of a way.
 
     cold: the GPU's, when the input has to come from memory.
@@ -114,22 +114,22 @@ def _figures(clock, plan: Plan, way: Way, inputs: int) -> dict[str, Any]:
     """
 
     def work(number: int) -> Callable[[], Any]:
-        return partial(way.enqueue, number % inputs)
+        return partial(implementation.enqueue, number % inputs)
 
     clock.relax()
     for number in range(3 * inputs):
-        way.fetch(way.enqueue(number % inputs))
+        implementation.fetch(implementation.enqueue(number % inputs))
     figures = {}
-    if way.on_gpu:
+    if implementation.on_gpu:
         flush = clock.flush
         figures["cold"] = sample(plan, lambda n: clock.queued(work(n), before=flush)[0])
         figures["warm"] = sample(plan, lambda n: clock.queued(work(n), before=work(n))[0])
         figures["call"] = sample(plan, lambda n: clock.call(work(n)))
-    if way.kernels:  # one after the other, the first with a cold cache
-        names, steps = zip(*way.kernels, strict=True)
-        taken = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
-        columns = zip(names, zip(*taken, strict=True), strict=True)
+    if implementation.kernels:  # one after the other, the first with a cold cache
+        names, steps = zip(*implementation.kernels, strict=True)
+        rounds = [clock.queued(*steps, before=clock.flush) for _ in range(min(plan.samples, 50))]
+        columns = zip(names, zip(*rounds, strict=True), strict=True)
         figures["kernels"] = {name: asdict(Summary.of(times)) for name, times in columns}
-    finish = way.finish or way.fetch
+    finish = implementation.finish or implementation.fetch
     figures["host"] = sample(plan, lambda n: in_turns.sample(lambda: finish(work(n)())))
     return figures

@@ -101,18 +101,22 @@ def in_torchvision(gpu, head, heads) -> Way:
     torch, tensors = peer.torch, [peer.upload(batch) for batch in heads]
 
     def suppress(batch):
-        found = []
-        for one in batch:
-            best, labels = one[4:].float().max(dim=0)
-            chosen = best > head.confidence
-            best, labels, boxes = best[chosen], labels[chosen], one[:4, chosen].T.float()
+        rows_of_images = []
+        for image in batch:
+            best, labels = image[4:].float().max(dim=0)
+            is_candidate = best > head.confidence
+            best, labels, boxes = (
+                best[is_candidate],
+                labels[is_candidate],
+                image[:4, is_candidate].T.float(),
+            )
             half = boxes[:, 2:] / 2
             boxes = torch.cat([boxes[:, :2] - half, boxes[:, :2] + half], dim=1)
-            kept = batched_nms(boxes, best, labels, IOU)[:KEEP]
-            columns = [boxes[kept], best[kept, None], labels[kept, None].float()]
-            found.append(torch.cat(columns, dim=1))
-        return found
+            selected = batched_nms(boxes, best, labels, IOU)[:KEEP]
+            columns = [boxes[selected], best[selected, None], labels[selected, None].float()]
+            rows_of_images.append(torch.cat(columns, dim=1))
+        return rows_of_images
 
     enqueue = peer.eager(suppress, tensors)
     # It is a host's way in that a delay on the stream would hold it up, not hide its launches.
-    return Way(enqueue, lambda found: [peer.to_host(one) for one in found], on_gpu=False)
+    return Way(enqueue, lambda images: [peer.to_host(rows) for rows in images], on_gpu=False)

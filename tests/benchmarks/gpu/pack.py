@@ -124,7 +124,7 @@ def main() -> None:
         wheels = download(Path(folder), options.python, set(installed(options.have)))
         half = Path(folder) / "half.onnx"
         convert = ["detcli", "convert", options.model, "--half", "--output", half]
-        subprocess.run([sys.executable, "-m", *convert], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m"] + convert, check=True, stdout=subprocess.DEVNULL)
         models = {"model.onnx": options.model, "model-fp16.onnx": half}
         write(options.out, wheels, models, images, PIECE)
     print(

@@ -39,11 +39,11 @@ class Part:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-def build(about: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
+def build(machine: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
     """The report's content so far."""
     return {
         "format": FORMAT,
-        "machine": about,
+        "machine": machine,
         "parts": [asdict(part) for part in parts],
         "aims": [dict(zip(("what", "aim", "measured", "reached"), aim, strict=True))
                  for aim in aims({part.name: part.more for part in parts})],
@@ -73,19 +73,21 @@ def markdown(report: dict[str, Any]) -> str:
 
 def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, bool | None]]:
     """What was to be reached, and what was: what, aim, measured, whether it is reached."""
-    one, many = _case(sections, "selection", SELECTION), _case(sections, "selection", BATCH)
+    single, many = _case(sections, "selection", SELECTION), _case(sections, "selection", BATCH)
     image = _case(sections, "letterbox", LETTERBOX)
     ours, torch, graph = "detcli", "PyTorch", "PyTorch, CUDA graph"
-    yield _aim("selection [1,84,8400], GPU", "at most 15 us", one(ours, "cold"), 15e-6, 1e6, "us")
-    yield _aim("... with a warm cache", "at most 8 us", one(ours, "warm"), 8e-6, 1e6, "us")
-    times = one(torch, "call"), one(ours, "call")
+    yield _aim(
+        "selection [1,84,8400], GPU", "at most 15 us", single(ours, "cold"), 15e-6, 1e6, "us"
+    )
+    yield _aim("... with a warm cache", "at most 8 us", single(ours, "warm"), 8e-6, 1e6, "us")
+    times = single(torch, "call"), single(ours, "call")
     yield _ratio("... beside PyTorch, eager, call", "at least 10 times faster", *times, 10)
-    times = one(torch, "cold"), one(ours, "cold")
+    times = single(torch, "cold"), single(ours, "cold")
     yield _ratio("... beside PyTorch, eager, GPU", "no aim", *times, None)
-    times = one(graph, "cold"), one(ours, "cold")
+    times = single(graph, "cold"), single(ours, "cold")
     yield _ratio("... beside PyTorch, CUDA graph, GPU", "at least 3 times faster", *times, 3)
-    over = many(ours, "cold"), many("", "floor")
-    times = over[0] / over[1] if all(over) else None
+    seconds = many(ours, "cold"), many("", "floor")
+    times = seconds[0] / seconds[1] if all(seconds) else None
     yield _aim("selection [64,84,8400], GPU", "at most 3 times the floor", times, 3, 1, "times")
     times = image(ours, "cold")
     yield _aim("letterbox 1080p to 640, GPU", "at most 20 us", times, 20e-6, 1e6, "us")
@@ -93,41 +95,42 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
         entry, batch = case["ways"][0], case.get("batch")
         rate, alone = entry.get("images_a_second"), entry.get("network", {}).get("p50_s")
         times = batch / rate / alone if rate and alone else None
-        what = f"images to records beside the network alone, {case['case']}"
-        yield _aim(what, "at most 1.15 times", times, 1.15, 1, "times")
+        subject = f"images to records beside the network alone, {case['case']}"
+        yield _aim(subject, "at most 1.15 times", times, 1.15, 1, "times")
 
 
-def _aim(what, aim, measured, limit, scale, unit):
+def _aim(subject, aim, measured, limit, scale, unit):
     if measured is None:
-        return what, aim, "not measured", None
-    return what, aim, f"{measured * scale:.1f} {unit}", measured <= limit
+        return subject, aim, "not measured", None
+    return subject, aim, f"{measured * scale:.1f} {unit}", measured <= limit
 
 
-def _ratio(what, aim, theirs, ours, limit):
+def _ratio(subject, aim, theirs, ours, limit):
     if not theirs or not ours:
-        return what, aim, "not measured", None
+        return subject, aim, "not measured", None
     times = theirs / ours
-    return what, aim, f"{times:.1f} times", None if limit is None else times >= limit
+    return subject, aim, f"{times:.1f} times", None if limit is None else times >= limit
 
 
 def _case(sections, section, name):
     """A function of a way and a figure, of the case with that name."""
     cases = sections.get(section, {}).get("cases", [])
-    found = next((case for case in cases if case["case"] == name), {})
+    record = next((case for case in cases if case["case"] == name), {})
 
-    def median(way, figure):
-        if not way:
-            return found.get(figure)
-        entry = next((one for one in found.get("ways", []) if one["way"] == way), {})
+    def median(name, figure):
+        if not name:
+            return record.get(figure)
+        entry = next((entry for entry in record.get("ways", []) if entry["way"] == name), {})
         return entry.get(figure, {}).get("p50_s")
 
     return median
 
 
-def _machine(about) -> list[str]:
-    packages = ", ".join(f"{name} {number}" for name, number in about.get("packages", {}).items())
-    told = {**about, "packages": packages}
-    return [*_table(("machine", ""), [(key, told[key]) for key in told if told[key]]), ""]
+def _machine(machine) -> list[str]:
+    packages = ", ".join(f"{name} {number}" for name, number in machine.get("packages", {}).items())
+    properties = {**machine, "packages": packages}
+    rows = [(key, value) for key, value in properties.items() if value]
+    return _table(("machine", ""), rows) + [""]
 
 
 def _checks(parts) -> list[str]:
@@ -135,8 +138,8 @@ def _checks(parts) -> list[str]:
     for part in parts:
         counts = part["more"].get("counts", {})
         counted = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
-        about = "; ".join(text for text in (counted, part["reason"]) if text)
-        rows.append((part["name"], part["outcome"], about, f"{part['seconds']:.0f} s"))
+        remarks = "; ".join(text for text in (counted, part["reason"]) if text)
+        rows.append((part["name"], part["outcome"], remarks, f"{part['seconds']:.0f} s"))
         lists += [f"- failed: {text}" for text in part["more"].get("failed", [])]
         skipped = part["more"].get("skipped", {})
         lists += [f"- {number} skipped: {reason}" for reason, number in skipped.items()]
@@ -145,19 +148,19 @@ def _checks(parts) -> list[str]:
 
 
 def _section(part) -> list[str]:
-    more = part["more"]
+    figures = part["more"]
     lines = []
-    if more.get("bandwidth"):
-        copied = f"A large copy moves {more['bandwidth'] / 1e12:.2f} TB/s."
-        apart = f"Two events with nothing between them are {_time(more['empty'])} apart, which"
-        launch = f"With a kernel that does nothing, it is {_time(more['empty_kernel'])}: about"
+    if figures.get("bandwidth"):
+        copied = f"A large copy moves {figures['bandwidth'] / 1e12:.2f} TB/s."
+        apart = f"Two events with nothing between them are {_time(figures['empty'])} apart, which"
+        launch = f"With a kernel that does nothing, it is {_time(figures['empty_kernel'])}: about"
         lines = [
             f"{copied} {apart} every figure of the GPU includes.",
             f"{launch} what one kernel less would save.",
             "",
         ]
     table = _network if part["name"] == "network" else _kernels
-    return [*lines, *table(more["cases"])]
+    return lines + table(figures["cases"])
 
 
 def _kernels(cases) -> list[str]:
@@ -168,7 +171,7 @@ def _kernels(cases) -> list[str]:
             floor = _time(case["floor"]) if first and "floor" in case else ""
             cells = [_figure(entry, case["ways"][0], column) for column in COLUMNS]
             rows.append(
-                [case["case"] if first else "", floor, entry["way"], *_or_why(entry, cells)]
+                [case["case"] if first else "", floor, entry["way"]] + _or_why(entry, cells)
             )
     lines = _table(("case", "floor", "way", *COLUMNS.values()), rows)
     parts = [
@@ -189,14 +192,14 @@ def _network(cases) -> list[str]:
             rate = entry.get("images_a_second")
             cells = [_figure(entry, ours, "host"), f"{rate:.0f}" if rate else ""]
             cells += [_time(entry[stage]["p50_s"]) if stage in entry else "" for stage in stages]
-            rows.append(["" if number else case["case"], entry["way"], *_or_why(entry, cells)])
+            rows.append(["" if number else case["case"], entry["way"]] + _or_why(entry, cells))
     return _table(("case", "way", "decoded image to boxes", "images/s", *stages), rows)
 
 
 def _or_why(entry, cells) -> list[str]:
     """The cells, or the reason why they are empty."""
     why = entry.get("missing") or entry.get("error")
-    return [f"not measured: {why}", *[""] * (len(cells) - 1)] if why else cells
+    return [f"not measured: {why}"] + [""] * (len(cells) - 1) if why else cells
 
 
 def _figure(entry, ours, column) -> str:
@@ -218,7 +221,8 @@ def _time(seconds: float) -> str:
 
 
 def _table(titles, rows) -> list[str]:
-    line = "| {} |".format
-    cells = [[str(cell).replace("|", "/").replace("\n", " ") for cell in row] for row in rows]
-    return [line(" | ".join(titles)), line(" | ".join("---" for _ in titles)),
-            *(line(" | ".join(row)) for row in cells)]  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "| " + " | ".join("---" for _ in titles) + " |"]
+    for row in rows:
+        cells = [str(cell).replace("|", "/").replace("\n", " ") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

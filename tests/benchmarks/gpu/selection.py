@@ -82,12 +82,12 @@ def case_of(gpu, head, generator, scope) -> Case:
     dtype = np.dtype(head.dtype)
     options = SelectionOptions(head.confidence, KEEP, None, None)
     heads = [make_heads(generator, head.shape, head.kind, dtype) for _ in range(INPUTS)]
-    expected = [[rows_of(postprocess.select(one, options)) for one in batch] for batch in heads]
+    expected = [[rows_of(postprocess.select(image, options)) for image in batch] for batch in heads]
     laid_out = [batch.transpose(0, 2, 1) if head.anchors_first else batch for batch in heads]
 
     def check(number, answer, ours):
-        for rows, wanted in zip(answer, expected[number], strict=True):
-            compare(rows, wanted, exactly=ours)
+        for rows, expected_rows in zip(answer, expected[number], strict=True):
+            compare(rows, expected_rows, exactly=ours)
 
     return Case(
         str(head),
@@ -106,7 +106,7 @@ def case_of(gpu, head, generator, scope) -> Case:
 
 def rows_of(selection):
     """x1, y1, x2, y2, score, class id as float32 `(M, 6)`."""
-    return np.column_stack([*selection]).astype(np.float32)
+    return np.column_stack(list(selection)).astype(np.float32)
 
 
 def compare(rows, expected, *, exactly):
@@ -133,7 +133,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     batch, rows, anchors = head.shape
     shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
     selection = SelectionKernels(gpu, shape, options)
-    inputs = [upload(gpu, one) for one in heads]
+    inputs = [upload(gpu, batch_of_heads) for batch_of_heads in heads]
     download = gpu.pin(selection.result_size)
     for memory in (selection, *inputs, download):
         scope.callback(memory.close)
@@ -143,7 +143,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
 
     def fetch(_):
         gpu.record().wait()
-        return [found for found, _ in selection.read(download.array)]
+        return [image_rows for image_rows, _ in selection.read(download.array)]
 
     twin = Watched(gpu)
     workspace = SelectionKernels(twin, shape, options)  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
 def in_torch(gpu, head, heads, *, captured) -> Way:
     """The authors' post-processing: kernel by kernel, or as one CUDA graph."""
     torch = torch_on(gpu)
-    tensors = [torch.upload(one) for one in heads]
+    tensors = [torch.upload(batch_of_heads) for batch_of_heads in heads]
 
     def select(tensor):
         tensor = tensor if head.anchors_first else tensor.transpose(-1, -2)
@@ -165,16 +165,16 @@ def in_torch(gpu, head, heads, *, captured) -> Way:
 
     def fetch(result):
         rows = torch.to_host(result).astype(np.float32)
-        return [one[one[:, 4] > np.float32(head.confidence)] for one in rows]
+        return [image_rows[image_rows[:, 4] > np.float32(head.confidence)] for image_rows in rows]
 
     return Way(enqueue, fetch)
 
 
 def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     """Download the whole head and select on the host."""
-    inputs = [upload(gpu, one) for one in heads]
+    inputs = [upload(gpu, batch_of_heads) for batch_of_heads in heads]
     download = gpu.pin(heads[0].nbytes)
-    for memory in (*inputs, download):
+    for memory in inputs + [download]:
         scope.callback(memory.close)
 
     def fetch(number):
@@ -182,6 +182,6 @@ def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
         gpu.record().wait()
         batch = download.array.view(heads[0].dtype).reshape(heads[0].shape)
         batch = batch.transpose(0, 2, 1) if head.anchors_first else batch
-        return [rows_of(postprocess.select(one, options, cxcywh=cxcywh)) for one in batch]
+        return [rows_of(postprocess.select(image, options, cxcywh=cxcywh)) for image in batch]
 
     return Way(lambda number: number, fetch, on_gpu=False)

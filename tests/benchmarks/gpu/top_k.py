@@ -150,7 +150,7 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
     results = [(gpu.allocate(4 * shape[0] * KEEP), np.float32)]
     results.append((gpu.allocate(8 * shape[0] * KEEP), np.int64))  # type: ignore[arg-type]
     inputs = [upload(gpu, array) for array in arrays]
-    for memory in (*inputs, *(memory for memory, _ in results)):
+    for memory in inputs + [memory for memory, _ in results]:
         scope.callback(memory.close)
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

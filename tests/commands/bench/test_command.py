@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import forked
 import onnx
 import pytest
 import typer.main
@@ -27,7 +28,7 @@ def bench(tmp_path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    return lambda *arguments: CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    return lambda *arguments: CliRunner().invoke(app, ["bench"] + forked.words_of(arguments))
 
 
 def report_of(completed, exit_code=0):
@@ -56,11 +57,11 @@ def test_latency_without_any_source(bench, make_model, tmp_path):
 
 def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
     model = make_model()
-    report_of(bench("-m", model, *SHORT, "--save-baseline", "b.json"))
+    report_of(bench("-m", model, SHORT, "--save-baseline", "b.json"))
     path = tmp_path / "here/b.json"
 
     def again(*arguments):
-        return bench("-m", model, *SHORT, "--baseline", "b.json", *arguments)
+        return bench("-m", model, SHORT, "--baseline", "b.json", arguments)
 
     within = report_of(again("--max-regress", "100000%"))["comparison"]
     assert within["verdict"] == "within the limit"
@@ -124,7 +125,7 @@ def test_errors(arguments, exit_code, complaint, bench, make_model):
     for option, value in (("--seconds", "0.05"), ("--cold-starts", "0")):
         if option not in arguments:
             words += [option, value]
-    completed = bench(*words)
+    completed = bench(words)
     assert completed.exit_code == exit_code
     assert complaint in completed.stderr
     assert "Traceback" not in completed.stderr
@@ -137,7 +138,7 @@ def test_no_input_is_overwritten(bench, make_model, make_image):
     model_before = model.read_bytes()
     image_before = image.read_bytes()
     for output, source in ((model, image), (image, image), (image, image.parent)):
-        completed = bench(source, "-m", model, *SHORT, "--save-baseline", output)
+        completed = bench(source, "-m", model, SHORT, "--save-baseline", output)
         assert completed.exit_code == 2
         assert completed.stdout == ""
         assert f"{output} is one of the inputs" in completed.stderr
@@ -169,7 +170,7 @@ def piped(path):
 def test_a_hostile_model_is_refused(bench, make_model, spoil, mode):
     model = make_model()
     spoil(model)
-    completed = bench("-m", model, "--mode", mode, *SHORT)
+    completed = bench("-m", model, "--mode", mode, SHORT)
     assert completed.exit_code == 4
     assert "colours.onnx" in completed.stderr
     assert "bug" not in completed.stderr

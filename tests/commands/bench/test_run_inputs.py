@@ -6,6 +6,7 @@ from itertools import islice
 import number_video
 import pytest
 from made_jpegs import encode, image
+from warned import messages_of
 
 from detcli.commands.bench.run import TimeLimit, digest, repeat
 from detcli.core.errors import DecodeError, DetcliWarning, SourceError
@@ -47,7 +48,7 @@ def test_damage_is_told_once(tmp_path):
     with pytest.warns(DetcliWarning) as caught:
         load(3, gutted)
     message = f"{gutted}: damaged: premature end of data segment"
-    assert [str(warning.message) for warning in caught] == [message]
+    assert messages_of(caught) == [message]
 
 
 def test_the_digest_depends_on_the_content(tmp_path, make_image):

@@ -26,7 +26,7 @@ def test_batches_of_two(make_model, make_image):
     assert min(min(seconds) for seconds in samples.values()) >= 0
     assert [stage.name for stage in latency.stages] == module.STAGES  # empty where a CPU lacks them
     assert [stage.name for stage in latency.stages if stage.summary] == CPU_STAGES
-    assert list(samples) == [WALL, *CPU_STAGES]
+    assert list(samples) == [WALL] + CPU_STAGES
     assert not latency.synchronised
     assert latency.warm_up.runs >= 2 * sampling.BLOCK
     assert latency.warm_up.runs % 2 == 0

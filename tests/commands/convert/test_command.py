@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import build
+from json_lines import column_of
 from terminals import printed
 
 from detcli.commands.convert import render
@@ -22,7 +23,7 @@ NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 @pytest.fixture
 def convert(invoke, tmp_path):
     def run(model, *arguments, output="out.onnx", **options):
-        return invoke("convert", model, "-o", tmp_path / output, *arguments, **options)
+        return invoke("convert", model, "-o", tmp_path / output, arguments, **options)
 
     return run
 
@@ -50,12 +51,12 @@ def test_several_at_once(convert, colour_model_path, square, tmp_path):
     options = ["--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"]
     options += ["--names", tmp_path / "names.txt", "--metadata", "author=me = you"]
     options += ["--metadata", "stride=", "--image", square]
-    completed = convert(colour_model_path, *options)
+    completed = convert(colour_model_path, options)
     assert completed.returncode == 0
     assert completed.stderr == ""
     report = report_of(completed)
     assert report["written"]
-    steps = [step["name"] for step in report["steps"]]
+    steps = column_of(report["steps"], "name")
     assert steps == ["names", "metadata", "cut", "batch", "half", "guard-transpose"]
     assert report["difference"]["source"] == str(square)
     assert report["output"]["batch"] is None
@@ -124,7 +125,7 @@ def test_above_the_tolerance(convert, colour_model_path, tmp_path):
     ],
 )
 def test_refused_conversions(convert, colour_model_path, tmp_path, arguments, why):
-    completed = convert(colour_model_path, *arguments)
+    completed = convert(colour_model_path, arguments)
     assert completed.returncode == 2
     assert why in completed.stderr
     assert "hint: " in completed.stderr
@@ -200,13 +201,13 @@ def test_the_copy_keeps_what_only_its_folder_or_the_user_said(convert, invoke, s
     labels = {"model_type": "x", "id2label": {"0": "a", "1": "b", "2": "c"}}
     (folder / "config.json").write_text(json.dumps(labels))
     options = ("--preprocess", "bgr", "--box-format", "cxcywh", "--image", square)
-    completed = convert(model, "--metadata", "contract", *options)
+    completed = convert(model, "--metadata", "contract", options)
     assert completed.returncode == 0, completed.stderr
     report = json.loads(invoke("inspect", tmp_path / "out.onnx", "--format", "json").stdout)
     detector, metadata = report["detector"], report["metadata"]
     assert metadata["detcli.preprocess"] == detector["preprocessing"]
     assert detector["preprocessing"].startswith("stretch,bilinear,bgr,scale=0.0039")
-    assert {*detector["preprocessing_origins"].values()} == {"metadata detcli.preprocess"}
+    assert set(detector["preprocessing_origins"].values()) == {"metadata detcli.preprocess"}
     assert detector["names"] == ["a", "b", "c"]
     assert detector["default_size"] == [64, 64]
     assert metadata["detcli.box_format"] == "cxcywh"

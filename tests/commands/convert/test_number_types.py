@@ -93,7 +93,7 @@ def test_exact_nodes_are_computed_in_float32_from_end_to_end(overflowing, keep):
     assert not np.isfinite(rows[0, 1:]).any()  # what this is about
     before = overflowing.SerializeToString(deterministic=True)
     # The last one is cast for its reader, under the name it had, or feeds an output.
-    for exact in (EXACT, {*EXACT, "result"}):
+    for exact in (EXACT, set(EXACT) | {"result"}):
         half = to_half(overflowing, exact, keep_inputs_and_outputs=keep)
         assert overflowing.SerializeToString(deterministic=True) == before
         assert same_bytes(to_half(overflowing, exact, keep_inputs_and_outputs=keep), half)

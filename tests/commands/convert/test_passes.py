@@ -162,7 +162,7 @@ def test_a_concat_guards_the_output(opset, random):
 
 
 def test_what_has_no_such_transpose_stays_as_it_is():
-    for tail in {*colour_model.TAILS} - {"transposed"}:
+    for tail in set(colour_model.TAILS) - {"transposed"}:
         model = colour_model.build(tail)
         assert same_bytes(guard_transposes(model), model)
 

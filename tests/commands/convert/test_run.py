@@ -9,7 +9,9 @@ import convolution_model
 import onnx
 import pytest
 from conversions import IMAGE, ITEM, converted
+from folders import names_in
 from small_disk import small_disk
+from warned import messages_of
 
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import load_images
@@ -30,7 +32,7 @@ CUT = {"cut": True}
 
 
 def listing(folder):
-    return sorted(path.name for path in Path(folder).iterdir())
+    return names_in(Path(folder))
 
 
 def test_the_report_describes_the_files(model_path, tmp_path):
@@ -127,7 +129,7 @@ def test_each_warning_about_a_model_comes_once(model_path, tmp_path):
     model_path.write_bytes(old.SerializeToString())
     with pytest.warns(DetcliWarning) as caught:
         converted(model_path, tmp_path / "out.onnx", batch=2, force=True)
-    messages = [str(warning.message) for warning in caught]
+    messages = messages_of(caught)
     assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]
 
 
@@ -137,7 +139,7 @@ def test_images_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     items = [failed_item("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
     with pytest.warns(DetcliWarning) as caught:
         images = list(load_images(items, lambda: advanced.append(1)))
-    assert [str(warning.message) for warning in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
+    assert messages_of(caught) == ["torn.jpg: torn", "bad.jpg: damaged"]
     assert images == [damaged]
     assert len(advanced) == 2
     monkeypatch.setattr(module, "MAX_IMAGES", 2)

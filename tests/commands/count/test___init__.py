@@ -8,6 +8,7 @@ import random
 
 import optional
 import pytest
+from json_lines import text_of
 from saved_records import box, error, record
 
 
@@ -34,9 +35,9 @@ def count(invoke, tmp_path):
     """Write records to card.jsonl, and count them; returns what is printed, and on stderr."""
 
     def run(line, records=CARD, code=0):
-        text = "".join(f"{json.dumps(fields)}\n" for fields in records)
+        text = text_of(records)
         (tmp_path / "card.jsonl").write_text(text, encoding="utf-8")
-        completed = invoke("count", *line.split(), cwd=tmp_path)
+        completed = invoke("count", line.split(), cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert "Traceback" not in completed.stderr
         return completed

@@ -31,7 +31,7 @@ def compile_library(path: Path, code: str, *options: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{path.name}", "-o", str(path)]
     # Libraries follow what uses them: some linkers drop those that nothing has used yet.
-    command += ["-x", "c", "-", "-x", "none", *options]
+    command += ["-x", "c", "-", "-x", "none"] + list(options)
     subprocess.run(command, input=code, text=True, check=True)
     return path
 

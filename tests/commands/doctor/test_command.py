@@ -12,6 +12,8 @@ import forked
 import optional
 import pytest
 import thinning
+from folders import names_in
+from json_lines import column_of
 from rich.console import Console
 
 from detcli.backend.nvidia import GpuFacts
@@ -93,7 +95,7 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, mod
         ("tuned 555555555555 one", "half True, model ~/8.onnx", "~/detcli.toml, on Some GPU"),
     ]
     path.write_text("[tuned]\na = 3")
-    assert [default["option"] for default in report_of(invoke("doctor"))["defaults"]] == [
+    assert column_of(report_of(invoke("doctor"))["defaults"], "option") == [
         "model",
         "device",
     ]
@@ -167,7 +169,7 @@ def test_no_personal_names_and_no_values_of_variables(detcli, tmp_path):
     assert "MY_TOKEN" not in completed.stdout
     if len(getpass.getuser()) > len("root"):
         assert getpass.getuser() not in completed.stdout
-    assert [path.name for path in home.iterdir()] == ["site"]  # nothing was written
+    assert names_in(home) == ["site"]  # nothing was written
 
 
 @pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
@@ -199,7 +201,7 @@ def test_clearing_the_cache(invoke, cache, make_model, make_image):
     (cache / "prepared/diploma.txt").write_text("three years")
     report = json.loads(invoke("doctor", "--clear-cache").stdout)
     assert report["cache"]["cleared_bytes"] == size
-    assert {part["files"] for part in report["cache"]["parts"]} == {0}
+    assert set(column_of(report["cache"]["parts"], "files")) == {0}
     assert [path.name for path in cache.rglob("*") if path.is_file()] == ["diploma.txt"]
 
 

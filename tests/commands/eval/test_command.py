@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from colour_model import NAMES
 from comparisons import figures, pycocotools
+from json_lines import column_of
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
@@ -19,7 +20,7 @@ def evaluate(invoke, make_model):
     model = make_model()
 
     def run(data, *arguments):
-        completed = invoke("eval", model, "--data", data, "--device", "cpu", *arguments)
+        completed = invoke("eval", model, "--data", data, "--device", "cpu", arguments)
         report = json.loads(completed.stdout)
         validator("eval").validate(report)
         return report, completed
@@ -47,7 +48,7 @@ def test_a_perfect_model(evaluate, tmp_path):
         "nms": None,
         "tile": None,
     }
-    assert [category["category_id"] for category in report["classes"]] == [11, 12, 13]
+    assert column_of(report["classes"], "category_id") == [11, 12, 13]
     assert report["findings"] == []
     assert report["advice"] is None
     assert "1 image, 3 detections" in completed.stderr
@@ -69,7 +70,7 @@ def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tm
     evaluate(data, "--save-coco", saved_by_eval)
     options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu", "-q"]
     options += ["--coco-images", data, "--save-coco", saved_by_predict]
-    assert invoke("predict", tmp_path / "images", *options).returncode == 0
+    assert invoke("predict", tmp_path / "images", options).returncode == 0
     assert json.loads(saved_by_eval.read_text()) == json.loads(saved_by_predict.read_text()) != []
 
 
@@ -83,8 +84,8 @@ def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     report, _ = evaluate(data, "--save-coco", results)
     truth = json.loads(data.read_bytes())
     detections = json.loads(results.read_bytes())
-    images = [image["id"] for image in truth["images"]]
-    categories = [category["id"] for category in truth["categories"]]
+    images = column_of(truth["images"], "id")
+    categories = column_of(truth["categories"], "id")
     evaluation = pycocotools(images, categories, truth["annotations"], detections)
     assert list(report["metrics"].values()) == figures(evaluation.stats)
     assert 0 < report["metrics"]["map50_95"] < 1
@@ -96,7 +97,7 @@ def test_unreadable_images_are_left_out_and_listed(evaluate, tmp_path):
     (tmp_path / "images/0004.png").write_bytes(b"torn")
     report, completed = evaluate(data)
     assert completed.returncode == 3
-    assert [failure["source"] for failure in report["failed"]] == ["0002.png", "0004.png"]
+    assert column_of(report["failed"], "source") == ["0002.png", "0004.png"]
     assert report["data"]["listed"] == 5
     assert report["data"]["evaluated"] == 3
     assert findings(report) == {"missing picture": 1, "unreadable picture": 1}
@@ -174,8 +175,8 @@ def test_predict_keeps_what_the_advice_says(evaluate, invoke, make_model, tmp_pa
     assert advice["by_class"]["f1"] == 1
     assert advice["by_class_argument"] == "--conf 0.25,red=0.65"
     for argument, detection_count in (("argument", 20), ("by_class_argument", 15)):
-        command = ["-m", make_model(), "--device", "cpu", *shlex.split(advice[argument])]
-        completed = invoke("predict", tmp_path / "images/val", *command)
+        command = ["-m", make_model(), "--device", "cpu"] + shlex.split(advice[argument])
+        completed = invoke("predict", tmp_path / "images/val", command)
         total = 0
         for line in completed.stdout.splitlines():
             total += len(json.loads(line)["detections"])
@@ -187,16 +188,16 @@ def test_names_from_a_file(evaluate, tmp_path):
     names.write_text("green\nred\nother\n")
     report, _ = evaluate(write_coco(tmp_path, MIXED), "--names", names)
     assert report["data"]["mapped_by"] == "name"
-    assert [category["name"] for category in report["classes"]] == ["green", "red"]
+    assert column_of(report["classes"], "name") == ["green", "red"]
     assert findings(report)["class that the data does not know"] == 1
 
 
 def test_the_table(invoke, make_model, tmp_path):
     confused = Scene([("green", 5, 5, 0.95)], [("blue", 40, 40, 8, 8)])
-    data = write_coco(tmp_path, [*MIXED, confused])
+    data = write_coco(tmp_path, list(MIXED) + [confused])
     (tmp_path / "images/0002.png").unlink()
     options = ["--device", "cpu", "--format", "table", "--advise"]
-    completed = invoke("eval", make_model(), "--data", data, *options)
+    completed = invoke("eval", make_model(), "--data", data, options)
     assert completed.returncode == 3
     titles = [line.split()[0] for line in completed.stdout.splitlines() if line.strip()]
     # The main figures come last, where a terminal stands still.
@@ -257,8 +258,8 @@ def test_usage_errors_leave_all_files_as_they_were(arguments, reason, invoke, ma
     (tmp_path / "images/0001.png").symlink_to(tmp_path / "images/f1_confidence.png")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     if "--data" not in arguments:
-        arguments = ["--data", data, *arguments]
-    completed = invoke("eval", make_model(), "--device", "cpu", *arguments, cwd=tmp_path)
+        arguments = ["--data", data] + arguments
+    completed = invoke("eval", make_model(), "--device", "cpu", arguments, cwd=tmp_path)
     assert completed.returncode == 2
     assert completed.stdout == ""
     assert reason in completed.stderr

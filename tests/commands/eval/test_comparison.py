@@ -7,6 +7,7 @@ from typing import Any
 
 import pages
 import pytest
+from json_lines import column_of
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
@@ -17,7 +18,7 @@ from detcli.commands.eval.image_pairs import pair_outcomes
 from detcli.core.errors import SourceError
 from detcli.core.timing import Stage
 
-SCENES = [*MIXED, Scene.found(("red", 3, 3, 0.8)), Scene.found(("blue", 2, 5, 0.6))]
+SCENES = list(MIXED) + [Scene.found(("red", 3, 3, 0.8)), Scene.found(("blue", 2, 5, 0.6))]
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def evaluate(invoke):
     """Run it; returns the report and the result."""
 
     def run(*arguments, code=0):
-        completed = invoke("eval", *arguments, "--device", "cpu", "--format", "json")
+        completed = invoke("eval", arguments, "--device", "cpu", "--format", "json")
         assert completed.returncode == code, completed.stderr
         report = json.loads(completed.stdout)
         validator("eval").validate(report)
@@ -43,7 +44,7 @@ def evaluate(invoke):
 @pytest.mark.parametrize("write", [write_coco, write_yolo])
 def test_each_side_has_the_figures_of_the_model_alone(evaluate, models, tmp_path, write):
     data = write(tmp_path / "data", SCENES)
-    compared, _ = evaluate(*models, "--data", data)
+    compared, _ = evaluate(models, "--data", data)
     for side, model in zip(("left", "right"), models, strict=True):
         alone, _ = evaluate(model, "--data", data)
         assert compared[side]["metrics"] == alone["metrics"]
@@ -62,21 +63,21 @@ def test_each_side_has_the_figures_of_the_model_alone(evaluate, models, tmp_path
 
 def test_the_difference_is_that_of_the_second_model_to_the_first(evaluate, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES)
-    report, _ = evaluate(*models, "--data", data)
+    report, _ = evaluate(models, "--data", data)
     figure = report["map50_95"]
     assert figure["right"] < figure["left"]
     assert figure["difference"] == pytest.approx(figure["right"] - figure["left"], abs=1e-6)
     assert figure["interval"]["low"] < figure["difference"] < figure["interval"]["high"]
-    contributions = [of_class["contribution"] for of_class in report["classes"]]
+    contributions = column_of(report["classes"], "contribution")
     assert sum(contributions) == pytest.approx(figure["difference"], abs=1e-5)
     assert contributions == sorted(contributions, key=abs, reverse=True)
-    assert report["data"]["boxes"] == sum(of_class["boxes"] for of_class in report["classes"])
+    assert report["data"]["boxes"] == sum(column_of(report["classes"], "boxes"))
 
 
 def test_the_order_of_the_models_only_changes_the_sign(evaluate, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES)
-    report, _ = evaluate(*models, "--data", data)
-    turned, _ = evaluate(*reversed(models), "--data", data)
+    report, _ = evaluate(models, "--data", data)
+    turned, _ = evaluate(models[::-1], "--data", data)
     assert turned["map50_95"]["difference"] == -report["map50_95"]["difference"]
     assert turned["map50_95"]["interval"]["low"] == -report["map50_95"]["interval"]["high"]
     assert turned["left"]["metrics"] == report["right"]["metrics"]
@@ -86,9 +87,9 @@ def test_the_order_of_the_models_only_changes_the_sign(evaluate, models, tmp_pat
 def test_the_same_command_prints_the_same(invoke, models, tmp_path, report_format):
     data = write_coco(tmp_path / "data", SCENES)
     arguments = ["eval", *models, "--data", data, "--device", "cpu", "--format", report_format]
-    first = invoke(*arguments)
+    first = invoke(arguments)
     assert first.returncode == 0, first.stderr
-    assert invoke(*arguments).stdout == first.stdout
+    assert invoke(arguments).stdout == first.stdout
 
 
 def test_a_model_does_not_differ_from_itself(evaluate, make_model, tmp_path):
@@ -103,14 +104,14 @@ def test_a_model_does_not_differ_from_itself(evaluate, make_model, tmp_path):
 def test_the_table_says_which_model_is_better(invoke, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES)
     arguments = ["--data", data, "--device", "cpu", "--format", "table"]
-    table = invoke("eval", *models, *arguments).stdout
+    table = invoke("eval", models, arguments).stdout
     assert "exact is better\n" in table
     assert "95% of 1000 resamples" in table
     assert "classes that decide\n" in table
-    alone = invoke("eval", models[0], *arguments).stdout
+    alone = invoke("eval", models[0], arguments).stdout
     figure = alone.partition("mAP50-95")[2].split()[0]
     assert table.partition("mAP50-95  ")[2].split()[0] == figure
-    equal = invoke("eval", models[0], models[0], *arguments).stdout
+    equal = invoke("eval", models[0], models[0], arguments).stdout
     assert "the difference may be chance" in equal
 
 
@@ -120,7 +121,7 @@ def test_images_are_compared_above_the_best_confidence_of_each_model(evaluate, m
         Scene.found(("red", 1, 1, 0.9), ("green", 4, 4, 0.9)),
         Scene([("red", 1, 1, 0.9)], [("red", 10.6, 8, 8, 8)]),  # only the exact box matches it
     ]
-    report, _ = evaluate(*models, "--data", write_coco(tmp_path / "data", scenes))
+    report, _ = evaluate(models, "--data", write_coco(tmp_path / "data", scenes))
     assert report["differing"] == 1
     [image] = report["images"]
     assert image["source"] == "0002.png"
@@ -147,19 +148,19 @@ def test_an_image_that_one_cannot_read_is_left_out_of_both(evaluate, models, tmp
     (tmp_path / "data/images/0003.png").unlink()
     monkeypatch.setattr(run, "load_file", fail_at_second_read)
     page = tmp_path / "page"
-    report, completed = evaluate(*models, "--data", data, "--report", page, code=3)
+    report, completed = evaluate(models, "--data", data, "--report", page, code=3)
     monkeypatch.undo()
     [failed_entry] = [entry for entry in pages.entries(page) if "error" in entry]
     assert failed_entry["source"].endswith("0006.png")
     assert "one of the models could not read it" in str(failed_entry["error"])
-    assert [image["source"] for image in report["failed"]] == ["0003.png", "0006.png"]
+    assert column_of(report["failed"], "source") == ["0003.png", "0006.png"]
     assert report["failed"][1]["error"] == "the disk is gone"
     assert report["data"]["listed"] == 7
     assert report["data"]["evaluated"] == 5
     assert "right: failure: unreadable picture (1)" in completed.stderr
 
     (tmp_path / "data/images/0006.png").unlink()
-    without, _ = evaluate(*models, "--data", data, code=3)
+    without, _ = evaluate(models, "--data", data, code=3)
     for key in ("map50_95", "map50", "classes", "images"):
         assert report[key] == without[key]
 
@@ -172,7 +173,7 @@ def test_classes_of_one_model_are_left_out_of_the_difference(evaluate, make_mode
     report, completed = evaluate(three, two, "--data", data)
     assert report["only_left"] == ["blue"]
     assert report["only_right"] == []
-    assert {of_class["name"] for of_class in report["classes"]} == {"red", "green"}
+    assert set(column_of(report["classes"], "name")) == {"red", "green"}
     assert "warning: only three knows one category, left out" in completed.stderr
     alone, _ = evaluate(three, "--data", data)
     assert report["left"]["metrics"] == alone["metrics"]
@@ -207,7 +208,7 @@ def test_models_without_a_class_in_common_are_refused(invoke, make_model, tmp_pa
 )
 def test_options_of_one_model_are_refused(invoke, models, tmp_path, option, reason):
     data = write_coco(tmp_path / "data", SCENES)
-    completed = invoke("eval", *models, "--data", data, *option, cwd=tmp_path)
+    completed = invoke("eval", models, "--data", data, option, cwd=tmp_path)
     assert completed.returncode == 2
     assert reason in completed.stderr
     assert "hint: leave it out, or leave out OTHER" in completed.stderr
@@ -225,7 +226,7 @@ def test_a_second_model_that_is_not_there_is_an_error_before_any_image(invoke, m
 
 def test_options_apply_to_both_models(evaluate, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES)
-    report, _ = evaluate(*models, "--data", data, "--conf", "0.55", "--max-det", "7")
+    report, _ = evaluate(models, "--data", data, "--conf", "0.55", "--max-det", "7")
     for side in ("left", "right"):
         assert report[side]["limits"]["conf"] == 0.55
         assert report[side]["limits"]["max_det"] == 7
@@ -233,7 +234,7 @@ def test_options_apply_to_both_models(evaluate, models, tmp_path):
             report[side]["model"]["file"], "--data", data, "--conf", "0.55", "--max-det", "7"
         )
         assert report[side]["metrics"] == alone["metrics"]
-        assert "high --conf" in [finding["kind"] for finding in report[side]["findings"]]
+        assert "high --conf" in column_of(report[side]["findings"], "kind")
 
 
 def test_the_times_of_both_models_are_added():
@@ -246,7 +247,7 @@ def test_the_times_of_both_models_are_added():
 def test_no_image_can_be_read(evaluate, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES[:1])
     (tmp_path / "data/images/0001.png").write_bytes(b"torn")
-    report, _ = evaluate(*models, "--data", data, "--report", tmp_path / "page", code=3)
+    report, _ = evaluate(models, "--data", data, "--report", tmp_path / "page", code=3)
     assert report["map50_95"] == {
         "left": None,
         "right": None,
@@ -264,7 +265,7 @@ def test_the_page_shows_the_boxes_of_both_models_beside_the_labels(evaluate, mod
         Scene([("red", 1, 1, 0.9)], [("red", 10.6, 8, 8, 8)]),
     ]
     data = write_coco(tmp_path / "data", scenes)
-    report, _ = evaluate(*models, "--data", data, "--report", tmp_path / "page")
+    report, _ = evaluate(models, "--data", data, "--report", tmp_path / "page")
     [run] = pages.runs(tmp_path / "page")
     assert run["sides"] == ["exact", "wide"]
     assert run["summary"][0] == "exact is better"

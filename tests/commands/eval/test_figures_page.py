@@ -17,7 +17,7 @@ def evaluated(invoke, make_model, tmp_path):
     data = write_coco(tmp_path, scenes)
     page = tmp_path / "page"
     arguments = ["--data", data, "--report", page, "--format", "json", "-q", "--conf", 0.5]
-    completed = invoke("eval", make_model(), *arguments)
+    completed = invoke("eval", make_model(), arguments)
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout), pages.entries(page), pages.runs(page)[0]
 

@@ -72,7 +72,7 @@ def test_classes_as_categories(names, data, by, category_of, findings):
     assert mapping.by == by
     assert mapping.category_of == category_of
     assert reported == findings
-    assert mapping.categories == tuple(sorted({*category_of} - {None}))
+    assert mapping.categories == tuple(sorted(set(category_of) - {None}))
     for index in mapping.categories:
         assert {category_of[class_id] for class_id in mapping.classes_of(index)} == {index}
 

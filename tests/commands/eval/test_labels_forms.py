@@ -144,7 +144,7 @@ def test_cases_of_pose_labels_are_measured_right(invoke, shared, case):
     data = shared(f"cases/{case}/data.yaml")
     model = shared("cases/cells.onnx")
     arguments = ("--device", "cpu", "--format", "json", "-q")
-    result = invoke("eval", model, "--data", data, *arguments)
+    result = invoke("eval", model, "--data", data, arguments)
     report = json.loads(result.stdout)
     assert report["metrics"]["map50"] == 1
     assert report["findings"] == []

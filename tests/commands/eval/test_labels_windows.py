@@ -2,6 +2,7 @@
 
 import json
 
+from json_lines import column_of
 from labelled import MIXED, edit_json, write_coco
 
 
@@ -21,14 +22,12 @@ def test_predict_finds_the_ids_of_names_that_eval_finds(invoke, make_model, tmp_
     results = tmp_path / "results.json"
     arguments = ("--device", "cpu", "-q", "--save-coco", results)
 
-    invoke("eval", model, "--data", data, "--conf", 0.3, *arguments)
+    invoke("eval", model, "--data", data, "--conf", 0.3, arguments)
     by_eval = json.loads(results.read_text())
-    result = invoke(
-        "predict", folder, "-m", model, "--conf", 0.3, *arguments, "--coco-images", data
-    )
+    result = invoke("predict", folder, "-m", model, "--conf", 0.3, arguments, "--coco-images", data)
     by_predict = json.loads(results.read_text())
 
     assert result.returncode == 0
     assert result.stderr == ""
     assert by_predict == by_eval
-    assert len({element["image_id"] for element in by_predict}) == len(MIXED) - 1
+    assert len(set(column_of(by_predict, "image_id"))) == len(MIXED) - 1

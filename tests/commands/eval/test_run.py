@@ -79,8 +79,8 @@ def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
 
 def test_more_than_a_hundred_of_a_class_are_reported():
     hundred = [((0, 0, 5, 5), 0.5, 0)] * 100
-    assert collect([], [*hundred, ((0, 0, 5, 5), 0.5, 2)])[1] == {}
-    _, findings = collect([], [*hundred, ((0, 0, 5, 5), 0.5, 0)])
+    assert collect([], hundred + [((0, 0, 5, 5), 0.5, 2)])[1] == {}
+    _, findings = collect([], hundred + [((0, 0, 5, 5), 0.5, 0)])
     (cut,) = findings.values()
     assert cut.examples == ("a.png: 101",)
 

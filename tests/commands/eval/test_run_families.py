@@ -54,7 +54,7 @@ def test_a_file_finds_what_its_family_finds(invoke, shared, tmp_path, name):
     options += ["--conf", str(CONFIDENCE)]
     if entry["nms"]:
         options += ["--nms", entry["nms"]["iou"]]
-    completed = invoke("eval", model, *options)
+    completed = invoke("eval", model, options)
     assert completed.returncode == 0, completed.stderr
     report = json.loads(completed.stdout)
     assert report["metrics"]["map50_95"] > 0.95

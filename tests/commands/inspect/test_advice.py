@@ -28,14 +28,16 @@ def on_detector(model):
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     reading = read_graph(model, "colours")
     cut = describe(model, reading, None).cut
-    return {found.code: found for found in advise_on_detector(reading.contract, metadata, cut)}
+    return {
+        finding.code: finding for finding in advise_on_detector(reading.contract, metadata, cut)
+    }
 
 
 def on_graph(model, external=()):
     weights = parameters(GraphIndex(model.graph))
-    found = list(advise_on_graph(model, external, weights))
-    assert all(entry.fix for entry in found)
-    return {entry.code: entry for entry in found}
+    findings = list(advise_on_graph(model, external, weights))
+    assert all(entry.fix for entry in findings)
+    return {entry.code: entry for entry in findings}
 
 
 WEIGHT = np.ones((3, 3, 1, 1), np.float32)
@@ -54,19 +56,23 @@ WEIGHT = np.ones((3, 3, 1, 1), np.float32)
         ({"names": None}, "names-missing", "it names none of its 3 classes.*--names FILE"),
         ({"names": "{0: "}, "names-missing", "cannot be read.*--names FILE"),
         ({"names": "['r']"}, "names-fewer", "names 1 classes, fewer than the 3.*--names FILE"),
-        ({"names": str([*"rgbk"])}, "names-more", "names 4 classes, more than the 3.*--names FILE"),
+        (
+            {"names": str(list("rgbk"))},
+            "names-more",
+            "names 4 classes, more than the 3.*--names FILE",
+        ),
         ({"tail": "ultralytics"}, "top-k-cap", "at most 5 detections.*detcli convert --cut"),
         ({"tail": "authors"}, "top-k-cap", "at most 5 detections.*detcli convert --cut"),
         ({"tail": "one-to-many"}, None, ""),
     ],
 )
 def test_what_a_detector_promises(changes, code, says):
-    given = {"tail": "body", "size": 64, "names": str([*"rgb"]), "stride": "8"} | changes
-    tail, size = given.pop("tail"), given.pop("size")
-    metadata = {key: value for key, value in given.items() if value is not None}
-    found = on_detector(colour_model.build(tail, size=size, metadata=metadata, keep=5))
-    assert [*found] == ([code] if code else [])
-    for entry in found.values():
+    properties = {"tail": "body", "size": 64, "names": str(list("rgb")), "stride": "8"} | changes
+    tail, size = properties.pop("tail"), properties.pop("size")
+    metadata = {key: value for key, value in properties.items() if value is not None}
+    findings = on_detector(colour_model.build(tail, size=size, metadata=metadata, keep=5))
+    assert list(findings) == ([code] if code else [])
+    for entry in findings.values():
         assert re.search(says, f"{entry.message} {entry.fix}")
 
 
@@ -89,11 +95,13 @@ def test_versions_that_the_runtime_does_not_load():
     model = colour_model.build()
     model.opset_import[0].version = 999
     model.ir_version = 999
-    found = on_graph(model)
+    findings = on_graph(model)
     newest = newest_opset(999)
-    assert found["opset-too-new"].message == f"opset 999: this ONNX Runtime supports up to {newest}"
-    assert f"opset {newest} or lower" in found["opset-too-new"].fix
-    assert found["ir-too-new"].message.startswith("file format (IR) 999")
+    assert (
+        findings["opset-too-new"].message == f"opset 999: this ONNX Runtime supports up to {newest}"
+    )
+    assert f"opset {newest} or lower" in findings["opset-too-new"].fix
+    assert findings["ir-too-new"].message.startswith("file format (IR) 999")
     model.opset_import[0].version = 6
     assert "opset-too-old" in on_graph(model)
 
@@ -117,14 +125,16 @@ def test_the_newest_version_loads_and_the_next_does_not(monkeypatch):
     opset, ir = newest_opset(1 << 40), newest_ir(1 << 40)
     assert opset >= 17
     assert ir >= 8
-    wanted = {(opset, 8): True, (17, ir): True, (opset + 1, 8): False, (17, ir + 1): False}
-    assert {pair: loads(*pair) for pair in wanted} == wanted
-    for own in (-5, 1, 8):  # it loads, or is too old
-        assert newest_opset(own) == newest_ir(own) == own
-    asked = []  # the search is short
-    monkeypatch.setattr(advice, "_is_loaded", lambda _, opset: asked.append(opset) or opset <= 26)
+    is_loaded = {(opset, 8): True, (17, ir): True, (opset + 1, 8): False, (17, ir + 1): False}
+    assert {pair: loads(*pair) for pair in is_loaded} == is_loaded
+    for highest in (-5, 1, 8):  # it loads, or is too old
+        assert newest_opset(highest) == newest_ir(highest) == highest
+    tried_opsets = []  # the search is short
+    monkeypatch.setattr(
+        advice, "_is_loaded", lambda _, opset: tried_opsets.append(opset) or opset <= 26
+    )
     assert newest_opset(27) == newest_opset(10**12) == 26
-    assert len(asked) < 60
+    assert len(tried_opsets) < 60
 
 
 @pytest.mark.parametrize(
@@ -134,13 +144,15 @@ def test_a_weight_that_is_not_finite(value, dtype):
     weight = WEIGHT.astype(dtype)
     assert "weights-not-finite" not in on_graph(behind_a_convolution(weight))
     weight[1, 2] = value
-    found = on_graph(behind_a_convolution(weight))
-    assert "1 weights hold NaN or infinity, such as weight" in found["weights-not-finite"].message
+    findings = on_graph(behind_a_convolution(weight))
+    assert (
+        "1 weights hold NaN or infinity, such as weight" in findings["weights-not-finite"].message
+    )
 
 
 def test_other_findings_in_a_graph():
-    found = on_graph(colour_model.build(), (ExternalFile("weights.bin", 8, "0" * 64),))
-    assert "weights are in weights.bin" in found["external-data"].message
+    findings = on_graph(colour_model.build(), (ExternalFile("weights.bin", 8, "0" * 64),))
+    assert "weights are in weights.bin" in findings["external-data"].message
     assert on_graph(behind_a_convolution(WEIGHT)) == {}
 
     model = colour_model.build()

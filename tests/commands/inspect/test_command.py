@@ -10,6 +10,7 @@ import colour_model
 import onnx
 import pytest
 import query_model
+from json_lines import column_of
 from onnx import TensorProto, helper
 from terminals import printed
 
@@ -32,10 +33,10 @@ for arguments in json.loads(sys.argv[1]):
 """
 
 
-def report(done):
-    found = json.loads(done.stdout)
-    assert found["schema_version"] == 1
-    return found
+def report(process):
+    content = json.loads(process.stdout)
+    assert content["schema_version"] == 1
+    return content
 
 
 def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
@@ -50,34 +51,38 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
         invoke("inspect", tmp_path / "classifier.onnx", "--format", form)
         for form in ("table", "json")
     )
-    for done in (table, written):
-        assert done.returncode == 4
-        assert "classifier.onnx is not a detector that detcli knows" in done.stderr
-        assert "hint: expected images [B, 3, H, W]" in done.stderr
-    found = report(written)
-    assert found["detector"] is None
-    assert found["nodes"] == {"Flatten": 1}
-    assert "not a detector" in found["problem"]["message"]
+    for process in (table, written):
+        assert process.returncode == 4
+        assert "classifier.onnx is not a detector that detcli knows" in process.stderr
+        assert "hint: expected images [B, 3, H, W]" in process.stderr
+    content = report(written)
+    assert content["detector"] is None
+    assert content["nodes"] == {"Flatten": 1}
+    assert "not a detector" in content["problem"]["message"]
     assert "cannot be used: classifier.onnx is not a detector" in table.stdout
     assert "1 Flatten" in table.stdout
 
 
 def test_an_unreadable_file_is_exit_code_4_without_a_traceback(invoke, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"\x89PNG\r\n\x1a\n")
-    done = invoke("inspect", tmp_path / "model.onnx", "-vv")
-    assert done.returncode == 4
-    assert done.stdout == ""
-    assert "not an ONNX model, or is truncated" in done.stderr
+    process = invoke("inspect", tmp_path / "model.onnx", "-vv")
+    assert process.returncode == 4
+    assert process.stdout == ""
+    assert "not an ONNX model, or is truncated" in process.stderr
     assert "hint: " in invoke("inspect", tmp_path / "model.onnx").stderr
 
 
 def test_wrong_usage_is_exit_code_2(invoke, make_model, tmp_path):
     (tmp_path / "names").write_text("a\n")
     for arguments in (
-        *([], ["a", "b"], ["a", "--format", "xml"], ["a", "--device", "x"]),
-        *([make_model(), "--names", tmp_path / "names"], [make_model(), "--imgsz", 96]),
+        [],
+        ["a", "b"],
+        ["a", "--format", "xml"],
+        ["a", "--device", "x"],
+        [make_model(), "--names", tmp_path / "names"],
+        [make_model(), "--imgsz", 96],
     ):
-        assert invoke("inspect", *arguments).returncode == 2, arguments
+        assert invoke("inspect", arguments).returncode == 2, arguments
 
 
 def poisoned(path, location):
@@ -98,21 +103,20 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
     (tmp_path / "outside").mkdir()
     os.mkfifo(tmp_path / "outside" / "pipe-outside")
     models = {}
-    for way, location in {
+    for case, location in {
         "parent": "../outside/pipe-outside",
         "absolute": str(tmp_path / "outside" / "pipe-outside"),
         "link": "pipe-outside",
         "linked folder": "linked/pipe-outside",
         "inside": "pipe-outside",
     }.items():
-        (tmp_path / way).mkdir()
-        models[way] = poisoned(tmp_path / way / "model.onnx", location)
+        (tmp_path / case).mkdir()
+        models[case] = poisoned(tmp_path / case / "model.onnx", location)
     (tmp_path / "link" / "pipe-outside").symlink_to("../outside/pipe-outside")
     (tmp_path / "linked folder" / "linked").symlink_to("../outside")
     (tmp_path / "inside" / "pipe-outside").write_bytes(bytes(8))
-    runs = [
-        ["predict", make_image("a.png"), "--model", models["parent"]],
-        *(["inspect", model] for model in models.values()),
+    runs = [["predict", make_image("a.png"), "--model", models["parent"]]] + [
+        ["inspect", model] for model in models.values()
     ]
     command = [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
@@ -128,14 +132,14 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
 
 def test_missing_external_data_is_named(detcli, tmp_path):
     model = poisoned(tmp_path / "model.onnx", "weights.bin")
-    done = detcli("inspect", model)
-    assert done.returncode == 4
-    assert "hint: put weights.bin beside the model" in done.stderr
+    process = detcli("inspect", model)
+    assert process.returncode == 4
+    assert "hint: put weights.bin beside the model" in process.stderr
     (tmp_path / "weights.bin").write_bytes(bytes(8))
-    done = detcli("inspect", model)  # a pipe gets JSON and nothing else
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert [file["name"] for file in report(done)["external"]] == ["weights.bin"]
+    process = detcli("inspect", model)  # a pipe gets JSON and nothing else
+    assert process.returncode == 0
+    assert process.stderr == ""
+    assert column_of(report(process)["external"], "name") == ["weights.bin"]
 
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -212,7 +216,7 @@ def lines(path, **changed):
 
 def test_what_people_see(make_model):
     metadata = {"stride": "8", "note": "x" * 300, "k" * 300: "value"}
-    found = replace(
+    inspection = replace(
         examine(make_model(tail="authors", metadata=metadata)),
         model="m.onnx",
         bytes=2401,
@@ -224,11 +228,11 @@ def test_what_people_see(make_model):
         operations=Operations(6_700_000_000, {}, (1, 3, 64, 64), {"Einsum": 2}),
         problem=ModelProblem("it is odd", "make it even"),
     )
-    assert shown(found, 96) == SHOWN
+    assert shown(inspection, 96) == SHOWN
 
 
 def test_what_people_see_of_other_detectors(make_model, tmp_path):
-    metadata = {"detcli.conf": "0.4,2=0.5", "detcli.tile": "640,crowd=9", "names": str([*"abc"])}
+    metadata = {"detcli.conf": "0.4,2=0.5", "detcli.tile": "640,crowd=9", "names": str(list("abc"))}
     table = lines(make_model(tail="one-to-many", size=None, batch=None, metadata=metadata))
     expected = {
         "duplicates": "several boxes for each object",
@@ -243,7 +247,7 @@ def test_what_people_see_of_other_detectors(make_model, tmp_path):
     }
     assert table == table | expected
     assert "metadata names" not in table
-    metadata = {"names": str([*"abc"]), "detcli.nms": "0.7"}
+    metadata = {"names": str(list("abc")), "detcli.nms": "0.7"}
     table = lines(make_model(tail="one-to-many", metadata=metadata))
     assert table["classes"] == "3 (the model's metadata): a, b, c"
     assert "an IoU of 0.7 is recommended" in table["NMS"]
@@ -268,11 +272,11 @@ def test_only_so_many_rows_and_characters_are_shown(make_model):
 def test_a_report_says_how_much_of_huge_metadata_it_leaves_out(make_model, invoke, tmp_path):
     metadata = {"note": "x" * 6_000_000, **{f"key{number}": "y" for number in range(1500)}}
     make_model(metadata=metadata)
-    for form, shown in (("table", 96), ("json", 1 << 16)):
-        done = invoke("inspect", "colours.onnx", "--format", form, cwd=tmp_path)
-        assert len(done.stdout) < 200_000
-        words = " ".join(done.stdout.split())
-        assert f"x... ({6_000_000 - shown} more characters)" in words
+    for form, length in (("table", 96), ("json", 1 << 16)):
+        process = invoke("inspect", "colours.onnx", "--format", form, cwd=tmp_path)
+        assert len(process.stdout) < 200_000
+        words = " ".join(process.stdout.split())
+        assert f"x... ({6_000_000 - length} more characters)" in words
         assert ("981 more" if form == "table" else "501 more entries") in words
 
 
@@ -292,10 +296,10 @@ def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
 def test_an_input_that_follows_the_image_names_no_size_option(detcli, make_model):
     """`--imgsz` would be refused, so the table does not name it."""
     model = make_model(size=None, metadata={"detcli.preprocess": "round,multiple=8", "stride": "8"})
-    done = detcli("inspect", model, "--format", "table")
-    words = " ".join(done.stdout.split())
+    process = detcli("inspect", model, "--format", "table")
+    words = " ".join(process.stdout.split())
     assert "any; it follows each image, its sides multiples of 8" in words
-    assert "--imgsz" not in done.stdout + done.stderr
+    assert "--imgsz" not in process.stdout + process.stderr
 
 
 def test_what_the_error_for_a_size_says_can_be_passed(detcli, make_model, make_image):
@@ -303,9 +307,9 @@ def test_what_the_error_for_a_size_says_can_be_passed(detcli, make_model, make_i
     metadata = {"detcli.preprocess": "round,multiple=8", "stride": "8"}
     model = make_model(size=None, batch=None, metadata=metadata)
     image = make_image("a.png", ("red", 3, 3), size=(88, 120))
-    done = detcli("predict", image, "-m", model, "--imgsz", 64)
-    assert done.returncode == 2
-    assert "--preprocess shortest-edge=MIN:MAX,multiple=8 sets its edges" in done.stderr
-    done = detcli("inspect", model, "--preprocess", "shortest-edge=50:70", "--format", "json")
-    assert '"preprocessing": "shortest-edge=50:70,' in done.stdout
-    assert "multiple=8" in done.stdout
+    process = detcli("predict", image, "-m", model, "--imgsz", 64)
+    assert process.returncode == 2
+    assert "--preprocess shortest-edge=MIN:MAX,multiple=8 sets its edges" in process.stderr
+    process = detcli("inspect", model, "--preprocess", "shortest-edge=50:70", "--format", "json")
+    assert '"preprocessing": "shortest-edge=50:70,' in process.stdout
+    assert "multiple=8" in process.stdout

@@ -45,27 +45,27 @@ from detcli.model.recognise import read_graph
 def test_the_report_of_a_detector(make_model):
     path = make_model(tail="authors", metadata={"stride": "8", "author": "somebody"}, opset=13)
     content = path.read_bytes()
-    found = examine(path)
-    assert found.model == str(path)
-    assert found.bytes == len(content)
-    assert found.sha256 == hashlib.sha256(content).hexdigest()
-    assert found.inputs == (TensorInfo("images", "float32", (1, 3, 64, 64)),)
-    assert found.outputs == (TensorInfo("detections", "float32", (1, 16, 6)),)
-    assert found.dynamic_axes == ()
-    assert found.opsets == {"ai.onnx": 13}
-    assert found.metadata == {"stride": "8", "author": "somebody"}
-    assert sum(found.nodes.values()) == len(onnx.load(path).graph.node)
-    assert found.problem is None
-    assert found.detector.class_count == 3
-    assert found.detector.names == ("class_0", "class_1", "class_2")
-    assert [entry.code for entry in found.warnings] == ["names-missing", "top-k-cap"]
-    assert found.placements[-1].usable
-    assert "TopK" not in (found.placements[-1].taken or {})  # only the part that runs is placed
+    report = examine(path)
+    assert report.model == str(path)
+    assert report.bytes == len(content)
+    assert report.sha256 == hashlib.sha256(content).hexdigest()
+    assert report.inputs == (TensorInfo("images", "float32", (1, 3, 64, 64)),)
+    assert report.outputs == (TensorInfo("detections", "float32", (1, 16, 6)),)
+    assert report.dynamic_axes == ()
+    assert report.opsets == {"ai.onnx": 13}
+    assert report.metadata == {"stride": "8", "author": "somebody"}
+    assert sum(report.nodes.values()) == len(onnx.load(path).graph.node)
+    assert report.problem is None
+    assert report.detector.class_count == 3
+    assert report.detector.names == ("class_0", "class_1", "class_2")
+    assert [entry.code for entry in report.warnings] == ["names-missing", "top-k-cap"]
+    assert report.placements[-1].usable
+    assert "TopK" not in (report.placements[-1].taken or {})  # only the part that runs is placed
 
 
 def test_dynamic_axes_are_named(make_model):
-    found = examine(make_model(size=None, batch=None))
-    assert DynamicAxis("axis0", ("images[0]", "head[0]")) in found.dynamic_axes
+    report = examine(make_model(size=None, batch=None))
+    assert DynamicAxis("axis0", ("images[0]", "head[0]")) in report.dynamic_axes
 
 
 def with_convolution(path, **options):
@@ -86,19 +86,19 @@ def with_convolution(path, **options):
 )
 def test_operations_are_counted_for_the_actual_input(tmp_path, options, imgsz, shape):
     path = with_convolution(tmp_path / "model.onnx", **options)
-    found = examine(path, Settings(imgsz=imgsz)).operations
-    assert found.input_shape == shape
-    assert found.flops == 2 * shape[0] * 3 * shape[2] * shape[3] * 27
+    operations = examine(path, Settings(imgsz=imgsz)).operations
+    assert operations.input_shape == shape
+    assert operations.flops == 2 * shape[0] * 3 * shape[2] * shape[3] * 27
     assert examine(path).parameters == 81
 
 
 def test_what_the_user_says(make_model, tmp_path):
     (tmp_path / "names").write_text("a\nb\nc\n")
-    asked = Settings(box_format=BoxFormat.CXCYWH, names=tmp_path / "names")
-    found = examine(make_model(), asked).detector
-    assert found.box_format is BoxFormat.CXCYWH
-    assert found.names == ("a", "b", "c")
-    assert found.names_origin == str(tmp_path / "names")
+    settings = Settings(box_format=BoxFormat.CXCYWH, names=tmp_path / "names")
+    detector = examine(make_model(), settings).detector
+    assert detector.box_format is BoxFormat.CXCYWH
+    assert detector.names == ("a", "b", "c")
+    assert detector.names_origin == str(tmp_path / "names")
     (tmp_path / "names").write_text("a\n")
     with pytest.raises(UsageError, match="has 1 names"):
         examine(make_model(), Settings(names=tmp_path / "names"))
@@ -121,14 +121,14 @@ def classifier(tmp_path):
 
 
 def test_another_kind_of_model_is_reported(classifier):
-    found = examine(classifier, Settings(imgsz=96))
-    assert found.detector is None
-    assert "what its input more is for" in found.problem.message
-    assert "expected images [B, 3, H, W]" in found.problem.hint
-    assert [tensor.name for tensor in found.inputs] == ["images", "more"]
-    assert found.nodes == {"ReduceSum": 1, "Add": 1}
-    assert found.operations is None
-    assert found.placements[-1].usable
+    report = examine(classifier, Settings(imgsz=96))
+    assert report.detector is None
+    assert "what its input more is for" in report.problem.message
+    assert "expected images [B, 3, H, W]" in report.problem.hint
+    assert [tensor.name for tensor in report.inputs] == ["images", "more"]
+    assert report.nodes == {"ReduceSum": 1, "Add": 1}
+    assert report.operations is None
+    assert report.placements[-1].usable
 
 
 def test_a_model_that_no_provider_loads_cannot_be_used(tmp_path, monkeypatch):
@@ -137,11 +137,11 @@ def test_a_model_that_no_provider_loads_cannot_be_used(tmp_path, monkeypatch):
     model.opset_import[0].version = 999
     path = tmp_path / "new.onnx"
     path.write_bytes(model.SerializeToString())
-    found = examine(path)
-    assert found.detector is not None
-    assert "opset-too-new" in {entry.code for entry in found.warnings}
-    assert "cannot load new.onnx" in found.problem.message
-    assert not any(placement.usable for placement in found.placements)
+    report = examine(path)
+    assert report.detector is not None
+    assert "opset-too-new" in {entry.code for entry in report.warnings}
+    assert "cannot load new.onnx" in report.problem.message
+    assert not any(placement.usable for placement in report.placements)
 
 
 def test_external_data_is_hashed_and_counted(tmp_path):
@@ -150,10 +150,10 @@ def test_external_data_is_hashed_and_counted(tmp_path):
         onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0
     )
     data = (tmp_path / "w.bin").read_bytes()
-    found = examine(path)
-    assert found.external == (ExternalFile("w.bin", len(data), hashlib.sha256(data).hexdigest()),)
-    assert found.parameters == 81
-    assert "external-data" in {entry.code for entry in found.warnings}
+    report = examine(path)
+    assert report.external == (ExternalFile("w.bin", len(data), hashlib.sha256(data).hexdigest()),)
+    assert report.parameters == 81
+    assert "external-data" in {entry.code for entry in report.warnings}
     (tmp_path / "w.bin").write_bytes(data[:-1])
     with pytest.raises(ModelError, match="truncated"):
         examine(path)
@@ -164,19 +164,19 @@ WHOLE = colour_model.build("authors", metadata={"names": "['a', 'b', 'c']"}).Ser
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(
-    place=st.integers(0, len(WHOLE) - 1),
+    offset=st.integers(0, len(WHOLE) - 1),
     data=st.binary(min_size=1, max_size=8),
     removed=st.integers(0, 12),
 )
-def test_a_damaged_file_is_reported_or_a_model_error(tmp_path_factory, place, data, removed):
+def test_a_damaged_file_is_reported_or_a_model_error(tmp_path_factory, offset, data, removed):
     path = tmp_path_factory.getbasetemp() / "damaged.onnx"
-    path.write_bytes(WHOLE[:place] + data + WHOLE[place + removed :])
+    path.write_bytes(WHOLE[:offset] + data + WHOLE[offset + removed :])
     try:
-        found = examine(path)
+        report = examine(path)
     except ModelError as error:
         assert error.hint  # noqa: PT017 - either is right
     else:
-        assert all(isinstance(tensor.name, str) for tensor in found.inputs)
+        assert all(isinstance(tensor.name, str) for tensor in report.inputs)
 
 
 REAL = {
@@ -195,18 +195,18 @@ REAL = {
 @pytest.mark.parametrize("name", thin("real models that inspect describes", REAL, count=2))
 def test_real_models(shared, name):
     layout, dtype, flops, parameters, codes = REAL[name]
-    found = examine(shared(f"models/{name}.onnx"))
-    assert found.problem is None
-    assert found.operations.uncounted == {}
-    assert found.detector.layout == layout
-    assert found.detector.names[5] == "bus"
-    assert found.inputs[0].dtype == dtype
-    assert [*found.precision.computes] == [dtype]
-    assert found.operations.flops / 1e9 == pytest.approx(flops, rel=0.02)
-    assert found.parameters / 1e6 == pytest.approx(parameters, rel=0.02)
-    assert {entry.code for entry in found.warnings} == codes
+    report = examine(shared(f"models/{name}.onnx"))
+    assert report.problem is None
+    assert report.operations.uncounted == {}
+    assert report.detector.layout == layout
+    assert report.detector.names[5] == "bus"
+    assert report.inputs[0].dtype == dtype
+    assert list(report.precision.computes) == [dtype]
+    assert report.operations.flops / 1e9 == pytest.approx(flops, rel=0.02)
+    assert report.parameters / 1e6 == pytest.approx(parameters, rel=0.02)
+    assert {entry.code for entry in report.warnings} == codes
     quantised = Quantisation("QDQ", 64, 64) if "int8" in name else None
-    assert found.precision.quantisation == quantised
+    assert report.precision.quantisation == quantised
 
 
 FORMULA = "(((height - 1)//2)) + 1*(((width - 1)//2)) + 1"
@@ -235,9 +235,9 @@ def test_tensors_and_their_axes():
 
 def test_bytes_in_a_report_become_text_at_any_depth():
     damaged = CutPoint(b"r\xe9d", 3, {b"Conv": 3, "k": b"\0v"}, None)  # type: ignore[dict-item]
-    whole = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)  # type: ignore[dict-item]
-    assert decoded((damaged, ModelProblem(b"\xff", ""))) == (whole, ModelProblem("\\xff", ""))
-    assert decoded(whole) == whole
+    cut_point = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)  # type: ignore[dict-item]
+    assert decoded((damaged, ModelProblem(b"\xff", ""))) == (cut_point, ModelProblem("\\xff", ""))
+    assert decoded(cut_point) == cut_point
 
 
 def described(model, box_format=None, *, boxes_only=False):
@@ -249,15 +249,15 @@ def described(model, box_format=None, *, boxes_only=False):
 @pytest.mark.parametrize(("tail", "keep"), [("ultralytics", 16), ("authors", 5)])
 def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
     model = colour_model.build(tail, keep=keep)
-    found = described(model)
-    assert found.layout is Layout.END_TO_END
-    assert found.head == TensorInfo("head", "float32", (1, 7, 64))
-    assert found.cut.tensor == "head"
-    assert found.cut.kept == len(colour_model.build("body").graph.node)
-    assert found.cut.kept + sum(found.cut.dropped.values()) == len(model.graph.node)
-    assert found.cut.dropped["TopK"] == 2
-    assert found.cut.most_detections == keep
-    assert "first_value and second_value (TopK)" in found.layout_reason
+    detector = described(model)
+    assert detector.layout is Layout.END_TO_END
+    assert detector.head == TensorInfo("head", "float32", (1, 7, 64))
+    assert detector.cut.tensor == "head"
+    assert detector.cut.kept == len(colour_model.build("body").graph.node)
+    assert detector.cut.kept + sum(detector.cut.dropped.values()) == len(model.graph.node)
+    assert detector.cut.dropped["TopK"] == 2
+    assert detector.cut.most_detections == keep
+    assert "first_value and second_value (TopK)" in detector.layout_reason
 
 
 def test_top_k_nodes_have_their_names():
@@ -286,30 +286,30 @@ def test_the_limit_of_a_graph_whose_output_is_dynamic_comes_from_its_nodes():
     ],
 )
 def test_other_layouts_are_not_cut(tail, layout, shape, says):
-    found = described(colour_model.build(tail))
-    assert found.layout == layout
-    assert found.cut is None
-    assert found.head.shape == shape
-    assert says in found.layout_reason
+    detector = described(colour_model.build(tail))
+    assert detector.layout == layout
+    assert detector.cut is None
+    assert detector.head.shape == shape
+    assert says in detector.layout_reason
 
 
 def test_metadata_can_be_the_reason_for_one_to_many():
-    found = described(colour_model.build(metadata={"end2end": "False"}))
-    assert found.layout is Layout.ONE_TO_MANY
-    assert "its metadata says it is not end-to-end" in found.layout_reason
-    assert found.needs_nms
-    assert found.one_class  # its suppression takes the best of each anchor
+    detector = described(colour_model.build(metadata={"end2end": "False"}))
+    assert detector.layout is Layout.ONE_TO_MANY
+    assert "its metadata says it is not end-to-end" in detector.layout_reason
+    assert detector.needs_nms
+    assert detector.one_class  # its suppression takes the best of each anchor
 
 
 def test_the_box_format_has_its_reason():
-    for model, asked, says in (
+    for model, settings, says in (
         (colour_model.build("body"), None, "(Sub, Add): two corners"),
         (colour_model.build("one-to-many"), None, "centre and size"),
         (colour_model.build("body"), BoxFormat.CXCYWH, "--box-format"),
         (model_of("NMS, [1, K, 6]", 3)[0], None, "corners of what"),
         (model_of("NMS, centres", 3)[0], None, "centre and size of what"),
     ):
-        assert says in described(model, asked).box_format_reason
+        assert says in described(model, settings).box_format_reason
 
 
 @pytest.mark.parametrize("landmarks", [False, True])
@@ -328,61 +328,63 @@ def test_landmarks_that_are_left_out_are_mentioned_and_not_warned_of(landmarks):
 
 def test_an_objectness_apart_from_boxes_and_classes_is_mentioned():
     graph = Graph()
-    found = described(graph.model([*yolox(graph, 3).values()]))
-    assert found.layout is Layout.SCALES
-    assert found.score_reason == "objectness times the class's score"
+    detector = described(graph.model(list(yolox(graph, 3).values())))
+    assert detector.layout is Layout.SCALES
+    assert detector.score_reason == "objectness times the class's score"
 
 
 def test_masks_or_keypoints_that_are_left_out_are_mentioned():
     graph = Graph()
-    model = graph.model([*in_one(graph, 3, extra_columns=32).values()])
+    model = graph.model(list(in_one(graph, 3, extra_columns=32).values()))
     reason = described(model, boxes_only=True).layout_reason
     assert reason.endswith("; its masks or keypoints are left out")
 
 
 def test_a_dynamic_graph_has_unknown_sizes():
-    found = described(colour_model.build("body", size=None, batch=None, metadata={"stride": "16"}))
-    assert found.stride == 16
-    assert found.stride_origin == "the model's metadata"
-    assert found.head.shape[1] == 7
-    assert found.batch is None
-    assert found.input_size is None
-    assert found.default_size == (640, 640)
-    assert found.anchor_count is None
+    detector = described(
+        colour_model.build("body", size=None, batch=None, metadata={"stride": "16"})
+    )
+    assert detector.stride == 16
+    assert detector.stride_origin == "the model's metadata"
+    assert detector.head.shape[1] == 7
+    assert detector.batch is None
+    assert detector.input_size is None
+    assert detector.default_size == (640, 640)
+    assert detector.anchor_count is None
 
 
 def test_queries_without_a_selection_are_not_cut():
-    found = described(query_model.build())
-    assert found.family == "RT-DETR"
-    assert found.layout == Layout.PAIR
-    assert found.cut is None
-    assert found.head.shape == (1, 64, 7)
-    boxes, scores = found.heads
+    detector = described(query_model.build())
+    assert detector.family == "RT-DETR"
+    assert detector.layout == Layout.PAIR
+    assert detector.cut is None
+    assert detector.head.shape == (1, 64, 7)
+    boxes, scores = detector.heads
     assert boxes == TensorInfo("cxcywh", "float32", (1, 64, 4))
     assert scores == TensorInfo("logits", "float32", (1, 64, 3))
-    assert found.box_format_reason == "a sigmoid of shifted references: centre and size"
-    assert found.box_unit == "fractions"
-    assert found.score_form == ScoreForm.LOGITS
-    assert found.one_class is False
-    assert found.needs_nms is False
-    assert found.other_inputs == ()
+    assert detector.box_format_reason == "a sigmoid of shifted references: centre and size"
+    assert detector.box_unit == "fractions"
+    assert detector.score_form == ScoreForm.LOGITS
+    assert detector.one_class is False
+    assert detector.needs_nms is False
+    assert detector.other_inputs == ()
 
 
 def test_a_softmax_leaves_out_no_object():
-    found = described(query_model.build(no_object=True))
-    assert found.family == "DETR"
-    assert found.score_form == ScoreForm.FINAL
-    assert found.one_class is True
-    assert "no object, which is left out" in found.score_reason
+    detector = described(query_model.build(no_object=True))
+    assert detector.family == "DETR"
+    assert detector.score_form == ScoreForm.FINAL
+    assert detector.one_class is True
+    assert "no object, which is left out" in detector.score_reason
 
 
 def test_a_deploy_graph_is_cut_before_its_selection_and_fed():
-    found = described(query_model.build("deploy", keep=5))
-    assert [tensor.name for tensor in found.heads] == ["corners", "logits"]
-    assert found.cut.tensor == "corners"
-    assert found.cut.dropped["TopK"] == 1
-    assert found.cut.most_detections == 5
-    assert found.other_inputs == (FedInput("orig_target_sizes", Role.WIDTH_HEIGHT),)
+    detector = described(query_model.build("deploy", keep=5))
+    assert [tensor.name for tensor in detector.heads] == ["corners", "logits"]
+    assert detector.cut.tensor == "corners"
+    assert detector.cut.dropped["TopK"] == 1
+    assert detector.cut.most_detections == 5
+    assert detector.other_inputs == (FedInput("orig_target_sizes", Role.WIDTH_HEIGHT),)
 
 
 HEADER = '<ir_version: 8, opset_import: ["": %d, "com.microsoft": 1]>'
@@ -399,9 +401,9 @@ def counted(model, *sizes, **constants):
         value = [0.0] * math.prod(dims)
         model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, dims, value))
     before = model.SerializeToString(deterministic=True)
-    found = count_operations(model, sizes)
+    operations = count_operations(model, sizes)
     assert model.SerializeToString(deterministic=True) == before
-    return found
+    return operations
 
 
 COUNTS = {
@@ -424,11 +426,11 @@ COUNTS = {
     ("batch", "shape"), [(1, "float[1, 3, 4, 4] x"), (3, "float[b, c, h, w] x")]
 )
 def test_counts(nodes, dims, flops, batch, shape):
-    found = counted(parsed(nodes, shape), batch, 3, 4, 4, w=dims)
-    assert found.flops == batch * flops
-    assert sum(found.by_operator.values()) == batch * flops
-    assert found.uncounted == {}
-    assert found.input_shape == (batch, 3, 4, 4)
+    operations = counted(parsed(nodes, shape), batch, 3, 4, 4, w=dims)
+    assert operations.flops == batch * flops
+    assert sum(operations.by_operator.values()) == batch * flops
+    assert operations.uncounted == {}
+    assert operations.input_shape == (batch, 3, 4, 4)
 
 
 @pytest.mark.parametrize("sizes", [(), (None, 3, 4, 4), (1, 3, 0, 4)])
@@ -449,9 +451,9 @@ def test_sizes_computed_by_arithmetic_are_followed():
         part = Slice(x, zero, half, one)
         y = Conv(part, w)
     """
-    found = counted(parsed(nodes, "float[1, 6, 4, 4] x"), 1, 6, 4, 4, w=(8, 3, 1, 1))
-    assert found.flops == 2 * 8 * 16 * 3
-    assert found.uncounted == {}
+    operations = counted(parsed(nodes, "float[1, 6, 4, 4] x"), 1, 6, 4, 4, w=(8, 3, 1, 1))
+    assert operations.flops == 2 * 8 * 16 * 3
+    assert operations.uncounted == {}
 
 
 MULTIPLIED = 2 * 128 * 3
@@ -474,10 +476,10 @@ UNCOUNTED = {
 def test_what_is_not_counted_is_reported(nodes, uncounted, flops):
     model = parsed(nodes, "float[1, 3, 4, 4] x")
     model.opset_import.append(helper.make_opsetid("com.acme", 1))
-    found = counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
-    assert found.uncounted == uncounted
-    assert found.flops == flops
-    assert found.by_operator == {"Conv": MULTIPLIED}
+    operations = counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
+    assert operations.uncounted == uncounted
+    assert operations.flops == flops
+    assert operations.by_operator == {"Conv": MULTIPLIED}
 
 
 def test_branches_of_an_if_are_reported():
@@ -489,9 +491,9 @@ def test_branches_of_an_if_are_reported():
             else_branch = e () => (float[1, 8, 4, 4] q) { q = Conv(x, w) }
         >
     """
-    found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
-    assert found.flops == 0
-    assert found.uncounted == {"Conv": 2}
+    operations = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
+    assert operations.flops == 0
+    assert operations.uncounted == {"Conv": 2}
 
 
 def test_functions_are_inlined():
@@ -585,7 +587,7 @@ PRECISIONS = {
     ("nodes", "computes", "weights", "quantisation"), PRECISIONS.values(), ids=PRECISIONS
 )
 def test_types_and_quantisation(nodes, computes, weights, quantisation):
-    found = precision_of(nodes)
-    assert found.computes == computes
-    assert found.weights == weights
-    assert found.quantisation == quantisation
+    precision = precision_of(nodes)
+    assert precision.computes == computes
+    assert precision.weights == weights
+    assert precision.quantisation == quantisation

@@ -1,9 +1,10 @@
 """Inputs for `detcli predict`, and runs of it in shards."""
 
 import cv2
+import number_video
 import optional
 import pytest
-from colour_model import image
+from colour_model import image, image_of
 
 RED_CORNER = [("red", column, row) for column in range(4) for row in range(4)]
 """The cells of a red square in the corner of a frame."""
@@ -24,9 +25,9 @@ def make_video(tmp_path):
 
     def make(name="clip.mp4", frames=20, red_from=10, size=(64, 64)):
         path = tmp_path / name
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, size[::-1])
+        writer = number_video.open_writer(path, size[::-1])
         grey_frame = image(size=size)
-        red_frame = image(*RED_CORNER, size=size)
+        red_frame = image_of(RED_CORNER, size=size)
         for number in range(frames):
             if number >= red_from:
                 writer.write(red_frame)
@@ -42,8 +43,8 @@ def make_video(tmp_path):
 def long_video(tmp_path_factory):
     """2000 frames of red cells, for runs that are interrupted."""
     path = tmp_path_factory.mktemp("long") / "clip.mp4"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (256, 256))
-    frame = image(*RED_CORNER, size=(256, 256))
+    writer = number_video.open_writer(path, (256, 256))
+    frame = image_of(RED_CORNER, size=(256, 256))
     for _ in range(2000):
         writer.write(frame)
     writer.release()
@@ -61,7 +62,7 @@ def make_images(tmp_path):
             squares = []
             if number % 3 == 0:
                 squares.append(("red", number % 8, 1))
-            cv2.imwrite(str(folder / f"{number:04}.png"), image(*squares))
+            cv2.imwrite(str(folder / f"{number:04}.png"), image_of(squares))
         return folder
 
     return make
@@ -85,7 +86,7 @@ def in_shards(predict, invoke, shards_here):  # noqa: ARG001 - it only has to be
     """What one run of a command prints, and what its merged parts are."""
 
     def run(command, *options, code=0):
-        predict(command, "-o", "parts/", *options, code=code)
+        predict(command, "-o", "parts/", options, code=code)
         merged = invoke("merge", "parts/")
         assert merged.returncode == code, merged.stderr
         return predict(command, code=code).stdout, merged.stdout

@@ -22,7 +22,7 @@ import thinning
 from colour_model import NAMES, cell_box
 from graph_builder import Graph
 from head_checks import shuffled, with_constant_nodes, with_fed_constants
-from json_lines import lines
+from json_lines import column_of, lines
 from report_schemas import validator
 
 from detcli.data.record import BOX, box_of
@@ -32,7 +32,7 @@ def classes(completed):
     """The classes that the only record names."""
     (record,) = completed.records
     validator("predict", strict=True).validate(record)
-    return [detection["class_name"] for detection in record["detections"]]
+    return column_of(record["detections"], "class_name")
 
 
 def test_an_image_gives_a_record(detcli, make_model, make_image):
@@ -76,7 +76,7 @@ def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_image, 
     for name in ("b.jpg", "c.jpg"):
         make_image(name, ("red", 2, 3))
     completed = predict(f"b.jpg a.png c.jpg {option}")
-    assert [record["width"] for record in completed.records] == [64] * 3
+    assert column_of(completed.records, "width") == [64] * 3
     assert allocated == [(64, 64)] * 2
 
 
@@ -107,10 +107,10 @@ def test_one_class_per_anchor(options, count, predict, make_image):
 def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path):
     (tmp_path / "torn.png").write_bytes((tmp_path / "a.png").read_bytes()[:-40])
     names = ["torn.png", "no/such.jpg", "a" * 300, "a.png"]
-    completed = predict("--conf 0.6", *names, code=3, says="1 image, 1 detection, 3 failed")
+    completed = predict("--conf 0.6", names, code=3, says="1 image, 1 detection, 3 failed")
     for record in completed.records:
         validator("predict", strict=True).validate(record)
-    assert [record["source"] for record in completed.records] == names
+    assert column_of(completed.records, "source") == names
     errors = [record.get("error", {}) for record in completed.records]
     types = ["DecodeError", "PlaceError", "PlaceError", None]
     assert [error.get("type") for error in errors] == types
@@ -205,7 +205,7 @@ def test_a_dataset_on_which_the_model_is_perfect(
     before = files()
     assert len(list((dataset / "images").iterdir())) == 3 + 3
     command = ["eval", "colours.onnx", "--data", dataset / "data.yaml", "--format", "json"]
-    assert json.loads(invoke(*command).stdout)["metrics"]["map50_95"] == 1
+    assert json.loads(invoke(command).stdout)["metrics"]["map50_95"] == 1
     assert files() == before  # again, with nothing new
 
 
@@ -222,7 +222,7 @@ def test_a_table_on_a_terminal(warm_detcli, make_model, make_image):
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(
-        [warm_detcli / "detcli", *map(str, arguments)],
+        [warm_detcli / "detcli"] + list(map(str, arguments)),
         stdout=theirs,
         stderr=subprocess.DEVNULL,
         env=environment,
@@ -240,7 +240,7 @@ def test_quiet_and_verbose(detcli, predict, tmp_path):
     line = "a.png missing.png"
     quiet = predict(f"{line} -q", code=3)
     normal = predict(line, code=3, says="missing.png")
-    verbose = detcli("predict", *line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
+    verbose = detcli("predict", line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
     assert quiet.stderr == "detcli: missing.png: no such file; hint: check the path\n"
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
     assert quiet.stdout == normal.stdout == verbose.stdout
@@ -259,7 +259,7 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
         (("--conf", 0.25), "0.25 (as asked for)"),
     ]
     for words, message in cases:
-        completed = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
+        completed = detcli("predict", "a.png", "-m", "colours.onnx", "-v", words)
         assert f"confidence: above {message}" in completed.stderr
 
 
@@ -302,12 +302,12 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_ima
     ):
         model = make_model(tail="one-to-many", metadata=metadata | {"names": names}, reach=1.5)
         common = ("predict", image, "-m", model, "--conf", 0.6, *words)
-        completed = detcli(*common, "-v", "--provenance")
+        completed = detcli(common, "-v", "--provenance")
         record = json.loads(completed.stdout)
         assert len(record["detections"]) == count
         assert record["settings"]["nms"] == iou
         assert completed.stderr.count(f"non-maximum suppression: {message}") == 1
-        assert "suppression" not in detcli(*common).stderr
+        assert "suppression" not in detcli(common).stderr
 
 
 @pytest.mark.usefixtures("each_device")
@@ -391,11 +391,11 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
 def test_errors_have_a_message_and_an_exit_code(options, exit_code, words, predict, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/data.yaml").write_text("names: [cat]\n")
-    before = {*tmp_path.rglob("*")}
+    before = set(tmp_path.rglob("*"))
     completed = predict(f"a.png {options}", code=exit_code, says=words)
     assert completed.stdout == ""
     assert "hint: " in completed.stderr
-    assert {*tmp_path.rglob("*")} == before
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_boxes_only_of_a_plain_detector_is_a_note(predict, caplog):
@@ -450,7 +450,7 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_image):
         (make_model("e.onnx", size=None, metadata={"imgsz": "64"}), "", None),
         (make_model("f.onnx"), "", None),
     ):
-        completed = detcli("predict", image, "-m", model, *words.split())
+        completed = detcli("predict", image, "-m", model, words.split())
         assert completed.returncode == 0
         assert completed.stderr.count("assumed: ") == (warning is not None)
         assert (
@@ -486,7 +486,7 @@ def test_an_interrupt_leaves_complete_output(warm_detcli, number, make_model, ma
     os.mkfifo(pipe)
     command = [warm_detcli / "detcli", "predict", str(make_image("a.png")), str(pipe)]
     with (
-        subprocess.Popen([*command, "-m", str(make_model()), "-o", str(output)]) as process,
+        subprocess.Popen(command + ["-m", str(make_model()), "-o", str(output)]) as process,
         pipe.open("wb"),  # opens when detcli does
     ):
         while not any(part.stat().st_size > 10 for part in tmp_path.glob(".*.part")):
@@ -494,7 +494,7 @@ def test_an_interrupt_leaves_complete_output(warm_detcli, number, make_model, ma
             time.sleep(0.01)
         process.send_signal(number)
         assert process.wait(60) == 128 + number
-    assert [record["index"] for record in json.loads(output.read_text())] == [0]
+    assert column_of(json.loads(output.read_text()), "index") == [0]
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
 
 
@@ -503,7 +503,7 @@ def test_a_full_disk_is_an_error(make_model, make_image):
     command = [sys.executable, "-m", "detcli", "predict", str(make_image("a.png"))]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         finished = subprocess.run(
-            [*command, "-m", str(make_model())],
+            command + ["-m", str(make_model())],
             check=False,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -517,8 +517,8 @@ def test_a_full_disk_is_an_error(make_model, make_image):
 
 @pytest.mark.parametrize(
     ("command", "addresses"),
-    [
-        *((f"predict a.jpg --{name}", ["s3:"]) for name in ("resume", "save", "save-txt")),
+    [(f"predict a.jpg --{name}", ["s3:"]) for name in ("resume", "save", "save-txt")]
+    + [
         ("predict a.jpg --save-coco", ["-", "s3:"]),
         ("eval codes --data labels.json --save-coco", ["-", "s3:"]),
         ("bench --save-baseline", ["-", "s3:"]),
@@ -529,7 +529,7 @@ def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, ad
     words = command.split()
     for address in addresses:
         name = "s3://bucket/name" if address == "s3:" else address
-        completed = invoke(*words, name, cwd=tmp_path)
+        completed = invoke(words, name, cwd=tmp_path)
         assert completed.returncode == 2
         where = "an object store" if address == "s3:" else ""
         assert f"{words[-1]} cannot write to {where}" in completed.stderr

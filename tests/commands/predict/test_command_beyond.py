@@ -82,7 +82,7 @@ def test_a_dataset_of_them_can_be_evaluated(run_beyond_edges, invoke):
     boxes = np.hstack([centres - sizes / 2, centres + sizes / 2]) * 64
     assert {tuple(box) for box in boxes.round(3).tolist()} == WITHIN
     options = ("--data", folder / "data", "--device", "cpu")
-    report = json.loads(invoke("eval", folder / "large.onnx", *options).stdout)
+    report = json.loads(invoke("eval", folder / "large.onnx", options).stdout)
     assert report["metrics"]["map50"] == 1
     assert 0 < report["metrics"]["map50_95"] < 1  # evaluators of these families do not clip
     for finding in report["findings"]:

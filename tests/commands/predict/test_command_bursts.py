@@ -6,7 +6,7 @@ import shutil
 import optional
 import photographs
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.usefixtures("season")
 
@@ -56,12 +56,12 @@ def test_csv_and_parquet_have_bursts(predict, tmp_path):
     cells = []
     for burst in BURSTS:
         cells.append("" if burst is None else str(burst))
-    assert [row["burst"] for row in rows] == cells
+    assert column_of(rows, "burst") == cells
 
     parquet = optional.require("pyarrow.parquet")
     predict("season -r --conf 0.9 --burst 60s -o boxes.parquet", code=3)
     rows = parquet.read_table(tmp_path / "boxes.parquet").to_pylist()
-    assert [row["burst"] for row in rows] == BURSTS
+    assert column_of(rows, "burst") == BURSTS
     assert rows[-1]["burst_score"] is None
 
 

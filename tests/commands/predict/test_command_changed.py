@@ -1,13 +1,12 @@
 """`detcli predict --resume`: images that were exchanged under their old names."""
 
-import json
 import os
 import shutil
 import tarfile
 
 import optional
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines, text_of
 
 LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 
@@ -29,7 +28,7 @@ def resume_changed(predict, tmp_path):
 
 
 def classes(record):
-    return [detection["class_name"] for detection in record["detections"]]
+    return column_of(record["detections"], "class_name")
 
 
 def test_an_exchanged_image_is_worked_again_and_said(resume_changed, make_image):
@@ -109,7 +108,7 @@ def test_records_of_inputs_that_are_not_given_stay(resume_changed, make_image):
     resume_changed("one")
     set_time(make_image("one/1.png", ("blue", 2, 3)), LATER_S)
     records = resume_changed("two").records
-    assert [record["source"] for record in records] == ["one/1.png", "two/1.png"]
+    assert column_of(records, "source") == ["one/1.png", "two/1.png"]
 
 
 def test_an_image_named_twice_is_worked_twice(resume_changed, make_image):
@@ -128,7 +127,7 @@ def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(
     resume_changed("film.mp4")
     set_time(make_video("film.mp4", frames=4), LATER_S)
     result = resume_changed("film.mp4", says="1 input worked again")
-    assert [record["frame"] for record in result.records] == [0, 1, 2, 3]
+    assert column_of(result.records, "frame") == [0, 1, 2, 3]
     assert "again" not in resume_changed("film.mp4").stderr
 
 
@@ -155,7 +154,7 @@ def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
     records = resume_changed("pics").records
     for record in records:
         del record["file_stamp"]
-    journal.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    journal.write_text(text_of(records))
     make_image("pics/1.png", ("blue", 2, 3))
 
     result = resume_changed("pics", says="run.jsonl: 3 inputs skipped unseen: their records")

@@ -107,7 +107,7 @@ def boxes_of(invoke, make_model, make_image, tmp_path, monkeypatch):
 
     def run(*words):
         records.clear()
-        completed = invoke("predict", image, "-m", make_model(), "--conf", "0.5", *words)
+        completed = invoke("predict", image, "-m", make_model(), "--conf", "0.5", words)
         assert completed.returncode == 0, completed.stderr
         (record,) = [record for record in records if record.origin.source == str(image)]
         return sorted(boxes_in(record.detections))

@@ -3,10 +3,8 @@
 Those noted under `unique` what was asked for, not what the suppression decides, and no `column`.
 """
 
-import json
-
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines, text_of
 
 from detcli.run.shards.manifest import FIRST_MANIFEST, Manifest, publish
 from detcli.run.shards.parts import PartWriter
@@ -29,7 +27,7 @@ def earlier_journal(predict, make_images, tmp_path):
         path = tmp_path / "run.jsonl"
         records = lines(path.read_text())
         records[0]["settings"] = as_noted_earlier(records[0]["settings"])
-        path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+        path.write_text(text_of(records))
 
     return write
 
@@ -86,7 +84,7 @@ def test_a_folder_of_shards_goes_on_and_is_whole(earlier_folder, predict, invoke
 
     assert "1 of 2 shards done already" in result.stderr
     merged = invoke("merge", "boxes/")
-    sources = [record["source"] for record in lines(merged.stdout)]
+    sources = column_of(lines(merged.stdout), "source")
     assert sources == ["pics/0000.png", "pics/0001.png"]
 
 

@@ -101,7 +101,7 @@ def test_records_name_what_they_were_made_of(kind, invoke, versions, tmp_path, m
 
     fresh("clean")
     hashes_by_result = {run(folder)[0]: hashes(folder) for folder in folders}
-    assert len({*hashes_by_result.values()}) == len(hashes_by_result) == 2
+    assert len(set(hashes_by_result.values())) == len(hashes_by_result) == 2
     fresh("counted")
     calls = run(folders[0])[2]
     results = set()

@@ -16,7 +16,8 @@ import cv2
 import forked
 import pytest
 import thinning
-from json_lines import lines
+from folders import names_in
+from json_lines import column_of, lines
 
 from detcli.config.config import Config
 from detcli.config.outputs import Outputs
@@ -34,7 +35,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_images,
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
     complete_size = journal.stat().st_size
-    complete = Counter(record["source"] for record in lines(journal.read_text()))
+    complete = Counter(column_of(lines(journal.read_text()), "source"))
     moments = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
     turns = thinning.thin("moments of a killed run", range(6), count=3)
@@ -51,7 +52,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_images,
     assert killed > len(turns) / 2
     assert forked.run(command).returncode == 0
     records = lines(journal.read_text())
-    assert Counter(record["source"] for record in records) == complete
+    assert Counter(column_of(records, "source")) == complete
     assert all("detections" in record for record in records)
 
 
@@ -75,7 +76,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_images, t
         assert (dataset / "data.yaml").exists()
     assert killed > len(counts) / 2
     assert forked.run(command).returncode == 0
-    names = {path.name for path in folder.iterdir()}
+    names = set(names_in(folder))
     assert {path.name for path in dataset.glob("images/[!.]*")} == names
     assert {path.stem for path in dataset.glob("labels/[!.]*")} == {name[:-4] for name in names}
 
@@ -125,7 +126,7 @@ def test_an_interrupted_video_is_playable(signals, warm_detcli, make_model, long
 BATCHES = thinning.thin("batches of a run whose reader leaves", [(1280, 8), (1280, 30)], count=1)
 
 
-@pytest.mark.parametrize(("side", "batch"), [(64, 30), *BATCHES])
+@pytest.mark.parametrize(("side", "batch"), [(64, 30)] + list(BATCHES))
 def test_a_closed_pipe_ends_the_run_quietly(make_model, make_images, side, batch):
     """A thread inside a native library must not abort the process at its end."""
     metadata = {"imgsz": f"[{side}, {side}]", "stride": "8"}
@@ -180,13 +181,13 @@ def test_an_image_without_an_id_of_coco_does_not_end_the_run(predict, make_image
     (tmp_path / "ids.json").write_text(json.dumps(listed))
     line = "a.png x.png x.png a.png --save-coco a.json --coco-images ids.json"
     completed = predict(line, says="a.png is not among the images of ids.json: left out")
-    assert [record["source"] for record in completed.records] == [
+    assert column_of(completed.records, "source") == [
         "a.png",
         "x.png",
         "x.png",
         "a.png",
     ]
-    assert {result["image_id"] for result in json.loads((tmp_path / "a.json").read_text())} == {5}
+    assert set(column_of(json.loads((tmp_path / "a.json").read_text()), "image_id")) == {5}
     assert "3 images are not in the COCO results\n" in completed.stderr
 
 
@@ -197,7 +198,7 @@ def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_
     command = [sys.executable, "-m", "detcli", "predict", "a.png", "-m", "m.onnx", "-o", "a.csv"]
     posix = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     options = {"cwd": tmp_path, "env": posix, "capture_output": True}
-    completed = subprocess.run([*command, *sinks.split()], check=False, **options)
+    completed = subprocess.run(command + sinks.split(), check=False, **options)
     assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "crops/Größe/a_0.png").is_file()
     assert len(list(tmp_path.glob("crops/人人*/a_1.png"))) == 1
@@ -222,7 +223,7 @@ def test_a_small_address_space_is_an_error(make_model, make_image):
     command = [sys.executable, "-m", "detcli", "predict", make_image("a.png"), "-m", make_model()]
     for kib in (550_000, 1_000_000):
         completed = subprocess.run(
-            ["bash", "-c", f'ulimit -v {kib}; "$@"', "bash", *command],  # noqa: S607
+            ["bash", "-c", f'ulimit -v {kib}; "$@"', "bash"] + command,
             check=False,
             capture_output=True,
             text=True,
@@ -256,14 +257,14 @@ OUTPUTS = "--save save --save-txt txt --save-dataset data --report page --save-c
 def test_writes_that_are_cut_short_write_all(predict, make_image, tmp_path, monkeypatch):
     """And the next run neither doubles nor lacks anything."""
     make_image("a.png", ("red", 1, 1))
-    before = {*tmp_path.iterdir()}
+    before = set(tmp_path.iterdir())
     written = []
     for kind in (io.FileIO, Slow):
         for module in ("storage.files", "storage.folder", "sink.journal", "page.folder"):
             monkeypatch.setattr(f"detcli.{module}.FileIO", kind)
         for records in ("-o a.json", "-o a.json", "--resume j.jsonl", "--resume j.jsonl"):
             predict(f"a.png {records} {OUTPUTS}")
-        new_files = {*tmp_path.iterdir()} - before
+        new_files = set(tmp_path.iterdir()) - before
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         written.append({path: path.read_bytes() for path in files})
         for path in new_files:
@@ -299,7 +300,7 @@ def test_memory_is_not_held_for_a_long_list(make_model, make_image):
     )
     arguments = ["predict", "--files-from", "-", "-q", "--conf", "0.9", "-m", make_model()]
     finished = subprocess.run(
-        [sys.executable, "-c", limited, *arguments],
+        [sys.executable, "-c", limited] + arguments,
         input=names,
         check=False,
         capture_output=True,

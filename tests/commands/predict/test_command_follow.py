@@ -10,7 +10,8 @@ import cv2
 import optional
 import pytest
 from colour_model import image
-from json_lines import lines
+from folders import names_in
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def reach(path, name):
         assert time.monotonic() < deadline, f"no record of {name} in {path}"
         time.sleep(0.02)
     time.sleep(0.4)  # in which there could be more
-    return [record["source"] for record in lines(path.read_text())]
+    return column_of(lines(path.read_text()), "source")
 
 
 def save(path, *, old=False):
@@ -85,7 +86,7 @@ def test_each_image_counts_once_when_it_is_complete(follow, tmp_path):
     with follow(*command) as seen_records:
         expected = ["in/b.png", "in/d.png", "in/later/c.png", "in/old.png", "in/slow.jpg"]
         assert sorted(seen_records("d.png")) == expected
-    assert {path.name for path in (folder / "out").iterdir()} >= {"old.png", "slow.jpg", "d.png"}
+    assert set(names_in(folder / "out")) >= {"old.png", "slow.jpg", "d.png"}
 
 
 def test_objects_are_found_as_they_appear(follow, s3):

@@ -8,7 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from colour_model import image
+from colour_model import image, image_of
+from json_lines import column_of
 from made_jpegs import encode, insert, segment
 from PIL import Image
 
@@ -84,7 +85,7 @@ def two_reds(tmp_path):
 def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
     (record,) = predict(f"{two_reds} --conf 0.9").records
     marks = [drops(record, index) for index in range(len(record["detections"]))]
-    class_names = [detection["class_name"] for detection in record["detections"]]
+    class_names = column_of(record["detections"], "class_name")
     first_red = class_names.index("red")
     (tmp_path / "marks.json").write_text(json.dumps([marks[first_red]]))
     outputs = "--save pics --labels none --save-dataset set --save-crops crops"
@@ -93,7 +94,7 @@ def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
         f"{two_reds} --conf 0.9 {outputs} {blur}",
         says="1 detection dropped by marks, and blurred in the images all the same",
     )
-    remaining = [detection["class_name"] for detection in completed.records[0]["detections"]]
+    remaining = column_of(completed.records[0]["detections"], "class_name")
     assert remaining.count("red") == 1
     for path in (tmp_path / "pics/two.png", tmp_path / "set/images/two.png"):
         assert is_grey(path, 1, 1)
@@ -175,7 +176,7 @@ CARRIERS = (
 @pytest.mark.parametrize("carry", CARRIERS)
 @pytest.mark.parametrize("found", [True, False])
 def test_a_written_image_is_made_anew_whatever_was_found(predict, tmp_path, carry, found):
-    jpeg = encode(image(*[("red", 2, 2)] * found, grey=40))
+    jpeg = encode(image_of([("red", 2, 2)] * found, grey=40))
     data = carry(jpeg)
     assert len(data) > len(jpeg)
     (tmp_path / "photo.jpg").write_bytes(data)

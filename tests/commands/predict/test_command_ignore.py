@@ -1,9 +1,11 @@
 """`detcli predict --ignore`."""
 
 import cv2
+import number_video
 import numpy as np
 import pytest
 from colour_model import image
+from json_lines import column_of
 from report_schemas import validator
 
 from detcli import Detector, Watched
@@ -35,7 +37,7 @@ def classes_of(completed):
     classes = {}
     for record in completed.records:
         _, folder, _ = record["source"].split("/")
-        classes[folder] = [detection["class_name"] for detection in record["detections"]]
+        classes[folder] = column_of(record["detections"], "class_name")
     return classes
 
 
@@ -124,14 +126,13 @@ def test_parts_of_images_are_ignored_in_pixels_of_the_whole(predict, folders, op
     assert folders.exists()
     line = f"photos/site7/b.png --conf 0.9 --ignore {LOW_RIGHT} {options}"
     (record,) = predict(line).records
-    assert [detection["class_name"] for detection in record["detections"]] == ["red"]
+    assert column_of(record["detections"], "class_name") == ["red"]
 
 
 def test_every_frame_of_a_video_is_ignored_alike(predict, folders, tmp_path):
     pixels = cv2.imread(str(folders / "site7/b.png"))
     height, width = pixels.shape[:2]
-    lossless = cv2.VideoWriter.fourcc(*"FFV1")
-    writer = cv2.VideoWriter(str(tmp_path / "b.mkv"), lossless, 10, (width, height))
+    writer = number_video.open_writer(tmp_path / "b.mkv", (width, height), code="FFV1")
     for _ in range(3):
         writer.write(pixels)
     writer.release()
@@ -163,7 +164,7 @@ def test_a_certificate_does_not_hold_once_nothing_is_ignored(predict_folders, in
     predict_folders(f"{ignoring} -o a.jsonl")
     predict_folders(f"{ignoring} -o b.jsonl")
     command = ["verify", "a.jsonl", "b.jsonl", "--certificate", "c.json"]
-    certified = invoke(*command, cwd=tmp_path)
+    certified = invoke(command, cwd=tmp_path)
     assert certified.returncode == 0, certified.stderr
     assert LOW_RIGHT in (tmp_path / "c.json").read_text()
     again = invoke("verify", "--check", "c.json", "--format", "json", cwd=tmp_path)

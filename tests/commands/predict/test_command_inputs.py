@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import stream_server
-from json_lines import lines
+from json_lines import column_of, lines
 from PIL import Image
 
 from detcli.data.record import box_of
@@ -32,7 +32,7 @@ def folder_with_pipes(tmp_path, make_image):
 @pytest.mark.usefixtures("folder_with_pipes")
 @pytest.mark.parametrize("source", ["in/", "in/*"])
 def test_only_files_in_a_folder_are_inputs(predict, source):
-    assert [record["source"] for record in predict(source).records] == ["in/a.png", "in/z.png"]
+    assert column_of(predict(source).records, "source") == ["in/a.png", "in/z.png"]
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_image):
     assert boxes_by_class[1:] == [boxes_by_class[0]] * 3
     assert boxes_by_class[0].keys() == {"red", "blue"}
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
-    for path in (*(tmp_path / "all/images").iterdir(), *(tmp_path / "shown").glob("a*")):
+    for path in list((tmp_path / "all/images").iterdir()) + list((tmp_path / "shown").glob("a*")):
         assert cv2.imread(path).shape == upright.shape
 
 
@@ -114,8 +114,8 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     paths = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
 
     def run(*words):
-        completed = invoke("predict", *words, "-m", make_model())
-        return [record["source"] for record in lines(completed.stdout)], completed.stderr
+        completed = invoke("predict", words, "-m", make_model())
+        return column_of(lines(completed.stdout), "source"), completed.stderr
 
     for _ in range(3):
         sources, warnings = run(folder, "-r", "--save", folder)

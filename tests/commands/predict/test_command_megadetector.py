@@ -2,8 +2,8 @@
 
 import json
 
-import cv2
 import megadetector_rules
+import number_video
 import pages
 import pytest
 from colour_model import image
@@ -17,8 +17,7 @@ def cards(predict, make_image, tmp_path):
     make_image("cards/site 1/b.jpg")
     (tmp_path / "cards/torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "cards/torn.mp4").write_bytes(b"nothing")
-    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
-    video = cv2.VideoWriter(str(tmp_path / "cards/film.mp4"), fourcc, 10, (64, 64))
+    video = number_video.open_writer(tmp_path / "cards/film.mp4", (64, 64))
     for _ in range(4):
         video.write(image(("blue", 2, 2)))
     video.release()
@@ -96,7 +95,7 @@ def test_results_without_sizes_take_those_of_the_images(invoke, tmp_path):
     (tmp_path / "small.json").write_text(json.dumps(content))
     for name in ("results", "small"):
         options = ["--images", "cards", "-o", f"{name}.csv"]
-        completed = invoke("merge", f"{name}.json", *options, cwd=tmp_path)
+        completed = invoke("merge", f"{name}.json", options, cwd=tmp_path)
         assert completed.returncode == 3, completed.stderr
     assert (tmp_path / "small.csv").read_text() == (tmp_path / "results.csv").read_text()
 
@@ -127,7 +126,7 @@ def test_records_become_the_file_of_a_run(predict, invoke, tmp_path):
     """All but what only the run knows: its confidence and classes that it did not find."""
     predict("cards -r --conf 0.5 -q -o boxes.jsonl", code=3)
     options = ["--format", "megadetector", "--base", "cards", "-o", "later.json"]
-    completed = invoke("merge", "boxes.jsonl", *options, cwd=tmp_path)
+    completed = invoke("merge", "boxes.jsonl", options, cwd=tmp_path)
     assert completed.returncode == 3, completed.stderr
     later = megadetector_rules.read_valid(tmp_path / "later.json")
     content = megadetector_rules.read_valid(tmp_path / "results.json")

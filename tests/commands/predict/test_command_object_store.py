@@ -2,7 +2,7 @@
 
 import optional
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -24,20 +24,20 @@ def test_images_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
     names[1:1] = ["s3://photos/gone.png", "s3://gone/a.png", "s3://photos/pics/"]
     (tmp_path / "list").write_text("\n".join(names))
     records = predict("--files-from list", code=3).records
-    assert [record["source"] for record in records] == names
+    assert column_of(records, "source") == names
     assert [record["error"]["message"] for record in records[1:4]] == [
         "cannot be fetched: there is no such object",
         "cannot be fetched: there is no such bucket",
         "a folder, where an image is expected",
     ]
-    assert all("detections" in record for record in (records[0], *records[4:]))
+    assert all("detections" in record for record in [records[0]] + list(records[4:]))
 
 
 def test_an_object_that_stands_for_a_folder_is_passed_over(s3, stored, predict):
     stored(2)
     s3.put("pics/0000/")
     completed = predict("s3://photos/pics/ -r")
-    sources = [record["source"] for record in completed.records]
+    sources = column_of(completed.records, "source")
     assert sources == ["s3://photos/pics/0000.png", "s3://photos/pics/0001.png"]
 
 
@@ -69,10 +69,7 @@ def test_a_resumed_run_fetches_only_what_it_lacks(s3, stored, predict, tmp_path)
     s3.requests.clear()
     predict("s3://photos/pics/ --resume run.jsonl")
     assert sum(".png" in path for _, path in s3.requests) == 2
-    sources = [
-        [record["source"] for record in lines(text)]
-        for text in (journal.read_text(), complete_text)
-    ]
+    sources = [column_of(lines(text), "source") for text in (journal.read_text(), complete_text)]
     assert sources[0] == sources[1]
 
 
@@ -87,7 +84,7 @@ def test_nothing_secret_is_printed(s3, detcli, make_model, tmp_path, monkeypatch
         "s3://gone/",
         f"s3://{s3.key}:{s3.secret}@photos/",
     )
-    finished = detcli("predict", *names, "--model", make_model(), "-vv")
+    finished = detcli("predict", names, "--model", make_model(), "-vv")
     assert finished.returncode == 3
     assert len(lines(finished.stdout)) == 4
     assert s3.secret not in finished.stdout + finished.stderr

@@ -12,7 +12,7 @@ import pytest
 from colour_model import image
 from documentation.shells import blocks, page, skip_without_jq
 from documentation.shells import run as bash
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_set_e_ends_a_script_where_an_input_failed(shell, tmp_path):
 
 def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
     """Its queue is a named pipe that it holds open itself; writers come and go."""
-    recipe, *_ = [block for block in blocks(PAGE, "bash") if "mkfifo" in block]
+    recipe = next(block for block in blocks(PAGE, "bash") if "mkfifo" in block)
     queue, start, *_ = recipe.splitlines()
     shell(queue)
     with subprocess.Popen(["bash", "-c", f"exec {start.removesuffix(' &')}"]) as process:  # noqa: S607
@@ -135,9 +135,7 @@ def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
                     if text.count("\n") > number:
                         break
                 time.sleep(0.01)
-            assert [record["source"] for record in lines(text)][number:] == [
-                f"pics/000{number}.png"
-            ]
+            assert column_of(lines(text), "source")[number:] == [f"pics/000{number}.png"]
         assert process.poll() is None
         process.terminate()
         assert process.wait(60) == 143
@@ -154,5 +152,5 @@ def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
     ]
     assert frames == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
     command = "cat frames | detcli predict - -q --every 0.25s"
-    assert [record["time_s"] for record in lines(shell(f"{command} --fps 8").stdout)] == [0, 0.25]
+    assert column_of(lines(shell(f"{command} --fps 8").stdout), "time_s") == [0, 0.25]
     assert "only with --fps" in shell(command, code=2).stderr

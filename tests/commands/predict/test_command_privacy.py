@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 from colour_model import image
-from json_lines import lines
+from json_lines import column_of, lines
 
 from detcli.sink.image import GREY
 
@@ -30,7 +30,7 @@ def test_no_image_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
         f"{noisy} --conf 0.9 --save pics --save-crops crops --save-dataset dataset --labels none"
     )
     (record,) = predict(f"{command} --blur red --blur-with fill").records
-    assert [detection["class_name"] for detection in record["detections"]] == ["red", "blue"]
+    assert column_of(record["detections"], "class_name") == ["red", "blue"]
     written = [path for folder in folders for path in folder.rglob("*.png")]
     assert len(written) == len(record["saved"]) - 1 == 4  # the other is a file of labels
     crop = folders[1] / "red/noisy_0.png"

@@ -6,7 +6,7 @@ import json
 import platform
 
 import pytest
-from json_lines import lines
+from json_lines import column_of, lines
 from report_schemas import validator
 
 from detcli import __version__
@@ -25,7 +25,7 @@ def run_with_provenance(predict, make_image, make_video, tmp_path):
         output_option = "-o"
         if name == "run.jsonl":
             output_option = "--resume"
-        predict("pics", output_option, name, *options, code=code)
+        predict("pics", output_option, name, options, code=code)
         text = (tmp_path / name).read_text()
         if name.endswith(".json"):
             return json.loads(text)
@@ -154,8 +154,8 @@ def test_an_image_is_the_one_that_was_looked_at(predict, make_image, tmp_path, m
         return image
 
     monkeypatch.setattr("detcli.source.sources.load_file", loaded)
-    completed = predict("--conf 0.6 --provenance --save-dataset set", *names)
-    assert [record["sha256"] for record in completed.records] == [
+    completed = predict("--conf 0.6 --provenance --save-dataset set", names)
+    assert column_of(completed.records, "sha256") == [
         hashlib.sha256(contents[name]).hexdigest() for name in names
     ]
     for name, data in contents.items():

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from json_lines import column_of
 
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
 TEXTS = {
@@ -23,10 +24,10 @@ def test_every_format_says_what_is_on_the_demonstration_image(predict, tmp_path)
     command = f"{DEMO} -m codes --device cpu --read"
     (record,) = predict(f"{command} --fast-decode").records  # which would leave too few pixels
     detections = record["detections"]
-    assert {record["text"] for record in detections} == TEXTS
+    assert set(column_of(detections, "text")) == TEXTS
     predict(f"{command} -o a.csv")
     rows = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
-    assert {row["text"] for row in rows} == TEXTS
+    assert set(column_of(rows, "text")) == TEXTS
     table = predict(f"{command} --format table").stdout
     assert all(text in table for text in TEXTS)
     (plain,) = predict(command.removesuffix("--read")).records
@@ -44,8 +45,8 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
         command = f"{DEMO} -m codes --device cpu {options}"
         plain = predict(command).records[0]["detections"]
         with_texts = predict(f"{command} --read").records[0]["detections"]
-        left_edges = [detection["x1"] for detection in plain]
-        assert [detection["x1"] for detection in with_texts] == left_edges
+        left_edges = column_of(plain, "x1")
+        assert column_of(with_texts, "x1") == left_edges
 
 
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import optional
 import pytest
+from json_lines import column_of
 
 from detcli.data.detections import CORNERS
 from detcli.data.record import box_of
@@ -61,9 +62,9 @@ def test_a_region_is_looked_at_as_if_it_were_the_image(
     cut, colourful_image, tmp_path, region, options
 ):
     inside, alone = cut(colourful_image, region, BOXES[region], f"--conf 0.7 {options}")
-    class_names = [detection["class_name"] for detection in alone]
-    assert [detection["class_name"] for detection in inside] == class_names
-    for name in (*CORNERS, "score"):
+    class_names = column_of(alone, "class_name")
+    assert column_of(inside, "class_name") == class_names
+    for name in list(CORNERS) + ["score"]:
         values = [detection[name] for detection in inside]
         expected = [detection[name] for detection in alone]
         np.testing.assert_allclose(values, expected, atol=0.011)
@@ -78,8 +79,8 @@ def test_symbols_are_read_only_there(cut):
     height, width = cv2.imread(str(DEMO)).shape[:2]
     box = (0, 0, width // 2, height)
     inside, alone = cut(DEMO, f"0,0,{width // 2},{height}", box, options)
-    texts = [detection["text"] for detection in alone]
-    assert [detection["text"] for detection in inside] == texts
+    texts = column_of(alone, "text")
+    assert column_of(inside, "text") == texts
     assert 0 < len(inside) < 7
     for detection, expected in zip(inside, alone, strict=True):
         np.testing.assert_allclose(detection["corners"], expected["corners"], atol=0.11)

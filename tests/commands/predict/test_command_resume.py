@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 from colour_model import save_external
-from json_lines import lines
+from json_lines import column_of, lines
 from report_schemas import validator
 
 from detcli.backend import open_backend
@@ -20,7 +20,7 @@ def resume_with_one_more(predict, make_image, tmp_path):
 
     def run(line="", *words, code=0, says=""):
         images.append(str(make_image(f"{len(images)}.png", ("red", 2, 3))))
-        predict(f"--resume run.jsonl {line}", *words, *images, code=code, says=says)
+        predict(f"--resume run.jsonl {line}", words, images, code=code, says=says)
         journal = tmp_path / "run.jsonl"
         return lines(journal.read_text()) if journal.exists() else None
 
@@ -153,7 +153,7 @@ def test_records_name_the_files_that_were_made_for_them(predict, make_image):
 def test_records_of_frames_name_their_video(predict, make_video):
     make_video(frames=3)
     records = predict("clip.mp4 --save out").records
-    assert [record["saved"] for record in records] == [["out/clip.mp4"]] * 3
+    assert column_of(records, "saved") == [["out/clip.mp4"]] * 3
 
 
 def test_a_page_is_told_what_this_run_added(predict):

@@ -11,7 +11,7 @@ from pathlib import Path
 import optional
 import pytest
 from colour_model import NAMES
-from json_lines import lines
+from json_lines import column_of, lines
 from report_schemas import validator
 from saved_records import of_version_1
 
@@ -26,7 +26,7 @@ def test_any_number_of_workers_gives_the_same_records(options, predict, make_mod
     make_model(batch=None)
     make_images(40)
     completed = predict(f"pics --conf 0.6 {options}", says="40 images, 14 detections")
-    assert [record["index"] for record in completed.records] == list(range(40))
+    assert column_of(completed.records, "index") == list(range(40))
     assert [len(record["detections"]) for record in completed.records] == [1, 0, 0] * 13 + [1]
 
 
@@ -56,11 +56,11 @@ def test_a_missing_second_device_is_refused(detcli, make_model, make_images):
 def test_a_video_has_frames_with_times(predict, make_video):
     make_video()
     records = predict("clip.mp4 --conf 0.6 --vid-stride 5", says="4 frames").records
-    assert [record["frame"] for record in records] == [0, 5, 10, 15]
-    assert [record["time_s"] for record in records] == pytest.approx([0, 0.5, 1, 1.5])
+    assert column_of(records, "frame") == [0, 5, 10, 15]
+    assert column_of(records, "time_s") == pytest.approx([0, 0.5, 1, 1.5])
     assert [bool(record["detections"]) for record in records] == [False, False, True, True]
     records = predict("clip.mp4 --start 0.5 --end 0.8").records
-    assert [record["frame"] for record in records] == [5, 6, 7]
+    assert column_of(records, "frame") == [5, 6, 7]
 
 
 def test_a_list_of_files(detcli, make_model, make_images):
@@ -86,7 +86,7 @@ def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_images):
     first, second = sorted(make_images(2).iterdir())
     command = [warm_detcli / "detcli", "predict", "--files-from", "-", "-q"]
     with subprocess.Popen(
-        [*command, "-m", str(make_model())],
+        command + ["-m", str(make_model())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -164,13 +164,13 @@ def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
     text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries) + "a.png\n"
     Path("list.jsonl").write_text(text, encoding="utf-8")
     options = ["--files-from", name, "-m", make_model(), "-q", "--vid-stride", "10"]
-    completed = detcli("predict", "a.png", *options, input=text)
+    completed = detcli("predict", "a.png", options, input=text)
     assert completed.returncode == 3, completed.stderr
     records = lines(completed.stdout)
     for record in records:
         validator("predict", strict=True).validate(record)
-    assert [record["index"] for record in records] == list(range(9))
-    assert [record["input"] for record in records] == [0, 1, 2, 3, 3, 4, 5, 6, 7]
+    assert column_of(records, "index") == list(range(9))
+    assert column_of(records, "input") == [0, 1, 2, 3, 3, 4, 5, 6, 7]
     expected_meta = [..., META[0], META[1], META[2], META[2], META[3], META[4], ..., ...]
     assert [record.get("meta", ...) for record in records] == expected_meta
     assert [record["source"] for record in records if record["input"] in {1, 5}] == [
@@ -276,8 +276,8 @@ def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
     shutil.copy(tmp_path / "a.png", os.fsencode(tmp_path) + b"/caf\xe9.png")
     (tmp_path / "list").write_bytes(b"\n".join(os.fsencode(name) for name in odd))
     options = "--provenance --save out --resume run.jsonl"
-    predict(f"--files-from list {options}", *odd, code=3)
-    predict("--files-from list -o all.json", *odd, code=3)
+    predict(f"--files-from list {options}", odd, code=3)
+    predict("--files-from list -o all.json", odd, code=3)
     records = [orjson.loads(line) for line in (tmp_path / "run.jsonl").read_bytes().splitlines()]
     assert len(records) >= 3
     for records_read in (records, orjson.loads((tmp_path / "all.json").read_bytes())):

@@ -2,7 +2,7 @@
 
 import cv2
 import pytest
-from colour_model import cell_box, image
+from colour_model import cell_box, image_of
 
 from detcli.data.record import box_of
 
@@ -12,7 +12,7 @@ TILE = "--tile 64,overlap=0.25"
 
 @pytest.fixture
 def large_scene(tmp_path):
-    cv2.imwrite(str(tmp_path / "large.png"), image(*SQUARES, size=(112, 160), grey=40))
+    cv2.imwrite(str(tmp_path / "large.png"), image_of(SQUARES, size=(112, 160), grey=40))
     return tmp_path / "large.png"
 
 

@@ -6,9 +6,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import cv2
+import json_lines
+import number_video
 import numpy as np
 import optional
 import pytest
+from folders import names_in
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = [
@@ -103,7 +106,7 @@ def test_a_run_in_shards_numbers_each_video_as_one_run_does(
     second.write_bytes(tracked_video.read_bytes())
     single_run, merged = in_shards(f"{second} {common} --vid-stride 5", "--shard-size", 1)
     assert merged == single_run
-    records = [json.loads(line) for line in single_run.splitlines()]
+    records = json_lines.lines(single_run)
     of_first = [
         record["detections"] for record in records if record["source"] == str(tracked_video)
     ]
@@ -147,14 +150,12 @@ def test_every_class_may_begin_a_track(predict, common, tmp_path):
 )
 def test_options_that_do_not_go_together(predict, options, says, tmp_path):
     predict(f"a.png {options}", code=2, says=says)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}
+    assert set(names_in(tmp_path)) == {"a.png", "colours.onnx"}
 
 
 def test_a_symbol_that_was_read_keeps_its_text_where_it_is_blurred(predict, tmp_path):
     frames = [image for image, _ in belt.frames()][14:22]
-    writer = cv2.VideoWriter(
-        str(tmp_path / "b.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10, (640, 360)
-    )
+    writer = number_video.open_writer(tmp_path / "b.avi", (640, 360), code="MJPG")
     for number, image in enumerate(frames):
         writer.write(cv2.GaussianBlur(image, (0, 0), 3.5) if number > 4 else image)
     writer.release()

@@ -13,7 +13,7 @@ import numpy as np
 import optional
 import pytest
 from colour_model import image
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -102,8 +102,8 @@ def sources_in(path):
 
         return set(parquet.read_table(path)["source"].to_pylist())
     if path.suffix == ".json":
-        return {record["source"] for record in json.loads(path.read_text())}
-    return {record["source"] for record in lines(path.read_text())}
+        return set(column_of(json.loads(path.read_text()), "source"))
+    return set(column_of(lines(path.read_text()), "source"))
 
 
 ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in range(IMAGES)}

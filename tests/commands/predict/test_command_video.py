@@ -5,8 +5,8 @@ import sys
 
 import cv2
 import pytest
-from colour_model import image
-from json_lines import lines
+from colour_model import image_of
+from json_lines import column_of, lines
 from made_videos import record_film, rotate, watch
 
 from detcli.data.record import box_of
@@ -21,7 +21,7 @@ def annotate_video(predict, tmp_path):
 
     def annotate(*options):
         record_film(tmp_path / "a.mkv", TIMES, signal_s=0.4, sound="libopus")
-        completed = predict("a.mkv --save out --max-det 1", *options)
+        completed = predict("a.mkv --save out --max-det 1", options)
         return watch(tmp_path / "out/a.mp4"), completed
 
     return annotate
@@ -74,7 +74,7 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
         for side in sides:
             cells = range(side // 16)
             red = [("red", column, row) for column in cells for row in cells]
-            _, jpeg = cv2.imencode(".jpg", image(*red, size=(side, side)))
+            _, jpeg = cv2.imencode(".jpg", image_of(red, size=(side, side)))
             for _ in range(5):
                 file.write(jpeg)
     first = sides[0]
@@ -93,7 +93,7 @@ def test_images_import_nothing_of_it(predict, monkeypatch):
 
 
 NTSC = [number * 1001 / 30000 for number in range(150)]
-SPARSE = [*(number / 25 for number in range(40)), 3.7, 3.8, 4.2, 9.5, 9.6]
+SPARSE = [number / 25 for number in range(40)] + [3.7, 3.8, 4.2, 9.5, 9.6]
 
 
 def chosen_by_ffmpeg(path, seconds):
@@ -112,7 +112,7 @@ def chosen_by_ffmpeg(path, seconds):
             graph.add("buffersink"),
         ).configure()
         times = []
-        for image in [*file.decode(stream), None]:
+        for image in list(file.decode(stream)) + [None]:
             graph.push(image)
             with contextlib.suppress(av.BlockingIOError, av.EOFError):
                 while True:
@@ -128,7 +128,7 @@ def test_a_frame_each_second_is_that_which_ffmpeg_selects(predict, tmp_path, tim
     record_film(tmp_path / "a.mp4", times, ticks=30000)
     records = predict(f"a.mp4 --every {every} --save out").records
     expected = chosen_by_ffmpeg(tmp_path / "a.mp4", seconds)
-    assert [record["time_s"] for record in records] == pytest.approx(expected, abs=1e-3)
+    assert column_of(records, "time_s") == pytest.approx(expected, abs=1e-3)
     written = watch(tmp_path / "out/a.mp4")
     assert written.times == pytest.approx(expected, abs=1e-4)
     assert written.length_s >= expected[-1] + seconds - 0.01

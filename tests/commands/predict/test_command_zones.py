@@ -7,6 +7,7 @@ import numpy as np
 import optional
 import pytest
 from colour_model import image
+from json_lines import column_of
 
 LEFT = "left=0,0,0.5,0,0.5,1,0,1"
 LOW = "low=0,32,64,32,64,64,0,64"
@@ -28,7 +29,7 @@ def predict_squares(predict, squares):
 def test_every_format_has_the_zones(predict_squares, tmp_path):
     zones = f"--zone {LEFT} --zone {LOW}"
     (record,) = predict_squares(zones, says="in left: 1 red\n").records
-    assert [detection["zones"] for detection in record["detections"]] == [["left"], ["low"]]
+    assert column_of(record["detections"], "zones") == [["left"], ["low"]]
     (tmp_path / "zones.txt").write_text(f"{LEFT}\n{LOW}\n")
     assert predict_squares("--zone @zones.txt").records == [record]
     for detection in record["detections"]:
@@ -37,7 +38,7 @@ def test_every_format_has_the_zones(predict_squares, tmp_path):
 
     predict_squares(f"{zones} -o a.csv")
     rows = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
-    assert [row["zones"] for row in rows] == ["left", "low"]
+    assert column_of(rows, "zones") == ["left", "low"]
     assert predict_squares(f"{zones} --format table").stdout.split()[-1] == "low"
 
 
@@ -45,7 +46,7 @@ def test_parquet_has_the_zones(predict_squares, tmp_path):
     parquet = optional.require("pyarrow.parquet")
     predict_squares(f"--zone {LEFT} --zone {LOW} -o a.parquet")
     rows = parquet.read_table(tmp_path / "a.parquet").to_pylist()
-    assert [row["zones"] for row in rows] == [["left"], ["low"]]
+    assert column_of(rows, "zones") == [["left"], ["low"]]
 
 
 @pytest.mark.parametrize(

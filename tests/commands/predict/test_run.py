@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 import stream_server
 import terminals
-from json_lines import lines
+from json_lines import column_of, lines
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def on_terminal(warm_detcli):
         names = {"NO_COLOR", "COLUMNS", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"}
         inherited = {name: value for name, value in os.environ.items() if name not in names}
         with subprocess.Popen(
-            [warm_detcli / "detcli", "predict", *map(str, arguments)],
+            [warm_detcli / "detcli", "predict"] + list(map(str, arguments)),
             stdout=theirs if stdout is None else stdout,
             stderr=theirs,
             env={**inherited, "TERM": "xterm"} | environment,
@@ -131,10 +131,10 @@ def test_the_outcome_lists_streams(predict, stream_source, tmp_path):
     """Streams are read at once, and each has frames, a rate and a video of its own."""
     names = [stream_source.url(f"/stream{number}") for number in range(3)]
     completed = predict(
-        "--end 1 -o out.jsonl --save saved", *names, stream_source.url("/gone"), code=3
+        "--end 1 -o out.jsonl --save saved", names, stream_source.url("/gone"), code=3
     )
     records = lines((tmp_path / "out.jsonl").read_text())
-    assert [record["index"] for record in records] == list(range(len(records)))
+    assert column_of(records, "index") == list(range(len(records)))
     frames = Counter(record["source"] for record in records if "frame" in record)
     assert set(frames) == set(names)
     messages = completed.stderr.replace("detcli: ", "").splitlines()
@@ -153,8 +153,8 @@ def test_a_run_with_streams_is_resumed(predict, stream_source, tmp_path):
     """Files that are done are skipped, frames of streams never."""
     names = [stream_source.url("/stream1"), "a.png", stream_source.url("/stream2")]
     for _ in range(2):
-        completed = predict("--end 0.2 --resume run.jsonl", *names)
-    counts = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
+        completed = predict("--end 0.2 --resume run.jsonl", names)
+    counts = Counter(column_of(lines((tmp_path / "run.jsonl").read_text()), "source"))
     assert counts.keys() == set(names)
     assert counts["a.png"] == 1
     assert "1 skipped" in completed.stderr
@@ -209,7 +209,7 @@ def test_records_of_a_stream_are_added_at_once(warm_detcli, stream_source, make_
     output.write_text('{"from": "before"}\n{"torn')
     command = [warm_detcli / "detcli", "predict", stream_source.url(), "-m", str(make_model())]
     with subprocess.Popen(
-        [*command, "-o", str(output)], stderr=subprocess.PIPE, text=True
+        command + ["-o", str(output)], stderr=subprocess.PIPE, text=True
     ) as process:
         while not frames_were_dropped(output):
             assert process.poll() is None

@@ -9,6 +9,7 @@ import sys
 
 import optional
 import pytest
+from json_lines import column_of
 
 from detcli.run.machine import machine_name
 
@@ -47,7 +48,7 @@ CPU = 'many = { device = "cpu", batch = 2 }\nstart = { device = "cpu", workers =
 def test_it_is_used_for_its_model_here(tuned):
     message, completed = tuned("a.png a.png", CPU)
     assert message == "tuned for colours.onnx on this machine: --device cpu --batch 2"
-    assert {record["device"] for record in completed.records} == {"cpu"}
+    assert set(column_of(completed.records, "device")) == {"cpu"}
 
 
 def test_one_image_has_a_choice_of_its_own(tuned):
@@ -97,7 +98,7 @@ def test_a_batch_that_is_given_wins_alone(tuned):
 def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
     quantized = make_model("kept.onnx", tail="transposed")
     message, completed = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{quantized}" }}')
-    assert {record["model"] for record in completed.records} == {"kept"}
+    assert set(column_of(completed.records, "model")) == {"kept"}
     assert f"--model {quantized}" in message
 
 
@@ -121,7 +122,7 @@ def test_one_that_is_gone_is_named(tuned):
     message, completed = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
     assert "gone.onnx, tuned for colours.onnx, is gone" in message
     assert "detcli tune --write" in message
-    assert {record["model"] for record in completed.records} == {"colours"}
+    assert set(column_of(completed.records, "model")) == {"colours"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import time
 
 import forked
 import pytest
-from json_lines import lines
+from folders import names_in
+from json_lines import column_of, lines
 
 from detcli.run.shards.store import LocalFolder
 from detcli.source.reading import load_file, unreadable
@@ -117,7 +118,7 @@ def test_options_that_do_not_go_together_are_refused(predict, tmp_path, options,
     folder = "" if options.startswith("-o ") else "-o boxes/"
     completed = predict(f"pics {folder} {options}", code=2, says=problem)
     assert "secret" not in completed.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}
+    assert set(names_in(tmp_path)) == {"a.png", "colours.onnx"}
 
 
 @pytest.mark.parametrize("source", ["-", "camera:0", "rtsp://host/stream"])
@@ -137,7 +138,7 @@ def test_a_video_is_one_name_of_its_shard(shards_of_four, in_shards, make_video)
 def test_no_names_make_no_parts(shards_of_four, tmp_path):
     (tmp_path / "list").write_bytes(b"")
     shards_of_four("--files-from list", sources="")
-    assert [path.name for path in shards_of_four.boxes.iterdir()] == ["_manifest.jsonl"]
+    assert names_in(shards_of_four.boxes) == ["_manifest.jsonl"]
 
 
 def test_nothing_to_begin_with_is_refused(shards_of_four):
@@ -150,7 +151,7 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp
     shards_of_four.part(1).unlink()
     (tmp_path / "elsewhere").mkdir()
     command = ["predict", "-m", "../colours.onnx", "--conf", 0.5, "-o", "../boxes/"]
-    completed = invoke(*command, cwd=tmp_path / "elsewhere")
+    completed = invoke(command, cwd=tmp_path / "elsewhere")
     assert completed.returncode == 5
     assert "pics/0004.png: no such file" in completed.stderr
     assert "from which folder it counts" in completed.stderr
@@ -216,7 +217,7 @@ def test_an_image_that_changes_after_it_was_listed_is_noticed(shards_of_four, pr
     shards_of_four("--extend", says="4 of 4 shards done already")
     expected = lines(predict("pics --conf 0.5").stdout)
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
-    assert [record["index"] for record in merged] == list(range(10))
+    assert column_of(merged, "index") == list(range(10))
     detections = {record["source"]: record["detections"] for record in merged}
     assert detections == {record["source"]: record["detections"] for record in expected}
 
@@ -229,7 +230,7 @@ def test_a_missing_image_that_comes_is_the_same_input(shards_of_four, invoke):
     shards_of_four("--retry-failed", sources=sources, says="1 image, ")
     shards_of_four("--extend", sources=sources, says="1 of 2 shards done already")
     merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
-    assert [record["source"] for record in merged] == ["pics/0003.png", "pics/new.png"]
+    assert column_of(merged, "source") == ["pics/0003.png", "pics/new.png"]
 
 
 @pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
@@ -303,15 +304,15 @@ def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke):
     assert completed.returncode == 3
     assert completed.stdout == one_run
     records = lines(one_run)
-    assert [record["source"] for record in records[3:6]] == [
+    assert column_of(records[3:6], "source") == [
         "00.tar/0009.png",
         "01.tar/0001.png",
         "01.tar/0004.png",
     ]
     records_without_tar = lines(predict("pics --conf 0.5", code=3).stdout)
-    assert [record.get("detections") for record in records[:4]] == [
-        record["detections"] for record in records_without_tar[::3]
-    ]
+    assert [record.get("detections") for record in records[:4]] == column_of(
+        records_without_tar[::3], "detections"
+    )
     with tarfile.open(shards_of_four.boxes.parent / "01.tar", "w") as tar:
         for path in names[:2]:
             tar.add(path, path.name)
@@ -335,7 +336,7 @@ def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch
     monkeypatch.setattr(LocalFolder, "write_note", spy)
     monkeypatch.chdir(shards_of_four.boxes.parent)
     shards_of_four()
-    assert {*noted} <= {0, 1, 2}
+    assert set(noted) <= {0, 1, 2}
     assert noted
     assert not list(shards_of_four.boxes.glob("_working*"))
     shards_of_four.part(1).unlink()

@@ -1,10 +1,9 @@
 """`detcli predict -o FOLDER/`: images that were exchanged under their old names."""
 
-import json
 import os
 
 import pytest
-from json_lines import lines
+from json_lines import lines, text_of
 
 LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 
@@ -86,7 +85,7 @@ def test_what_was_retried_has_not_changed_until_it_changes_again(shards_of_two, 
 def test_images_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
     names = sorted(shards_of_two.pictures.iterdir())
     entries = [{"path": f"pics/{path.name}", "meta": {"id": path.stem}} for path in names]
-    listed = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    listed = text_of(entries)
     (tmp_path / "list.jsonl").write_text(listed)
     line = "--files-from list.jsonl --shard-size 2"
     shards_of_two(line)

@@ -37,7 +37,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_mod
         time.sleep(0.05)
     killed.kill()
     killed.join()
-    finished = detcli(*command)
+    finished = detcli(command)
     assert finished.returncode == 0, finished.stderr
     finished = invoke("merge", "s3://photos/boxes/", "-o", merged)
     assert finished.returncode == 0, finished.stderr
@@ -55,7 +55,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_mod
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00003.jsonl")
     s3.requests.clear()
     assert invoke("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
-    assert detcli(*command).returncode == 0
+    assert detcli(command).returncode == 0
     assert len({path for _, path in s3.requests if ".png" in path}) == 5
     assert invoke("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
@@ -92,7 +92,7 @@ def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model,
     stored(30)
     command = ["predict", "s3://photos/pics/", "--model", make_model(), "--shard-size", 5]
     command += ["-o", "s3://photos/boxes/"]
-    assert invoke(*command).returncode == 0
+    assert invoke(command).returncode == 0
     files_before = {key: s3.get(key) for key in s3.keys("boxes/")}
 
     def run_with_outage(first, count):
@@ -102,7 +102,7 @@ def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model,
         start = s3.answered + first
         s3.faults.status = ("403 Forbidden", code)
         s3.faults.outage = range(start, start + count)
-        completed = invoke(*command)
+        completed = invoke(command)
         s3.faults.status = ()
         files = {key: s3.get(key) for key in s3.keys("boxes/") if NOTE not in key}
         assert files.items() <= files_before.items()
@@ -126,14 +126,14 @@ def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model,
 def test_an_object_that_changes_after_it_was_listed_is_noticed(s3, stored, invoke, make_model):
     stored(4)
     command = ("predict", "s3://photos/pics/", "--model", make_model(), "-o", "s3://photos/boxes/")
-    assert invoke(*command).returncode == 0
+    assert invoke(command).returncode == 0
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00000.jsonl")
     keys = list(s3.keys("pics/"))
     key = keys[0]
     s3.put(key, s3.get(keys[1]))
-    completed = invoke(*command)
+    completed = invoke(command)
     assert completed.returncode == 3
     assert (f"{key}: it has changed since" in completed.stderr) is True
-    assert "1 image, " in invoke(*command, "--retry-failed").stderr
+    assert "1 image, " in invoke(command, "--retry-failed").stderr
     assert invoke("merge", "s3://photos/boxes/").returncode == 0
     assert invoke("predict", "s3://photos/pics/", "--model", make_model()).returncode == 0

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import optional
 import pytest
+from json_lines import column_of
 from sample_records import Film, failure, frame, image
 
 from detcli.commands.predict.summary import RunSummary
@@ -67,9 +68,9 @@ def test_one_stream_is_not_listed():
 def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_image):
     images = [make_image(f"{name}.png", ("red", 2, 3)) for name in "ab"]
     stages = re.compile(r"; decode \d+%, .*write \d+%$")
-    completed = detcli("predict", *images, "-m", make_model())
+    completed = detcli("predict", images, "-m", make_model())
     assert not stages.search(summary_of(completed, "2 image"))
-    completed = detcli("predict", *images, "-m", make_model(), "-v")
+    completed = detcli("predict", images, "-m", make_model(), "-v")
     assert stages.search(summary_of(completed, "2 image"))
 
 
@@ -81,7 +82,7 @@ def test_the_device_that_ran_is_named(predict, make_image, device):
     make_image("b.png", ("red", 2, 3))
     completed = predict(f"a.png b.png --device {device}")
     line = summary_of(completed, "2 image")
-    (name,) = {record["device"] for record in completed.records}
+    (name,) = set(column_of(completed.records, "device"))
     assert name != "auto"
     assert f"/s on {name}" in line
 
@@ -102,7 +103,7 @@ def test_shards_and_evaluations_name_the_device(detcli, make_model, make_image, 
         "predict": ["a.png", "-m", make_model(), "-o", "parts/"],
         "eval": [make_model(), "--data", "data.yaml"],
     }
-    completed = detcli(command, *arguments[command], cwd=folder)
+    completed = detcli(command, arguments[command], cwd=folder)
     assert completed.returncode == 0
     line = summary_of(completed, "1 image")
     assert line.endswith(" s on cpu")

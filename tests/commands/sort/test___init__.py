@@ -8,6 +8,8 @@ import sys
 from threading import Event
 
 import pytest
+from folders import names_in
+from json_lines import text_of
 from saved_records import box, error, record
 
 from detcli.sink.sort_log import LOG_NAME
@@ -45,7 +47,7 @@ def card(tmp_path):
 
 
 def write_records(folder, records, name="card.jsonl"):
-    text = "".join(f"{json.dumps(fields)}\n" for fields in records)
+    text = text_of(records)
     (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -54,7 +56,7 @@ def sort(invoke, card):
     """Sort what is on the card; returns the completed command."""
 
     def run(*words, code=0):
-        completed = invoke("sort", *words, cwd=card)
+        completed = invoke("sort", words, cwd=card)
         assert completed.returncode == code, completed.stderr
         assert "Traceback" not in completed.stderr
         assert completed.stdout == ""
@@ -82,7 +84,7 @@ SORTED = {
 
 @pytest.mark.parametrize("how", ["link", "copy"])
 def test_images_go_to_the_folder_of_the_first_rule_that_they_meet(sort, card, how):
-    completed = sort("card.jsonl", *RULES, "-o", "out", "--how", how)
+    completed = sort("card.jsonl", RULES, "-o", "out", "--how", how)
     assert files(card / "out") == SORTED
     assert "sorted 4 images into" in completed.stderr
     assert "1 animal, 1 person, 1 failed, 1 empty" in completed.stderr
@@ -95,10 +97,10 @@ def test_images_go_to_the_folder_of_the_first_rule_that_they_meet(sort, card, ho
 def test_undo_takes_everything_back(sort, card, how):
     before = files(card)
     (card / "out/mine").mkdir(parents=True)
-    sort("card.jsonl", *RULES, "-o", "out", "--how", how)
+    sort("card.jsonl", RULES, "-o", "out", "--how", how)
     assert "took back 4 files of out" in sort("-o", "out", "--undo").stderr
     assert files(card) == before
-    assert [path.name for path in (card / "out").iterdir()] == ["mine"]
+    assert names_in(card / "out") == ["mine"]
 
 
 def test_lists_are_read_by_predict(sort, card):
@@ -106,15 +108,15 @@ def test_lists_are_read_by_predict(sort, card):
     more = [record(name, animal()) for name in strange_names[:2]]
     more.append(record("card/caf\\xe9.jpg", animal(), source_bytes="Y2FyZC9jYWbpLmpwZw=="))
     write_records(card, CARD + more)
-    sort("card.jsonl", *RULES, "-o", "out", "--how", "list")
-    lists = {path.name for path in (card / "out").iterdir()}
+    sort("card.jsonl", RULES, "-o", "out", "--how", "list")
+    lists = set(names_in(card / "out"))
     assert lists == {"animal.txt", "person.txt", "empty.txt", "failed.txt", LOG_NAME}
     names = list(read_list(str(card / "out/animal.txt"), Event(), null_separated=False))
     for index, name in enumerate(names):
         assert isinstance(name, str)
         if name.startswith("{"):
             names[index] = ListedInput.parse(name, "").name
-    assert names == ["card/site1/a.jpg", *strange_names]
+    assert names == ["card/site1/a.jpg"] + strange_names
     assert (card / "out/failed.txt").read_text() == "card/site2/torn.jpg\n"
     sort("-o", "out", "--undo")
     assert list((card / "out").iterdir()) == []
@@ -123,7 +125,7 @@ def test_lists_are_read_by_predict(sort, card):
 def test_a_list_that_exists_is_not_written_over(sort, card):
     (card / "out").mkdir()
     (card / "out/person.txt").write_text("mine")
-    completed = sort("card.jsonl", *RULES, "-o", "out", "--how", "list", code=1)
+    completed = sort("card.jsonl", RULES, "-o", "out", "--how", "list", code=1)
     assert "person.txt exists" in completed.stderr
     assert files(card / "out") == {"person.txt": "mine"}
 
@@ -136,7 +138,7 @@ def test_the_images_of_a_burst_stay_together_but_for_failures(sort, card):
         error("card/site2/torn.jpg") | {"burst": 4},
     ]
     write_records(card, burst)
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     assert set(files(card / "out")) == {
         "animal/card/site1/a.jpg",
         "animal/card/site1/b.jpg",
@@ -148,7 +150,7 @@ def test_the_images_of_a_burst_stay_together_but_for_failures(sort, card):
 def test_bursts_of_two_files_are_different_ones(sort, card):
     write_records(card, [record("card/site1/a.jpg", animal(), burst=0)])
     write_records(card, [record("card/site1/b.jpg", burst=0)], "b.jsonl")
-    sort("card.jsonl", "b.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", "b.jsonl", RULES, "-o", "out")
     assert set(files(card / "out")) == {"animal/card/site1/a.jpg", "empty/card/site1/b.jpg"}
 
 
@@ -156,14 +158,14 @@ def test_an_image_with_two_records_goes_to_the_better_folder(sort, card):
     write_records(card, [record("card/site1/a.jpg", person()), record("card/site1/b.jpg")])
     second = [record("card/site1/a.jpg", animal()), error("card/site1/b.jpg")]
     write_records(card, second, "b.jsonl")
-    sort("card.jsonl", "b.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", "b.jsonl", RULES, "-o", "out")
     assert set(files(card / "out")) == {"animal/card/site1/a.jpg", "failed/card/site1/b.jpg"}
 
 
 def test_a_video_is_sorted_by_the_best_of_its_frames(sort, card):
     frames = [record("card/site1/a.jpg", frame=0), record("card/site1/a.jpg", animal(), frame=1)]
     write_records(card, frames)
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     assert set(files(card / "out")) == {"animal/card/site1/a.jpg"}
 
 
@@ -172,7 +174,7 @@ def test_nothing_is_written_over(sort, card, how):
     place = card / "out/animal/card/site1/a.jpg"
     place.parent.mkdir(parents=True)
     place.write_text("mine")
-    completed = sort("card.jsonl", *RULES, "-o", "out", "--how", how, code=3)
+    completed = sort("card.jsonl", RULES, "-o", "out", "--how", how, code=3)
     assert "1 image whose place is taken" in completed.stderr
     assert place.read_text() == "mine"
     sort("-o", "out", "--undo")
@@ -182,25 +184,25 @@ def test_nothing_is_written_over(sort, card, how):
 @pytest.mark.parametrize("how", ["link", "copy"])
 def test_the_same_again_changes_nothing_and_goes_on(sort, card, how):
     write_records(card, CARD[:2])
-    sort("card.jsonl", *RULES, "-o", "out", "--how", how)
+    sort("card.jsonl", RULES, "-o", "out", "--how", how)
     write_records(card, CARD)
-    assert "sorted 4 images" in sort("card.jsonl", *RULES, "-o", "out", "--how", how).stderr
+    assert "sorted 4 images" in sort("card.jsonl", RULES, "-o", "out", "--how", how).stderr
     assert files(card / "out") == SORTED
     assert "took back 4 files" in sort("-o", "out", "--undo").stderr
 
 
 def test_other_rules_take_another_folder(sort, card):
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     completed = sort("card.jsonl", "--by", "animal", "-o", "out", code=2)
     assert "was sorted before, by other rules" in completed.stderr
     assert files(card / "out") == SORTED
-    sort("card.jsonl", *RULES, "-o", "out", "--how", "copy", code=2)
+    sort("card.jsonl", RULES, "-o", "out", "--how", "copy", code=2)
 
 
 def test_images_that_are_gone_are_named_and_the_others_are_sorted(sort, card):
     (card / "card/site1/a.jpg").unlink()
-    write_records(card, [*CARD, record("-"), record("rtsp://cam/1", animal())])
-    completed = sort("card.jsonl", *RULES, "-o", "out", code=3)
+    write_records(card, CARD + [record("-"), record("rtsp://cam/1", animal())])
+    completed = sort("card.jsonl", RULES, "-o", "out", code=3)
     assert "card/site1/a.jpg: no file here" in completed.stderr
     assert "not sorted: 3 images not found" in completed.stderr
     assert len(files(card / "out")) == 3
@@ -210,12 +212,12 @@ def test_names_from_the_root_and_from_above_stay_in_the_folder(sort, card):
     (card / "work").mkdir()
     absolute_name = str(card / "card/site1/b.jpg")
     write_records(card, [record("work/../card/site1/a.jpg"), record(absolute_name)])
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     assert set(files(card / "out/empty")) == {"work/card/site1/a.jpg", absolute_name[1:]}
 
 
 def test_undo_leaves_what_changed_or_is_the_last_copy(sort, card):
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     (card / "card/site1/a.jpg").unlink()
     changed = card / "out/person/card/site1/b.jpg"
     changed.unlink()
@@ -243,7 +245,7 @@ def test_undo_leaves_what_changed_or_is_the_last_copy(sort, card):
     ],
 )
 def test_a_log_cannot_remove_anything_elsewhere(sort, card, entry):
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     with (card / "out" / LOG_NAME).open("a") as log:
         log.write(json.dumps(entry) + "\n")
     before = files(card)
@@ -252,7 +254,7 @@ def test_a_log_cannot_remove_anything_elsewhere(sort, card, entry):
 
 
 def test_a_torn_line_of_the_log_was_not_done(sort, card):
-    sort("card.jsonl", *RULES, "-o", "out")
+    sort("card.jsonl", RULES, "-o", "out")
     with (card / "out" / LOG_NAME).open("a") as log:
         log.write('{"file": "animal/card/si')
     assert "took back 4 files" in sort("-o", "out", "--undo").stderr
@@ -268,14 +270,14 @@ def test_a_torn_line_of_the_log_was_not_done(sort, card):
         (["card.jsonl", "--by", "animal,Animal>0.2", "-o", "out"], 2, "a folder Animal already"),
         (["card.jsonl", "--by", "empty", "-o", "out"], 2, "a folder empty already"),
         (["card.jsonl", "--by", "http://me:pw@host", "-o", "out"], 2, "is an address"),
-        ([*RULES, "-o", "out"], 2, "no records given"),
-        (["card.jsonl", *RULES], 2, "--output"),
+        (list(RULES) + ["-o", "out"], 2, "no records given"),
+        (["card.jsonl"] + list(RULES), 2, "--output"),
         (["card.jsonl", "-o", "out", "--undo"], 2, "--undo takes no records"),
         (["-o", "card", "--undo"], 3, "cannot read"),
     ],
 )
 def test_what_cannot_be_sorted_is_refused(sort, card, words, code, message):
-    assert message in sort(*words, code=code).stderr
+    assert message in sort(words, code=code).stderr
     assert not (card / "out").exists()
 
 
@@ -295,7 +297,7 @@ def test_another_disk_is_said_to_be_one(sort, monkeypatch):
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "link", link)
-    completed = sort("card.jsonl", *RULES, "-o", "out", code=1)
+    completed = sort("card.jsonl", RULES, "-o", "out", code=1)
     assert "it is on another disk" in completed.stderr
     assert "--how copy" in completed.stderr
 
@@ -327,6 +329,6 @@ def test_a_copy_that_cannot_be_finished_leaves_nothing(sort, card, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfileobj", full)
-    completed = sort("card.jsonl", *RULES, "-o", "out", "--how", "copy", code=1)
+    completed = sort("card.jsonl", RULES, "-o", "out", "--how", "copy", code=1)
     assert "No space left" in completed.stderr
     assert files(card / "out") == {}

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from json_lines import column_of
 from saved_records import box, error, record
 
 from detcli.commands.sort.assignment import Assignment
@@ -43,13 +44,13 @@ def best(folders):
 def plain_folders(records):
     """The folder of each image: of its best record, or of the best record of its burst."""
     folders = {}
-    for source in {fields["source"] for fields in records}:
+    for source in set(column_of(records, "source")):
         records_of_image = [fields for fields in records if fields["source"] == source]
         folder = best(folder_of_record(fields) for fields in records_of_image)
         bursts = [fields["burst"] for fields in records_of_image if "burst" in fields]
         if bursts and folder != "failed":
             images = [fields for fields in records if fields.get("burst") == bursts[0]]
-            folder = best([folder, *map(folder_of_record, images)])
+            folder = best([folder] + list(map(folder_of_record, images)))
         folders[source] = folder
     return folders
 

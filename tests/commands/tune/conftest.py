@@ -122,7 +122,7 @@ def commands(monkeypatch):
         assert isinstance(limited, bool)
         words = list(options)
         if arguments:
-            words += ["--", *arguments]
+            words += ["--"] + list(arguments)
         return commands.answer(tuning, name, words)
 
     monkeypatch.setattr(Tuning, "_run_command", answer)
@@ -144,7 +144,7 @@ def tune(invoke, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").touch()
 
     def run(*words, code=0, says=""):
-        completed = invoke("tune", *words, cwd=tmp_path)
+        completed = invoke("tune", words, cwd=tmp_path)
         assert completed.returncode == code, completed.stderr
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr

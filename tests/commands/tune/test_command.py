@@ -16,6 +16,7 @@ import pytest
 import thinning
 import typer.main
 from documentation.shells import blocks, page
+from json_lines import column_of
 
 from detcli.cli.app import app
 from detcli.commands.tune.report import TuneReport, TuneRow
@@ -36,7 +37,7 @@ def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, tuning_
     assert int8["boxes"]["equal"] < 0.6
     assert int8["boxes"]["lost"] > 0
     assert int8["many"]["estimate"] == 1000
-    assert {choice["way"] for choice in report["choices"]} == {"cpu"}
+    assert set(column_of(report["choices"], "way")) == {"cpu"}
 
 
 def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, tuning_images, cache):
@@ -44,7 +45,7 @@ def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, tuning_images,
     report = tune(fragile, tuning_images, "--device", "cpu", "--write")
     choices = {choice["kind"]: choice for choice in report["choices"]}
     assert choices["many"]["way"] == "cpu int8"
-    assert [choice_entry["gain"] for choice_entry in choices.values()] == pytest.approx([100] * 3)
+    assert column_of(choices.values(), "gain") == pytest.approx([100] * 3)
     model = Path(choices["many"]["options"]["model"])
     assert model.read_bytes() == b"convert"
     assert model.is_relative_to(cache.resolve() / "tuned")
@@ -59,8 +60,8 @@ def test_a_choice_needs_boxes(tune, commands, make_model, make_image, tmp_path):
     commands.rates = {"openvino": 99.0}
     says = "no boxes above 0.99 were compared: name images with some"
     words = ("--device", "cpu", "--conf", "0.99")
-    report = tune(make_model(), tmp_path / "pics", *words, says=says)
-    assert {choice["way"] for choice in report["choices"]} == {"cpu"}
+    report = tune(make_model(), tmp_path / "pics", words, says=says)
+    assert set(column_of(report["choices"], "way")) == {"cpu"}
 
 
 def test_a_page_of_what_differs(tune, commands, fragile, tuning_images, tmp_path):
@@ -102,7 +103,7 @@ def test_a_default_that_wins_over_the_choice_is_named(tune, make_model, tmp_path
 @pytest.mark.usefixtures("tuning_images")
 def test_wrong_requests(tune, fragile, line, code, says):
     fragile.with_name("torn.onnx").write_bytes(b"torn")
-    assert tune(*line.split(), code=code, says=says) == ""
+    assert tune(line.split(), code=code, says=says) == ""
 
 
 @thinning.only_whole
@@ -114,7 +115,7 @@ def test_real_processes(tune, make_model, tuning_images, monkeypatch):
     assert row["many"]["low"] <= row["many"]["estimate"]
     assert min(row["one"]["estimate"], row["start"]["estimate"]) > 0
     assert row["host_peak_bytes"] > 20e6
-    assert {choice["kind"] for choice in report["choices"]} == {"many", "one", "start"}
+    assert set(column_of(report["choices"], "kind")) == {"many", "one", "start"}
 
 
 def wait_for_bench(process):
@@ -194,7 +195,7 @@ def test_the_json_on_the_page_has_all_fields():
 )
 @pytest.mark.usefixtures("tuning_images")
 def test_what_cannot_be_written_is_said_at_once(tune, commands, fragile, line, says):
-    assert tune(fragile, "pics", *line.split(), code=2, says=says) == ""
+    assert tune(fragile, "pics", line.split(), code=2, says=says) == ""
     assert commands.asked == []
 
 
@@ -203,7 +204,7 @@ def test_map_of_images_elsewhere(tune, commands, fragile, tuning_images):
     labelled.write_coco(tuning_images.parent / "coco", [labelled.Scene.found(("red", 1, 1, 1.0))])
     (tuning_images.parent / "coco/images").rename(tuning_images.parent / "elsewhere")
     words = ("--data", "coco/instances.json", "--device", "cpu", "elsewhere")
-    report = tune(fragile, *words)
+    report = tune(fragile, words)
     assert report["rows"][0]["map50_95"] == 1
 
 

@@ -16,7 +16,7 @@ def rows(tune, make_model, tuning_images, commands):  # noqa: ARG001
     """Tune the colour model on two images with made answers: its rows by name."""
 
     def run(*words, **expectations):
-        report = tune(make_model(), tuning_images, *words, **expectations)
+        report = tune(make_model(), tuning_images, words, **expectations)
         return {row["name"]: row for row in report["rows"]}
 
     return run
@@ -247,7 +247,7 @@ def test_a_choice_of_what_the_time_left_is_not_written(
     tune, short, make_model, tuning_images, tmp_path
 ):
     says = "the choice is not written: the time ended before openvino:CPU, openvino:CPU half, cpu"
-    tune(make_model(), tuning_images, *short, "--write", code=6, says=says)
+    tune(make_model(), tuning_images, short, "--write", code=6, says=says)
     assert not (tmp_path / "detcli.toml").read_text()
 
 

@@ -24,7 +24,7 @@ def reports(verify):
     """Run verify, which ends with a code: its report."""
 
     def run(code, *arguments):
-        completed = verify(*arguments)
+        completed = verify(arguments)
         assert completed.returncode == code, completed.stderr
         return report_of(completed)
 

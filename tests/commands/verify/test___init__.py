@@ -9,6 +9,7 @@ import pages
 import pytest
 from colour_model import NAMES, build
 from damaged_graphs import far_and_back
+from json_lines import column_of
 from saved_records import report_of
 
 pytestmark = pytest.mark.slow
@@ -52,23 +53,23 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     image = make_image("a.png", ("red", 2, 3), ("red", 3, 3))
     common = ["--images", image, "--conf", 0.6]
     certificate = tmp_path / "c.json"
-    recommended = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
+    recommended = reports(6, strict, lax, common, "--certificate", certificate)["detections"]
     assert recommended["left"] == 1
     assert recommended["right"] == 2
     certified = json.loads(certificate.read_text())
     assert [certified[side]["settings"]["nms"] for side in ("left", "right")] == [0.4, 0.9]
-    with_nms = reports(0, strict, lax, *common, "--nms", 0.4)["detections"]
+    with_nms = reports(0, strict, lax, common, "--nms", 0.4)["detections"]
     assert with_nms["left"] == 1
     assert with_nms["right"] == 1
 
 
 def test_two_models_that_differ(verify, make_model, broken, compared_images, tmp_path):
     arguments = [make_model(), broken, "--images", compared_images, "--conf", 0.6]
-    completed = verify(*arguments, "--bisect", "--report", tmp_path / "out")
+    completed = verify(arguments, "--bisect", "--report", tmp_path / "out")
     assert completed.returncode == 6
     report = report_of(completed)
     assert report["bisect"]["node"] == {"name": "low", "operator": "Sub"}
-    assert [tensor["agrees"] for tensor in report["tensors"]] == [True, False]
+    assert column_of(report["tensors"], "agrees") == [True, False]
     assert len(pages.images(tmp_path / "out")) == 2
     complaint = completed.stderr.splitlines()[0]
     assert "the two sides do not agree" in complaint
@@ -77,16 +78,16 @@ def test_two_models_that_differ(verify, make_model, broken, compared_images, tmp
         "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in completed.stderr
     )
     assert completed.stderr.count("\n") == 2
-    completed = verify(*arguments, "--bisect", "--format", "table", "-q")
+    completed = verify(arguments, "--bisect", "--format", "table", "-q")
     assert "first node that differs: Sub low" in completed.stdout
     complaint = completed.stderr.splitlines()[0]
     assert complaint == "detcli: error: the two sides do not agree"  # which differ, the table says
     assert "\n  hint: " in completed.stderr
     assert "\ndiffers: 100.00% of 6 boxes disagree" in completed.stdout
     assert "━" not in completed.stdout
-    completed = verify(*arguments)
+    completed = verify(arguments)
     assert "--report DIR shows the images; --bisect names the first node" in completed.stderr
-    completed = verify(*arguments, "--tolerance", "boxes=100%")
+    completed = verify(arguments, "--tolerance", "boxes=100%")
     assert completed.returncode == 0
     assert report_of(completed)["tolerance"]["boxes"] == 1
 
@@ -97,8 +98,8 @@ def test_an_overflow_that_the_outputs_do_not_show(
     half = tmp_path / "half.onnx"
     half.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
     arguments = [make_model(), half, "--images", compared_images]
-    assert verify(*arguments).returncode == 0
-    report = reports(6, *arguments, "--bisect")
+    assert verify(arguments).returncode == 0
+    report = reports(6, arguments, "--bisect")
     assert report["bisect"]["node"]["name"] == "further"
     assert report["bisect"]["output"] is None
     assert "far overflows in half.onnx" in report["bisect"]["finding"]
@@ -112,7 +113,7 @@ def test_random_images(reports, make_model, broken):
     report = reports(0, make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
     assert report["compared"] == 1
     assert report["agree"] is True
-    assert {tensor["source"] for tensor in report["tensors"]} == {"random:0"}
+    assert set(column_of(report["tensors"], "source")) == {"random:0"}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_random_images(reports, make_model, broken):
     ],
 )
 def test_a_request_that_cannot_be_met(verify, make_model, compared_images, arguments, code, says):
-    completed = verify(*arguments.format(model=make_model(), pics=compared_images).split())
+    completed = verify(arguments.format(model=make_model(), pics=compared_images).split())
     assert completed.returncode == code
     assert says in completed.stderr
     assert "Traceback" not in completed.stderr
@@ -181,28 +182,26 @@ def test_a_truncated_image(verify, make_model, compared_images):
 def test_several_sources_and_subfolders(verify, make_model, compared_images, make_image):
     make_image("pics/deep/c.png", ("green", 1, 1))
     arguments = [make_model(), make_model("b.onnx"), "--images", compared_images]
-    assert report_of(verify(*arguments))["compared"] == 2
-    assert report_of(verify(*arguments, "--recursive"))["compared"] == 3
-    assert (
-        report_of(verify(*arguments, "--images", compared_images / "deep/c.png"))["compared"] == 3
-    )
+    assert report_of(verify(arguments))["compared"] == 2
+    assert report_of(verify(arguments, "--recursive"))["compared"] == 3
+    assert report_of(verify(arguments, "--images", compared_images / "deep/c.png"))["compared"] == 3
 
 
 def test_real_exports_agree(reports, shared):
     models = [shared(f"models/yolov10n-{name}.onnx") for name in ("thu", "ultralytics")]
-    report = reports(0, *models, "--images", shared("data/images"), "--tensors")
+    report = reports(0, models, "--images", shared("data/images"), "--tensors")
     assert report["detections"]["pairs"] == 7
     assert all(tensor["max_scaled"] < 1e-5 for tensor in report["tensors"])
 
 
 def test_real_selection_agrees_with_the_graphs_down_to_the_last_row(reports, shared):
     arguments = ["--images", shared("data/images"), "--conf", 0]
-    assert reports(0, shared("models/yolov10n-thu.onnx"), *arguments)["detections"]["pairs"] == 600
+    assert reports(0, shared("models/yolov10n-thu.onnx"), arguments)["detections"]["pairs"] == 600
 
 
 def test_real_half_precision_stays_within_its_tolerance(reports, shared):
     models = [shared(f"models/yolov10n-raw{kind}.onnx") for kind in ("", "-fp16")]
-    report = reports(0, *models, "--images", shared("data/images"), "--tensors")
+    report = reports(0, models, "--images", shared("data/images"), "--tensors")
     assert report["right"]["precision"] == "float16"
     assert 0 < report["detections"]["largest_score_difference"] < 0.02
 

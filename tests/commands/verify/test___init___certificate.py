@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from json_lines import column_of, text_of
 from saved_records import SETTINGS, box, error, record, report_of
 
 from detcli import __version__
@@ -29,7 +30,7 @@ def verify(verify, certificate_folder):  # noqa: ARG001 - where it runs
 @pytest.fixture
 def certified(verify):
     """A certificate of two models that agree."""
-    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
+    assert verify("colours.onnx", "b.onnx", CERTIFY).returncode == 0
     return Path("c.json")
 
 
@@ -45,14 +46,14 @@ CERTIFY = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
 
 
 def test_two_models_that_agree(verify, certificate_folder):
-    completed = verify("colours.onnx", "b.onnx", *CERTIFY)
+    completed = verify("colours.onnx", "b.onnx", CERTIFY)
     assert completed.returncode == 0
     assert completed.stderr == "detcli: wrote a certificate: c.json\n"
     certificate = read(certificate_folder / "c.json")
     report = json.loads(completed.stdout)
     del report["schema_version"]
     assert certificate["report"] == report
-    assert [side["sha256"] for side in (report["left"], report["right"])] == [
+    assert column_of((report["left"], report["right"]), "sha256") == [
         sha256(certificate_folder / name) for name in ("colours.onnx", "b.onnx")
     ]
     assert certificate["pictures"] == [
@@ -70,7 +71,7 @@ def test_two_models_that_agree(verify, certificate_folder):
 
 
 def write(path, *records):
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in records))
+    path.write_text(text_of(records))
 
 
 def test_two_saved_runs(verify, certificate_folder, make_image):
@@ -151,10 +152,10 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_image
     assert completed.returncode == 6
     report = report_of(completed)
     assert not report["holds"]
-    assert [change["what"] for change in report["changes"]] == [
+    assert column_of(report["changes"], "what") == [
         "right model sha256", "input pics/a.png", "input pics/c.png", "images compared",
     ]  # fmt: skip
-    assert [change["matters"] for change in report["changes"]] == [True, True, True, False]
+    assert column_of(report["changes"], "matters") == [True, True, True, False]
     assert "c.json no longer holds: right model sha256 was " in completed.stderr
     table = verify("--check", "c.json", "--format", "table").stdout
     assert "the certificate does not hold" in table
@@ -162,7 +163,7 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_image
 
 
 def test_an_image_may_be_named_twice(verify, certificate_folder):
-    assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
+    assert verify("colours.onnx", "b.onnx", "--images", "pics", CERTIFY).returncode == 0
     completed = verify("--check", "c.json")
     assert completed.returncode == 0
     assert report_of(completed)["changes"] == []
@@ -178,7 +179,7 @@ def test_an_image_may_be_named_twice(verify, certificate_folder):
 
 
 def test_a_certificate_that_sides_differ_never_holds(reports, verify):
-    assert verify("colours.onnx", "broken.onnx", *CERTIFY).returncode == 6
+    assert verify("colours.onnx", "broken.onnx", CERTIFY).returncode == 6
     report = reports(6, "--check", "c.json")
     assert report["holds"] is False
     assert report["changes"] == []
@@ -189,7 +190,7 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(
     verify, certificate_folder, options, unique
 ):
     certify = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
-    assert verify("colours.onnx", "b.onnx", *certify, *options).returncode == 0
+    assert verify("colours.onnx", "b.onnx", certify, options).returncode == 0
     certificate = read(certificate_folder / "c.json")
     assert certificate["left"]["settings"]["unique"] is unique
     assert certificate["right"]["settings"]["unique"] is unique
@@ -197,7 +198,7 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(
     certificate["right"]["settings"] = {**certificate["right"]["settings"], "unique": not unique}
     (certificate_folder / "c.json").write_text(json.dumps(certificate))
     changes = report_of(verify("--check", "c.json"))["changes"]
-    assert [change["what"] for change in changes] == ["right setting unique"]
+    assert column_of(changes, "what") == ["right setting unique"]
 
 
 def test_what_is_told_and_what_matters(verify, certified):
@@ -260,9 +261,9 @@ def test_a_check_of_saved_runs_looks_at_their_images(
     if change == "bytes":
         make_image("pics/1.png", ("red", 1, 1), size=(40, 400))
     report = reports(6, "--check", "c.json")
-    assert ("verdict" if change == "bytes" else "input /x/1.png") in {
-        entry["what"] for entry in report["changes"]
-    }
+    assert ("verdict" if change == "bytes" else "input /x/1.png") in set(
+        column_of(report["changes"], "what")
+    )
 
 
 @pytest.mark.usefixtures("certified")
@@ -272,7 +273,7 @@ def test_a_check_takes_no_other_options(verify):
         ["MODEL"], ["--conf", 0.6], ["--device", "cpu"], ["--half"], ["--random", 0],
         ["--certificate", "d.json"],
     ):  # fmt: skip
-        completed = verify(*options, "--check", "c.json")
+        completed = verify(options, "--check", "c.json")
         assert completed.returncode == 2
         assert f"takes no {options[0]}\n  hint: leave out {options[0]}\n" in completed.stderr
 
@@ -410,7 +411,7 @@ def test_other_files_are_no_certificates(verify, certificate_folder):
 def test_requests_that_cannot_be_met(verify, certificate_folder, arguments, code, says):
     content = f"[\n{json.dumps(record('1.png', box()))}\n]\n"
     (certificate_folder / "a.json").write_text(content)
-    completed = verify(*arguments)
+    completed = verify(arguments)
     assert completed.returncode == code
     assert says in completed.stderr
     assert (certificate_folder / "a.json").read_text() == content
@@ -418,6 +419,6 @@ def test_requests_that_cannot_be_met(verify, certificate_folder, arguments, code
 
 
 def test_a_run_that_fails_leaves_no_certificate(verify, certificate_folder):
-    assert verify("colours.onnx", "none.onnx", *CERTIFY).returncode == 4
+    assert verify("colours.onnx", "none.onnx", CERTIFY).returncode == 4
     assert list(certificate_folder.glob("c.*")) == []
     assert list(certificate_folder.glob(".*part")) == []

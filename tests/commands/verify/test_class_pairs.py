@@ -8,6 +8,7 @@ import pytest
 from colour_model import build
 from hypothesis import given
 from hypothesis import strategies as st
+from json_lines import column_of
 from sample_records import detected
 
 from detcli.commands.verify.class_pairs import pair_classes
@@ -45,35 +46,35 @@ def test_models_agree_whose_classes_are_in_another_order(
     reports, two_models, compared_images, verify
 ):
     models = two_models("blue", "green", "red")
-    report = reports(0, *models, "--images", compared_images)
+    report = reports(0, models, "--images", compared_images)
     assert report["agree"]
     assert report["detections"]["pairs"] > 0
     assert report["detections"]["missing"] == 0
-    says = verify(*models, "--images", compared_images).stderr
+    says = verify(models, "--images", compared_images).stderr
     assert "classes are compared by name, and 2 have different ids: 'blue' is 2 and 0" in says
 
 
 def test_models_differ_whose_names_are_exchanged(reports, two_models, compared_images):
-    report = reports(6, *two_models("red", "green", "blue"), "--images", compared_images)
+    report = reports(6, two_models("red", "green", "blue"), "--images", compared_images)
     image = report["detections"]["pictures"][0]
-    assert [row["class_name"] for row in image["missing"]] == ["red"]
-    assert [row["class_name"] for row in image["extra"]] == ["blue"]
+    assert column_of(image["missing"], "class_name") == ["red"]
+    assert column_of(image["extra"], "class_name") == ["blue"]
 
 
 def test_a_renamed_class_is_compared_by_its_id(reports, make_model, compared_images, verify):
     renamed = make_model("other.onnx", metadata={"names": "['crimson', 'green', 'blue']"})
     models = [make_model(), renamed]
-    report = reports(0, *models, "--images", compared_images)
+    report = reports(0, models, "--images", compared_images)
     assert report["agree"]
-    says = verify(*models, "--images", compared_images).stderr
+    says = verify(models, "--images", compared_images).stderr
     assert "1 have different names: 0 is 'red' and 'crimson'" in says
 
 
 def test_classes_of_one_side_are_named(two_models, compared_images, verify):
     models = two_models("blue", "lime", "red")
-    assert "have different ids" in verify(*models, "--images", compared_images).stderr
+    assert "have different ids" in verify(models, "--images", compared_images).stderr
     models = two_models("blue", "red", "gold")
-    says = verify(*models, "--images", compared_images).stderr
+    says = verify(models, "--images", compared_images).stderr
     assert "1 class (gold) is only in the second model" in says
     assert "1 class (green) is only in the first model" in says
 
@@ -118,9 +119,9 @@ def test_detections_keep_the_words_of_their_own_model():
     first, second = ("cat", "dog"), ("bird", "hound", "cat")
     pairs = pair_classes(first, second)
     rows = [(0, 0, 1, 1, 0.9, class_id) for class_id in range(3)]
-    translated = pairs.with_first_ids(detected(*rows, names=second))
+    translated = pairs.with_first_ids(detected(rows, names=second))
     assert translated.class_id.tolist() == [2, 1, 0]
-    names = [detection["class_name"] for detection in translated.to_dict()]
+    names = column_of(translated.to_dict(), "class_name")
     assert names == ["bird", "hound", "cat"]
 
 

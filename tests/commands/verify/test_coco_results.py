@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from json_lines import column_of
 from saved_records import box, error, record, report_of
 
 from detcli.data.detections import COCO
@@ -24,7 +25,7 @@ def lines(*records):
 
 
 def element(image_id, category_id, bbox=(0, 0, 40, 40), score=0.9):
-    return {"image_id": image_id, "category_id": category_id, "bbox": [*bbox], "score": score}
+    return {"image_id": image_id, "category_id": category_id, "bbox": list(bbox), "score": score}
 
 
 def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_image, tmp_path):
@@ -33,7 +34,7 @@ def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_ima
     make_image("pics/grey.png")
     arguments = ["predict", tmp_path / "pics", "-m", make_model(), "--conf", 0.5, "-q"]
     arguments += ["-o", tmp_path / "a.jsonl", "--save-coco", tmp_path / "coco.json", "--provenance"]
-    completed = invoke(*arguments)
+    completed = invoke(arguments)
     assert completed.returncode == 0
     completed = verify(tmp_path / "a.jsonl", tmp_path / "coco.json")
     assert completed.returncode == 0
@@ -87,7 +88,7 @@ def test_what_differs(reports, write_text_file):
         zip(("x1", "y1", "x2", "y2"), (200, 0, 240, 40), strict=True)
     )
     assert report["right_only"] == ["image_id 9"]
-    assert [failed["source"] for failed in report["failed"]] == ["3.png"]
+    assert column_of(report["failed"], "source") == ["3.png"]
 
 
 def test_ids_of_a_list_of_images(reports, verify, write_text_file):

@@ -14,7 +14,7 @@ def compare_images(verify, make_model, compared_images, tmp_path):
     def run(*options):
         page = tmp_path / "page"
         common = ["--images", compared_images, "--conf", 0.6, "-q", "--report", page]
-        completed = verify(make_model(), *options, *common)
+        completed = verify(make_model(), options, common)
         return completed.returncode, pages.entries(page), pages.runs(page)[0]
 
     return run
@@ -82,9 +82,9 @@ def test_a_refused_run_leaves_the_page(
     before = {path: path.read_bytes() for path in page.rglob("*") if path.is_file()}
 
     common = ["--images", compared_images, "--report", page]
-    assert verify(make_model(), same_model, "--imgsz", 333, *common).returncode == 2
+    assert verify(make_model(), same_model, "--imgsz", 333, common).returncode == 2
     assert {path: path.read_bytes() for path in before} == before
-    assert verify(make_model(), "missing.onnx", *common).returncode == 4
+    assert verify(make_model(), "missing.onnx", common).returncode == 4
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -92,7 +92,7 @@ def test_the_page_has_its_folder_for_itself(verify, make_model, compared_images,
     page = tmp_path / "page"
     page.mkdir()
     options = ["--images", compared_images, "--report", page, "--certificate", page / "c.json"]
-    completed = verify(make_model(), make_model("same.onnx"), *options)
+    completed = verify(make_model(), make_model("same.onnx"), options)
     assert completed.returncode == 2
     assert "the folder of the page, which holds nothing else" in completed.stderr
     assert list(page.iterdir()) == []

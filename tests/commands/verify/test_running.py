@@ -8,7 +8,7 @@ import onnx
 import optional
 import pytest
 import verify_requests
-from colour_model import image
+from colour_model import image, image_of
 from damaged_graphs import maker
 from verify_requests import plan_of
 
@@ -25,7 +25,7 @@ from detcli.source.loading import Item
 
 
 def item(name, *squares):
-    pixels = Image.whole(image(*squares))
+    pixels = Image.whole(image_of(squares))
     return Item(Origin(name), lambda: pixels)
 
 
@@ -78,7 +78,7 @@ def test_a_damaged_image_is_compared_with_a_warning(make_model):
     with pytest.warns(DetcliWarning, match=r"^torn\.jpg: damaged: torn$"):
         report = verified(
             make_model(tail="ultralytics"),
-            items=[*ITEMS, Item(Origin("torn.jpg"), lambda: damaged)],
+            items=ITEMS + [Item(Origin("torn.jpg"), lambda: damaged)],
         )
     assert report.compared == 4
 

@@ -8,6 +8,7 @@ import unicodedata
 
 import pages
 import pytest
+from json_lines import column_of
 from saved_records import SETTINGS, SHA, box, error, of_version_1, record, report_of
 
 from detcli.config.config import InputOptions
@@ -18,7 +19,7 @@ from detcli.page.find_images import Finder
 def write_records(tmp_path):
     """Write records; the first gets settings, unless it has some."""
 
-    def write(name, *records, **settings):
+    def write(name, records, **settings):
         first = {"settings": SETTINGS | settings} | records[0]
         lines = json.dumps(first) + "\n"
         for entry in records[1:]:
@@ -40,7 +41,7 @@ def compare_records(verify, write_records):
 
     def run(left, right, *options, **settings):
         completed = verify(
-            write_records("a.jsonl", *left), write_records("b.jsonl", *right, **settings), *options
+            write_records("a.jsonl", left), write_records("b.jsonl", right, **settings), options
         )
         return completed.returncode, completed.stderr, report_of(completed)
 
@@ -88,7 +89,7 @@ def test_images_that_agree_are_not_kept(compare_records):
         right.append(record(f"near{number}.png", box(0.9 - number / 1e5)))
     _, _, report = compare_records(left, right)
     assert report["compared"] == report["detections"]["pairs"] == 70
-    names = [image["source"] for image in report["detections"]["pictures"]]
+    names = column_of(report["detections"]["pictures"], "source")
     assert names == [f"near{number}.png" for number in range(10, 20)]
 
 
@@ -282,7 +283,7 @@ def test_what_runs_do_not_say(reports, verify, compare_records, tmp_path):
 )
 def test_precision_decides_the_tolerance(compare_records, fields, options, score):
     left = record("1.png", box(), provenance={"precision": "float32"})
-    _, _, report = compare_records([left], [record("1.png", box(), **fields)], *options)
+    _, _, report = compare_records([left], [record("1.png", box(), **fields)], options)
     precision = report["right"]["precision"]
     assert report["unlike"] == [f"precision is float32 and {precision}"]
     assert report["tolerance"]["score"] == score
@@ -313,7 +314,7 @@ def test_records_that_come_twice_or_in_another_order(compare_records):
 @pytest.mark.parametrize("form", ["a.jsonl.gz", "pipe", "a.json", "journal"])
 def test_forms_of_records(verify, write_records, tmp_path, form):
     records = [record("1.png", box()), record("2.png", box(0.5))]
-    right = write_records("b.jsonl", *records)
+    right = write_records("b.jsonl", records)
     if form == "pipe":
         left = tmp_path / "pipe"
         os.mkfifo(left)
@@ -323,7 +324,7 @@ def test_forms_of_records(verify, write_records, tmp_path, form):
         lines = right.read_text().splitlines()
         left.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     else:
-        left = write_records(form, *records)
+        left = write_records(form, records)
     assert report_of(verify(left, right))["compared"] == 2
 
 
@@ -332,8 +333,8 @@ def test_a_run_in_shards(invoke, detcli, make_model, make_image, tmp_path):
         make_image(f"pics/{number}.png", ("red", number, number))
     model = make_model()
     predict = ("predict", tmp_path / "pics", "-m", model, "-q", "-o")
-    assert detcli(*predict, f"{tmp_path}/boxes/").returncode == 0
-    assert invoke(*predict, tmp_path / "b.jsonl", "--provenance").returncode == 0
+    assert detcli(predict, f"{tmp_path}/boxes/").returncode == 0
+    assert invoke(predict, tmp_path / "b.jsonl", "--provenance").returncode == 0
     completed = invoke("verify", tmp_path / "boxes", tmp_path / "b.jsonl")
     assert completed.returncode == 0
     assert completed.stderr == ""
@@ -357,7 +358,7 @@ def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content,
     path = tmp_path / "a.jsonl"
     if content is not None:
         path.write_bytes(content)
-    completed = verify(path, write_records("b.jsonl", record("1.png", box())))
+    completed = verify(path, write_records("b.jsonl", [record("1.png", box())]))
     assert completed.returncode == code
     assert says in completed.stderr
     assert "Traceback" not in completed.stderr
@@ -389,15 +390,15 @@ def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content,
     ],
 )
 def test_requests_that_do_not_fit_saved_records(verify, write_records, arguments, says):
-    path = write_records("a.jsonl", record("1.png", box()))
-    completed = verify(*arguments.format(a=path).split())
+    path = write_records("a.jsonl", [record("1.png", box())])
+    completed = verify(arguments.format(a=path).split())
     assert completed.returncode == 2
     assert says in completed.stderr
 
 
 def test_a_device_of_the_users_defaults_does_not_matter(verify, write_records, monkeypatch):
     monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
-    path = write_records("a.jsonl", record("1.png", box()))
+    path = write_records("a.jsonl", [record("1.png", box())])
     assert verify(path, path).returncode == 0
 
 
@@ -420,8 +421,8 @@ def nested(depth):
     ],
 )
 def test_settings_of_strangers_are_only_text(verify, write_records, field):
-    left = write_records("a.jsonl", record("1.png", box(), **field))
-    right = write_records("b.jsonl", record("1.png", box()))
+    left = write_records("a.jsonl", [record("1.png", box(), **field)])
+    right = write_records("b.jsonl", [record("1.png", box())])
     certificate = left.with_name("c.json")
     completed = verify(left, right, "--format", "table", "--certificate", certificate)
     assert completed.returncode == 0, completed.stderr
@@ -514,8 +515,8 @@ def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
 
     monkeypatch.setattr(module, "defaultdict", Counting)
     records = [record(f"{number}.png") for number in range(300)]
-    left_path = str(write_records("a.jsonl", *records))
-    right_path = str(write_records("b.jsonl", *records))
+    left_path = str(write_records("a.jsonl", records))
+    right_path = str(write_records("b.jsonl", records))
     finder = Finder(None, InputOptions())
     left = module.SavedRun.read(left_path, left_path, finder)
     right = module.SavedRun.read(right_path, right_path, finder)

@@ -5,7 +5,7 @@ import random as rng
 import cv2
 import forked
 import pytest
-from colour_model import NAMES, image
+from colour_model import NAMES, image_of
 
 from detcli.run.shards.store import LocalFolder
 
@@ -34,7 +34,7 @@ def make_shard_images(tmp_path):
             name = f"{number:04}.png"
             if number in poisoned:
                 name = f"{number:04}-poison.png"
-            cv2.imwrite(str(subfolder / name), image(*squares, size=(64, 64 + 8 * (number % 3))))
+            cv2.imwrite(str(subfolder / name), image_of(squares, size=(64, 64 + 8 * (number % 3))))
         return folder
 
     return make
@@ -46,7 +46,7 @@ def one_run(make_model):
 
     def run(folder):
         command = ["predict", folder, "-r", "-m", make_model(), "--conf", "0.5", "-q"]
-        completed = forked.run([*command, "--format", "jsonl"])
+        completed = forked.run(command + ["--format", "jsonl"])
         assert completed.returncode == 0
         return command, completed.stdout
 

@@ -1,6 +1,7 @@
 import json
 import shutil
 
+import json_lines
 import pytest
 from shard_headers import header, written
 
@@ -73,7 +74,7 @@ def test_any_name_comes_back(store):
 def test_parts_are_those_of_the_format(store, tmp_path):
     manifest = written(store, NAMES, 4)
     absurd = [f"{kind}-{'9' * 200}.jsonl" for kind in ("manifest", "part")]
-    for name in ("part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt", *absurd):
+    for name in ["part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt"] + absurd:
         (tmp_path / "boxes" / name).touch()
     assert manifest.parts() == {1: 0}
     assert manifest.part(123456) == "part-123456.jsonl"
@@ -163,7 +164,7 @@ def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
 
 
 def test_the_manifest_is_json_lines(first):
-    entries = [json.loads(line) for line in first.read_text().splitlines()]
+    entries = json_lines.lines(first.read_text())
     head = entries[0]
     shards = entries[1:-1]
     end = entries[-1]

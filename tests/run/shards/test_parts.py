@@ -1,12 +1,13 @@
 """Parts, and what becomes of one that others have changed."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
+import json_lines
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from json_lines import column_of, text_of
 from shard_headers import written
 
 from detcli.core.errors import CheckError, StoreError
@@ -59,7 +60,7 @@ def published(folder, records=RECORDS, name=PART_NAME, shard=SHARD):
 
 
 def records_in(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return json_lines.lines(path.read_text())
 
 
 def test_records_come_back_with_their_place_in_the_run(tmp_path):
@@ -141,7 +142,7 @@ def test_a_piece_is_sent_as_lines():
     with PartWriter(SHARD) as writer:
         for record in RECORDS:
             writer.add(record)
-        pieces = [json.loads(line) for line in writer.content().splitlines()]
+        pieces = json_lines.lines(writer.content())
         assert pieces == PLACED
 
 
@@ -161,7 +162,7 @@ def without_in_part(path, *fields):
     records = records_in(path)
     for field in fields:
         del records[-1]["part"][field]
-    path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
+    path.write_text(text_of(records))
 
 
 def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
@@ -232,7 +233,7 @@ def test_a_retry_takes_the_place_of_an_error(begun):
     publish_part(store, manifest, shard, [image_of("3.jpg", 3)])
     merge = Merge(store, manifest)
     records = list(merge)
-    assert [record["source"] for record in records] == SOURCES
+    assert column_of(records, "source") == SOURCES
     assert not any("error" in record for record in records)
     assert merge.faults == []
 
@@ -275,7 +276,7 @@ def test_a_retry_with_records_of_other_names_is_a_fault(begun):
     shard = Merge(store, manifest).failing(1)
     publish_part(store, manifest, shard, [image_of("other.jpg", 3)])
     merge = Merge(store, manifest)
-    assert [each["source"] for each in merge] == SOURCES[:2]
+    assert column_of(merge, "source") == SOURCES[:2]
     assert [fault.reason for fault in merge.faults] == [
         "part-00001-1.jsonl has records of other names"
     ]
@@ -315,7 +316,7 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     path = tmp_path / PART_NAME
     records = records_in(path)
     records[0]["part"] = records[-1].pop("part")
-    path.write_text("".join(json.dumps(piece) + "\n" for piece in records))
+    path.write_text(text_of(records))
     with pytest.raises(TornError, match="goes on after its end"):
         list(read_part(store, path.name, SHARD))
 
@@ -330,7 +331,7 @@ def merge_of(folder, names, records):
 
 def test_a_video_that_is_the_first_name_has_many_records(tmp_path):
     frames = [record("film.mp4", input=0, frame=number) for number in range(3)]
-    merge = merge_of(tmp_path, ["film.mp4", "1.jpg"], [*frames, image_of("1.jpg", 1)])
+    merge = merge_of(tmp_path, ["film.mp4", "1.jpg"], frames + [image_of("1.jpg", 1)])
     frame_numbers = [each.get("frame") for each in merge]
     assert frame_numbers == [0, 1, 2, None]
     assert merge.faults == []
@@ -345,7 +346,7 @@ def test_a_record_more_than_there_are_names_is_a_fault(tmp_path):
 def test_a_record_of_an_address_shows_no_password(tmp_path):
     names = ["http://user:secret@host/a.jpg"]
     merge = merge_of(tmp_path, names, [image_of("http://host/a.jpg", 0)])
-    assert [each["source"] for each in merge] == ["http://host/a.jpg"]
+    assert column_of(merge, "source") == ["http://host/a.jpg"]
     assert merge.faults == []
 
 
@@ -353,5 +354,5 @@ def test_a_file_whose_name_looks_like_an_address_is_known_when_it_is_gone(tmp_pa
     """While it exists, records have its whole name; of another one they would hide the password."""
     names = ["http:/user:secret@host/a.jpg"]
     merge = merge_of(tmp_path, names, [image_of(names[0], 0)])
-    assert [each["source"] for each in merge] == names
+    assert column_of(merge, "source") == names
     assert merge.faults == []

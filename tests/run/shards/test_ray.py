@@ -84,7 +84,7 @@ def joined(address, cores, environment):
 
 
 def _end(process):
-    for member in [process, *psutil.Process(process.pid).children(recursive=True)]:
+    for member in [process] + list(psutil.Process(process.pid).children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
     process.wait()
@@ -139,7 +139,8 @@ def test_chaos(cluster, make_shard_images, one_run, tmp_path):
 def test_an_image_that_kills_its_actor_is_an_error_record(make_shard_images, one_run, tmp_path):
     command, expected = one_run(make_shard_images(6, poisoned={3}))
     completed = forked.run(
-        [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
+        command + ["-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4],
+        timeout=300,
     )
     assert completed.returncode == 3
     assert completed.stdout == ""
@@ -199,7 +200,7 @@ def test_the_commands_of_the_page(head, make_shard_images, one_run, monkeypatch)
         variable, _, rest = local_command.rpartition("detcli ")
         assert variable in {"", f"RAY_ADDRESS={address} "}
         completed = forked.run(
-            [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
+            shlex.split(rest) + ["--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
         )
         assert completed.returncode == 0, f"{command}\n{completed.stderr}"
         records = merged(folder.parent / "boxes")
@@ -239,9 +240,9 @@ def test_images_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     for number in range(3):
         s3.put(f"pics/{number}.png", cv2.imencode(".png", image(("red", 1, number)))[1].tobytes())
     command = ["predict", "s3://photos/pics/", "-m", make_model(), "--conf", "0.5", "-q"]
-    plain = forked.run([*command, "--format", "jsonl"])
+    plain = forked.run(command + ["--format", "jsonl"])
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
-    subprocess.run([*command, "--on", "ray"], check=True, env={**os.environ, **OWN})
+    subprocess.run(command + ["--on", "ray"], check=True, env={**os.environ, **OWN})
     assert merged(tmp_path / "boxes") == plain.stdout
     assert plain.stdout.count('"class_name": "red"') == 3
 
@@ -252,7 +253,7 @@ def test_a_ray_of_its_own(make_shard_images, one_run, tmp_path, monkeypatch):
     command, expected = one_run(make_shard_images(20))
     command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
     completed = subprocess.run(
-        [*command, "--on", "ray"],
+        command + ["--on", "ray"],
         check=True,
         capture_output=True,
         text=True,
@@ -298,6 +299,6 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
 
 def test_a_cluster_that_does_not_answer(make_model, make_image, tmp_path):
     command = ["predict", make_image("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
-    completed = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
+    completed = forked.run(command + ["--on", f"ray://127.0.0.1:{free_port()}"])
     assert completed.returncode == 5
     assert "cannot use the Ray cluster at ray://127.0.0.1:" in completed.stderr

@@ -4,6 +4,7 @@ import random as rng
 from collections import Counter
 
 import pytest
+from json_lines import column_of
 from sample_records import image
 from shard_headers import written
 
@@ -100,8 +101,8 @@ class Game:
 def test_all_shards_are_worked_once(make_schedule):
     game = make_schedule(names=23)
     game.play(lambda _: False)
-    assert [record["source"] for record in game.records()] == names_of(23)
-    assert [record["index"] for record in game.records()] == list(range(23))
+    assert column_of(game.records(), "source") == names_of(23)
+    assert column_of(game.records(), "index") == list(range(23))
     assert sum(counts.images for counts in game.completed) == 23
     assert game.schedule.deaths == 0
 
@@ -115,7 +116,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
     game = make_schedule(count, random.randint(1, 50), random.randint(1, 4))
     game.play(deadly.__contains__, lambda _: random.random() < 0.7)
     records = game.records()
-    assert [record["source"] for record in records] == names_of(count)
+    assert column_of(records, "source") == names_of(count)
     failed = {record["source"] for record in records if "error" in record}
     assert failed == deadly & set(names_of(count))
     assert sum(counts.images + counts.failed for counts in game.completed) == count

@@ -3,6 +3,7 @@ import io
 import multiprocessing
 import os
 
+import folders
 import pytest
 
 from detcli.core.errors import OutputError, StoreError
@@ -13,7 +14,7 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 def names_in(folder):
-    return [path.name for path in folder.iterdir()]
+    return folders.names_in(folder)
 
 
 @pytest.mark.parametrize("location", ["disk", "bucket"])

@@ -8,8 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
+import number_video
 import pytest
-from colour_model import NAMES, image
+from colour_model import NAMES, image, image_of
+from json_lines import column_of
 from shard_headers import written
 
 from detcli import __version__
@@ -40,14 +42,14 @@ def names(tmp_path):
             (random.choice(NAMES), random.randrange(8), random.randrange(8)) for _ in range(3)
         ]
         path = tmp_path / f"{number:02}.png"
-        cv2.imwrite(str(path), image(*squares, size=(64, 64 + 16 * (number % 4))))
+        cv2.imwrite(str(path), image_of(squares, size=(64, 64 + 16 * (number % 4))))
         outcomes.append(str(path))
     (tmp_path / "07.png").write_bytes(b"\x89PNG torn")
-    video = cv2.VideoWriter(str(tmp_path / "08.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
+    video = number_video.open_writer(tmp_path / "08.mp4", (64, 64))
     for number in range(9):
         video.write(image(("red", number % 8, 1)))
     video.release()
-    return [*outcomes[:8], str(tmp_path / "08.mp4"), *outcomes[8:]]
+    return outcomes[:8] + [str(tmp_path / "08.mp4")] + outcomes[8:]
 
 
 class Play:
@@ -155,8 +157,8 @@ def test_names_without_records_end_their_shard(tmp_path, names, make_model, monk
     play.work()
     assert sorted(report.task.shard.number for report in play.of(Done)) == [0, 1, 2, 3]
     records = play.records()
-    assert [record["source"] for record in records] == ["pics", *names[:2]]
-    assert [record["index"] for record in records] == [0, 1, 2]
+    assert column_of(records, "source") == ["pics"] + list(names[:2])
+    assert column_of(records, "index") == [0, 1, 2]
 
 
 def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, make_model):
@@ -214,7 +216,7 @@ def test_sixteen_names_in_a_row_that_cannot_be_found_are_an_outage(
 ):
     """One more is missing before them, but a name that can be read begins the count anew."""
     missing = [str(tmp_path / f"gone {number}.png") for number in range(missing_count)]
-    play = Play(tmp_path / "boxes", [missing[0], names[0], *missing], 20, make_model())
+    play = Play(tmp_path / "boxes", [missing[0], names[0]] + missing, 20, make_model())
     play.work()
     assert bool(play.of(Failed)) == is_given_up
     assert bool(play.of(Done)) == (not is_given_up)

@@ -32,7 +32,7 @@ def children_of(process):
 def test_the_parts_are_what_one_run_prints(make_shard_images, one_run, tmp_path, on):
     command, expected = one_run(make_shard_images(50))
     completed = forked.run(
-        [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7]
+        command + ["-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7]
     )
     assert completed.returncode == 0
     assert completed.stdout == ""
@@ -108,7 +108,7 @@ def test_a_worker_that_is_stopped_and_killed_is_replaced(make_shard_images, one_
 
 def test_workers_end_with_the_process_that_started_them(make_shard_images, one_run, tmp_path):
     command, _ = one_run(make_shard_images(200))
-    process = forked.start([*command, "-o", f"{tmp_path / 'boxes'}/", "--shard-size", 1])
+    process = forked.start(command + ["-o", f"{tmp_path / 'boxes'}/", "--shard-size", 1])
     while not (workers := children_of(process)) or not parts_in(tmp_path / "boxes"):
         assert process.is_alive()
         time.sleep(0.005)
@@ -135,7 +135,7 @@ def test_an_image_that_kills_its_worker_is_an_error_record(
     site = tmp_path / "site" / "sitecustomize.py"
     site.write_text(site.read_text().replace(ENDS[0], end))
     command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
-    completed = detcli(*command, env=environment, timeout=240)
+    completed = detcli(command, env=environment, timeout=240)
     assert completed.returncode == 3
     assert f"0007-poison.png: the process that worked it died 3 times: {cause}" in completed.stderr
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
@@ -194,12 +194,12 @@ def test_a_full_disk_ends_the_run(make_shard_images, one_run, tmp_path):
     command, expected = one_run(make_shard_images(30))
     command += ["--shard-size", 30, "-o"]
     whole = tmp_path / "whole"
-    assert forked.run([*command, f"{whole}/"]).returncode == 0
+    assert forked.run(command + [f"{whole}/"]).returncode == 0
     assert (whole / MANIFEST).stat().st_size < (whole / PART).stat().st_size
     for name in thinning.thin("files that fill the disk of a run", [PART, MANIFEST], count=1):
         boxes = tmp_path / f"boxes-{name}"
         limit = (whole / name).stat().st_size - 1
-        limited = [sys.executable, "-c", LIMITED, limit, *command, f"{boxes}/"]
+        limited = [sys.executable, "-c", LIMITED, limit] + command + [f"{boxes}/"]
         completed = subprocess.run(
             [str(word) for word in limited],
             check=False,

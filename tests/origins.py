@@ -1,0 +1,9 @@
+"""Where items and records come from."""
+
+
+def sources_of(items):
+    return [item.origin.source for item in items]
+
+
+def frames_of(items):
+    return [item.origin.frame for item in items]
