@@ -53,7 +53,7 @@ LIMITS = {
 }
 """How much of each there may be: percent of the names, and otherwise in 1,000 lines."""
 
-MAX_VAGUE_NAMES_OF_FILE = {"detcli": 4.0, "tests": 8.0}
+MAX_VAGUE_NAMES_OF_FILE = {"detcli": 4.0, "tests": 4.0}
 """Percent of the names of any one file."""
 
 

@@ -110,12 +110,12 @@ def draw_image(burst: Burst) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def save_image(image: Image.Image, path: Path, taken: dt.datetime) -> None:
+def save_image(image: Image.Image, path: Path, time_taken: dt.datetime) -> None:
     """Save an image as a camera does, with the time in its EXIF."""
     exif = Image.Exif()
     times = exif.get_ifd(EXIF_IFD)
-    times[TAKEN] = taken.strftime("%Y:%m:%d %H:%M:%S")
-    times[TAKEN_FRACTION] = f"{taken.microsecond // 10_000:02}"
+    times[TAKEN] = time_taken.strftime("%Y:%m:%d %H:%M:%S")
+    times[TAKEN_FRACTION] = f"{time_taken.microsecond // 10_000:02}"
     image.save(path, quality=92, exif=exif)
 
 
@@ -146,15 +146,15 @@ def write_site(site: int, folder: Path, image_count: int) -> list[tuple[str, flo
     rock_cell = (int(random.integers(COLUMNS)), int(random.integers(ROWS)))
     site_folder = folder / f"site{site:02}" / "100EK113"
     site_folder.mkdir(parents=True)
-    taken = BEGIN
+    time_taken = BEGIN
     truth = []
     for number in range(image_count):
         if number % BURST_IMAGES == 0:
             burst = draw_burst(random, rock_cell)
-            taken += dt.timedelta(minutes=float(random.uniform(2, 200)))
-        taken += dt.timedelta(seconds=1)
+            time_taken += dt.timedelta(minutes=float(random.uniform(2, 200)))
+        time_taken += dt.timedelta(seconds=1)
         path = site_folder / f"IMG_{number + 1:04}.JPG"
-        save_image(draw_image(burst), path, taken)
+        save_image(draw_image(burst), path, time_taken)
         if random.random() < DAMAGED_SHARE:
             damage(path, random)
         truth.append((path.relative_to(folder).as_posix(), burst.strengths["animal"]))

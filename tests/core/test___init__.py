@@ -57,11 +57,11 @@ def test_the_hash(values):
 
 
 @pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("other", VALUES)
-def test_what_is_equal(values, other):
-    is_equal = Expected(**values) == Expected(**other)
-    assert (Box(**values) == Box(**other)) is is_equal
-    assert (Box(**values) != Box(**other)) is not is_equal
+@pytest.mark.parametrize("right_values", VALUES)
+def test_what_is_equal(values, right_values):
+    is_equal = Expected(**values) == Expected(**right_values)
+    assert (Box(**values) == Box(**right_values)) is is_equal
+    assert (Box(**values) != Box(**right_values)) is not is_equal
 
 
 def test_another_class_is_not_equal():
@@ -101,8 +101,8 @@ def test_methods_of_a_class_stay():
         def __repr__(self) -> str:
             return self.text
 
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Name) and self.text.lower() == other.text.lower()
+        def __eq__(self, right: object) -> bool:
+            return isinstance(right, Name) and self.text.lower() == right.text.lower()
 
         def __hash__(self) -> int:
             return hash(self.text.lower())

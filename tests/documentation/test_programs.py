@@ -59,17 +59,17 @@ def test_a_program_runs(name, workplace):
     program = PROGRAMS / f"{name}.py"
     # Python 3.12 warns of a fork of a process with threads, which pools of processes have.
     options = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *options, str(program)],
         cwd=workplace,
         check=False,
         capture_output=True,
         text=True,
     )
-    messages = done.stderr.splitlines()
+    messages = process.stderr.splitlines()
     assert [message for message in messages if not message.startswith("fetching yolov10s")] == []
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    assert process.returncode == 0
+    lines = process.stdout.splitlines()
     patterns = EXPECTED_LINES[name]
     if sys.platform != "linux":
         patterns = [pattern for pattern in patterns if pattern != "fork True"]

@@ -74,8 +74,8 @@ def test_keys_mark_groups_on_the_wall_and_in_the_viewer(of_repeats, tmp_path):
     browser.press(Keys.ESCAPE)
     assert browser.text("#count-marks") == "2"
     stone, car = marks_of_page(browser)
-    place = {"source": "site1", "repeated": 1, "class_name": "person"}
-    assert stone == {"mark": "drop", **place, "box_fractions": [0.1255, 0.25, 0.625, 0.5]}
+    fields_of_stone = {"source": "site1", "repeated": 1, "class_name": "person"}
+    assert stone == {"mark": "drop", **fields_of_stone, "box_fractions": [0.1255, 0.25, 0.625, 0.5]}
     assert car["mark"] == "keep"
 
     (tmp_path / "marks.json").write_text(json.dumps([stone]))

@@ -188,15 +188,15 @@ def test_errors_and_sources_contain_no_secrets(caplog):
     caplog.set_level("DEBUG")
     with Sources(names) as sources:
         items = list(sources)
-    told = caplog.text
+    texts = caplog.text
     for item in items:
         with pytest.raises(InputError) as caught:
             item.load()
-        told += f"{item.origin.source} {caught.value} {caught.value.hint} {caught.value.__cause__}"
+        texts += f"{item.origin.source} {caught.value} {caught.value.hint} {caught.value.__cause__}"
     assert len(items) == len(names)
-    assert "hunter2" not in told
-    assert "eve" not in told
-    assert "rtsp://127.0.0.1:1/?channel=1&key=***" in told
+    assert "hunter2" not in texts
+    assert "eve" not in texts
+    assert "rtsp://127.0.0.1:1/?channel=1&key=***" in texts
 
 
 def test_totals_grow_as_inputs_are_found(empty_folder):
@@ -340,10 +340,10 @@ def test_a_new_file_needs_no_lookup(monkeypatch):
 def test_files_that_have_records_are_no_items_but_count_as_inputs():
     touch("in/a.jpg", "in/b.jpg", "in/c.jpg", "in/d:e.jpg", "f.jpg", "g", "names.txt")
     Path("names.txt").write_text('f.jpg\ng\n{"path": "f.jpg"}\n')
-    asked = []
+    listed_paths = []
 
     def skip_file(path):
-        asked.append(path)
+        listed_paths.append(path)
         return path != "in/b.jpg"
 
     with Sources(["in", "f.jpg"], InputOptions(files_from="names.txt")) as sources:
@@ -354,5 +354,5 @@ def test_files_that_have_records_are_no_items_but_count_as_inputs():
         if item is not RECORDED:
             numbers[index] = item.origin.source, item.origin.input
     # Only image files can be skipped so: no lines of JSON, nor what may be an address or no image.
-    assert asked == ["in/a.jpg", "in/b.jpg", "in/c.jpg", "f.jpg", "f.jpg"]
+    assert listed_paths == ["in/a.jpg", "in/b.jpg", "in/c.jpg", "f.jpg", "f.jpg"]
     assert numbers == {1: ("in/b.jpg", 1), 3: ("in/d:e.jpg", 3), 6: ("g", 6), 7: ("f.jpg", 7)}

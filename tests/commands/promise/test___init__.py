@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.usefixtures("linked_images")
 def test_a_review_from_the_card_to_the_folders(promise, card):
-    said = promise.deal().stderr
-    assert "1,000 images (20 failed: always to be looked at)" in said
-    assert "chance that three rounds suffice" in said
-    assert "--above 400 would take about" in said
-    assert "open review/index.html" in said
+    stderr = promise.deal().stderr
+    assert "1,000 images (20 failed: always to be looked at)" in stderr
+    assert "chance that three rounds suffice" in stderr
+    assert "--above 400 would take about" in stderr
+    assert "open review/index.html" in stderr
     promise.check(code=3, says="nothing is promised before the round ends")
     labels = answer(promise.review, card.animals)
     checked = promise.check(labels)
@@ -43,7 +43,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     assert sorted(eyes + no_eyes) == sorted(fields["source"] for fields in card.records)
     seen_below = {name for name in looked_at(promise.review, 1) if card.animals[name]}
     for fields in card.records:
-        score = max((one["score"] for one in fields.get("detections", [])), default=0)
+        score = max((detection["score"] for detection in fields.get("detections", [])), default=0)
         needs_eyes = "error" in fields or score >= threshold or fields["source"] in seen_below
         assert (fields["source"] in eyes) == needs_eyes
     lost = sum(card.animals[name] for name in no_eyes)
@@ -164,9 +164,9 @@ def test_images_are_small_copies_without_metadata(promise, card):
 def test_nothing_is_said_before_a_round_ends(promise, card, review):
     labels = lines(answer(review, card.animals).read_text())
     write_labels(card.folder / "part.jsonl", labels[:-1])
-    said = promise.check("part.jsonl", "--records", "boxes.jsonl", code=3)
-    assert f"{len(labels) - 1} of {len(labels)} looked at in round 1" in said.stderr
-    assert said.stdout == ""
+    process = promise.check("part.jsonl", "--records", "boxes.jsonl", code=3)
+    assert f"{len(labels) - 1} of {len(labels)} looked at in round 1" in process.stderr
+    assert process.stdout == ""
     assert not (review / "promise.json").exists()
     write_labels(card.folder / "rest.jsonl", labels[-1:])
     promise.check("rest.jsonl", "--records", "boxes.jsonl", says="need no eyes")
@@ -178,9 +178,9 @@ def test_the_order_of_labels_undo_and_who_answers_change_nothing(promise, card, 
     expected = promise.promise()
     detour = []
     for number, fields in enumerate(labels[:50]):
-        other = label(fields["source"], 1 - fields["animal"], second=number)
-        detour += [other | {"at": "2026-11-27T00:00:00Z"}]
-        detour += [other | {"animal": "undo", "at": "2026-11-27T00:00:01Z"}]
+        mistaken_label = label(fields["source"], 1 - fields["animal"], second=number)
+        detour += [mistaken_label | {"at": "2026-11-27T00:00:00Z"}]
+        detour += [mistaken_label | {"animal": "undo", "at": "2026-11-27T00:00:01Z"}]
     (review / "labels.jsonl").unlink()
     write_labels(review / "labels-anna.jsonl", [*detour, *labels])
     promise.check("--records", "boxes.jsonl")
@@ -200,9 +200,9 @@ def test_reviewers_who_disagree_are_asked_a_third_time(promise, card, review):
     below = dealt(review)[0]
     second_opinion = label(below, 1 - int(card.animals[below]), who="ben")
     write_labels(card.folder / "ben.jsonl", [second_opinion])
-    said = promise.check("labels-anna.jsonl", "ben.jsonl", "--records", "boxes.jsonl").stdout
-    assert "1 image unsure, disputed or gone" in said
-    assert "decide them in review/disputed/index.html" in said
+    stdout = promise.check("labels-anna.jsonl", "ben.jsonl", "--records", "boxes.jsonl").stdout
+    assert "1 image unsure, disputed or gone" in stdout
+    assert "decide them in review/disputed/index.html" in stdout
     assert below in promise.promise()["doubtful_below"]
     assert (review / "disputed/index.html").exists()
     decision = label(below, int(card.animals[below]), who="cleo", pass_=3)
@@ -228,11 +228,11 @@ def test_repeats_and_known_animals_say_how_sure_the_reviewer_is(promise, card, r
         if fields["source"] in deck["known"][:5]:
             fields["animal"] = 0
     write_labels(card.folder / "labels-anna.jsonl", labels)
-    said = promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
-    assert "2 of 10 repeats were answered differently" in said.stdout
-    assert "animals were seen in 15 of 20 best-scoring units" in said.stdout
-    assert "animals were seen in only 15 of 20 best-scoring units" in said.stderr
-    assert "no proof that animals are overlooked" in said.stderr
+    process = promise.check("labels-anna.jsonl", "--records", "boxes.jsonl")
+    assert "2 of 10 repeats were answered differently" in process.stdout
+    assert "animals were seen in 15 of 20 best-scoring units" in process.stdout
+    assert "animals were seen in only 15 of 20 best-scoring units" in process.stderr
+    assert "no proof that animals are overlooked" in process.stderr
     plain = promise.promise()
     promise.invoke(
         "promise", "check", "review", "--correct", "--records", "boxes.jsonl", cwd=card.folder
@@ -249,18 +249,18 @@ def test_a_round_without_a_promise_leads_to_the_next(promise, card, review):
     first = dealt(review)[: deck["plan"][0]]
     animals = card.animals | dict.fromkeys(first[:60], True)
     labels = answer(review, animals)
-    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
-    assert "round 1: no promise: below" in said.stderr
-    assert f"go on with round 2 ({deck['plan'][1]:,} more)" in said.stderr
+    process = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "round 1: no promise: below" in process.stderr
+    assert f"go on with round 2 ({deck['plan'][1]:,} more)" in process.stderr
     assert promise.promise()["t"] is None
     promise("split", "review", "-o", "sorted", code=6, says="promises nothing")
     promise("verify", "review/promise.json", "boxes.jsonl", code=6, says="promises nothing")
     write_labels(card.folder / "more.jsonl", [label(dealt(review)[deck["plan"][0]], 0)])
     promise.check("more.jsonl", "--records", "boxes.jsonl", code=3, says="in round 2")
     labels = answer(review, animals, rounds=3)
-    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
-    assert "would have been promised below" in said.stderr
-    assert "--lost 10%," in said.stderr
+    process = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "would have been promised below" in process.stderr
+    assert "--lost 10%," in process.stderr
 
 
 def test_a_promise_that_later_answers_refute_is_withdrawn(promise, card, review):
@@ -270,9 +270,9 @@ def test_a_promise_that_later_answers_refute_is_withdrawn(promise, card, review)
     later = dealt(review)[plan[0] : sum(plan[:2])]
     animals = card.animals | dict.fromkeys(later, True)
     labels = answer(review, animals, rounds=2)
-    said = promise.check(labels, "--records", "boxes.jsonl", code=6)
-    assert "round 1 promised --conf" in said.stdout
-    assert "withdrawn" in said.stdout
+    process = promise.check(labels, "--records", "boxes.jsonl", code=6)
+    assert "round 1 promised --conf" in process.stdout
+    assert "withdrawn" in process.stdout
     assert promise.promise()["t"] is None
     stored = json.loads((card.folder / "before.json").read_text())
     forged = stored | {"animals_below": sorted({*stored["animals_below"], *later})}
@@ -296,22 +296,22 @@ def test_two_losses_share_the_doubt_and_the_smaller_is_promised_first(promise, c
 
 @pytest.mark.usefixtures("linked_images")
 def test_a_sample_from_above_is_enough(promise, card):
-    said = promise.deal("--above", "100").stderr
-    assert "--above 400 would take" not in said
+    stderr = promise.deal("--above", "100").stderr
+    assert "--above 400 would take" not in stderr
     promise.check(answer(promise.review, card.animals), says="need no eyes")
     above = promise.promise()["above"]
     assert above["looked_at"] == 100
     assert above["animals"] * above["units"] / 100 * 0.6 < above["at_least"]
     assert above["at_least"] < above["animals"] * above["units"] / 100
     promise("verify", "review/promise.json", "boxes.jsonl", says="it holds")
-    assert "above" in said
+    assert "above" in stderr
 
 
 def test_without_any_animal_the_number_of_images_is_bounded(promise, card, review):
     nothing = dict.fromkeys(card.animals, False)
-    said = promise.check(answer(review, nothing), "--records", "boxes.jsonl", code=6).stderr
-    assert "no animal was seen: at most" in said
-    assert "of 1,000 images have one, 95% sure" in said
+    stderr = promise.check(answer(review, nothing), "--records", "boxes.jsonl", code=6).stderr
+    assert "no animal was seen: at most" in stderr
+    assert "of 1,000 images have one, 95% sure" in stderr
 
 
 def test_too_few_animals_leave_no_share(promise, card, review):
@@ -329,31 +329,31 @@ def test_too_few_animals_leave_no_share(promise, card, review):
 @pytest.mark.usefixtures("linked_images")
 def test_all_below_looked_at_needs_no_bound(promise, card):
     promise.deal("--misses", "1000", "--force")
-    said = promise.check(answer(promise.review, card.animals)).stdout
-    assert "100% sure, as everything below was looked at" in said
-    said = promise.check("--correct").stdout
-    assert "100% sure" not in said
+    stdout = promise.check(answer(promise.review, card.animals)).stdout
+    assert "100% sure, as everything below was looked at" in stdout
+    stdout = promise.check("--correct").stdout
+    assert "100% sure" not in stdout
     promise.check()
     row = next(row for row in promise.promise()["rows"] if row["t"] == promise.promise()["t"])
     assert row["M"] == row["m"]
     assert row["A_up"] == row["k"]
     shortened = {"shortened": dealt(promise.review)[:1]}
     (promise.review / "deck.json").write_text(json.dumps(deck_of(promise.review) | shortened))
-    said = promise.check().stdout
-    assert "100% sure" not in said
-    assert "of 1 image, only 24 images are shown" in said
+    stdout = promise.check().stdout
+    assert "100% sure" not in stdout
+    assert "of 1 image, only 24 images are shown" in stdout
 
 
 @pytest.mark.usefixtures("linked_images")
 def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
-    gone = dealt(dealt_review)[:2]
-    (card.folder / gone[0]).unlink()
-    (card.folder / gone[1]).write_bytes(b"torn")
+    names_of_lost_images = dealt(dealt_review)[:2]
+    (card.folder / names_of_lost_images[0]).unlink()
+    (card.folder / names_of_lost_images[1]).write_bytes(b"torn")
     promise.deal(says="2 images not found, or another file by now")
     deck = deck_of(promise.review)
-    assert sorted(deck["gone"]) == sorted(gone)
+    assert sorted(deck["gone"]) == sorted(names_of_lost_images)
     promise.check(answer(promise.review, card.animals))
-    assert sorted(promise.promise()["doubtful_below"]) == sorted(gone)
+    assert sorted(promise.promise()["doubtful_below"]) == sorted(names_of_lost_images)
 
 
 @pytest.mark.usefixtures("linked_images")
@@ -371,9 +371,11 @@ def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, rev
     cv2.imwrite(str(card.folder / names[0]), np.full((40, 400, 3), 9, np.uint8))
     words = ["deal", *DEAL[:-2], "--seed", "8", "-o", "again", "--keep-labels", "review"]
     promise(*words)
-    kept = {fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())}
-    assert kept == set(names[1:])
-    assert not kept & set(dealt(card.folder / "again"))
+    sources_of_labels = {
+        fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())
+    }
+    assert sources_of_labels == set(names[1:])
+    assert not sources_of_labels & set(dealt(card.folder / "again"))
 
 
 @pytest.mark.usefixtures("linked_images")
@@ -407,25 +409,25 @@ def test_each_class_has_a_review_of_its_own(promise, card):
             animals[fields["source"]] = is_of_class and card.animals.get(fields["source"], False)
         labels = answer(promise.review / name, animals)
         promise("check", f"review/{name}", labels, says="need no eyes")
-    said = promise.check().stdout
-    assert "deer: --conf" in said
-    assert "fox: --conf" in said
-    assert "decides: --conf" in said
+    stdout = promise.check().stdout
+    assert "deer: --conf" in stdout
+    assert "fox: --conf" in stdout
+    assert "decides: --conf" in stdout
     promise("split", "review", "-o", "out", code=2, says="has a review for each class")
     promise.check("labels.jsonl", code=2, says="labels are of one of the reviews")
 
 
 def test_what_is_not_worth_it_is_said_before_the_first_look(promise):
-    said = promise("deal", *DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
-    assert "not worth it: a loss of 1% takes" in said
-    assert "--lost 2% takes" in said
-    assert "--expect is 5% where it is not given" in said
-    assert "--expect 30% takes looks at all of" in said
-    assert "bursts of 3 images (--unit burst:60s) take" in said
-    said = promise("deal", *DEAL[:3], "--lost", "10%", "-o", "review", code=6).stderr
-    assert re.search(r"--expect 30% takes about [\d,]+ looks of [345]\d\d below", said)
-    said = promise.deal("--misses", "30", code=6, says="not worth it").stderr
-    assert "--expect" not in said
+    stderr = promise("deal", *DEAL[:3], "--lost", "1%", "-o", "review", code=6).stderr
+    assert "not worth it: a loss of 1% takes" in stderr
+    assert "--lost 2% takes" in stderr
+    assert "--expect is 5% where it is not given" in stderr
+    assert "--expect 30% takes looks at all of" in stderr
+    assert "bursts of 3 images (--unit burst:60s) take" in stderr
+    stderr = promise("deal", *DEAL[:3], "--lost", "10%", "-o", "review", code=6).stderr
+    assert re.search(r"--expect 30% takes about [\d,]+ looks of [345]\d\d below", stderr)
+    stderr = promise.deal("--misses", "30", code=6, says="not worth it").stderr
+    assert "--expect" not in stderr
     assert not promise.review.exists()
 
 
@@ -470,9 +472,9 @@ def test_bursts_and_videos_show_their_images_in_order(promise, card):
         shades.append(int(cv2.imread(str(promise.review / image["file"])).mean()))
     assert shades == sorted(shades)
     assert len(set(shades)) == MAX_IMAGES
-    said = promise.check(answer(promise.review, animals)).stdout
-    assert "of animal bursts are lost" in said
-    assert says in said
+    stdout = promise.check(answer(promise.review, animals)).stdout
+    assert "of animal bursts are lost" in stdout
+    assert says in stdout
     assert promise.promise()["shortened"] == ["clip.avi"]
     deck = deck_of(promise.review)
     assert deck["shortened"] == ["clip.avi"]
@@ -489,8 +491,8 @@ def test_results_of_megadetector_are_records(promise, card):
         if "detections" in fields:
             del entry["failure"]
             entry["detections"] = [
-                {"category": "1", "conf": one["score"], "bbox": [0.0, 0.0, 0.1, 1.0]}
-                for one in fields["detections"]
+                {"category": "1", "conf": detection["score"], "bbox": [0.0, 0.0, 0.1, 1.0]}
+                for detection in fields["detections"]
             ]
         else:
             entry["detections"] = None
@@ -505,6 +507,6 @@ def test_results_of_megadetector_are_records(promise, card):
 def test_what_is_lost_is_counted_by_folder_also_without_a_promise(promise, card, review):
     first = dealt(review)[: deck_of(review)["plan"][0]]
     animals = card.animals | dict.fromkeys(first[:60], True)
-    said = promise.check(answer(review, animals), "--records", "boxes.jsonl", code=6)
-    assert said.stdout.startswith("lost among those looked at, by folder and without a bound: ")
-    assert "card/site1 " in said.stdout
+    process = promise.check(answer(review, animals), "--records", "boxes.jsonl", code=6)
+    assert process.stdout.startswith("lost among those looked at, by folder and without a bound: ")
+    assert "card/site1 " in process.stdout

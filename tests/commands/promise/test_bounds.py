@@ -21,10 +21,10 @@ ERRORS = [Fraction(1, 20), Fraction(1, 40)]
 
 def exact_chance(hits, units, positives, drawn):
     """The chance of at most so many hits, as a fraction."""
-    ways = 0
+    draws = 0
     for count in range(hits + 1):
-        ways += comb(positives, count) * comb(units - positives, drawn - count)
-    return Fraction(ways, comb(units, drawn))
+        draws += comb(positives, count) * comb(units - positives, drawn - count)
+    return Fraction(draws, comb(units, drawn))
 
 
 def exact_bound(hits, units, drawn, error):

@@ -34,8 +34,8 @@ def test_changed_records_are_refused(promise, card, review):
 def test_records_that_are_gone_are_named(promise, review):
     deck = deck_of(review) | {"records": "/no/such/boxes.jsonl"}
     (review / "deck.json").write_text(json.dumps(deck))
-    said = promise.check(code=2, says="/no/such/boxes.jsonl is gone").stderr
-    assert "--records" in said
+    stderr = promise.check(code=2, says="/no/such/boxes.jsonl is gone").stderr
+    assert "--records" in stderr
 
 
 def test_a_changed_deal_is_refused(promise, review):
@@ -120,11 +120,11 @@ def test_nothing_below_the_threshold_cannot_be_dealt(promise, card):
         if "detections" in fields:
             fields["detections"] = [box(0.5, name="animal"), box(0.001, name="animal")]
     card.write()
-    said = promise.deal("--below", "0.4", code=2, says="no image has a score below").stderr
-    assert "raise --below" in said
+    stderr = promise.deal("--below", "0.4", code=2, says="no image has a score below").stderr
+    assert "raise --below" in stderr
     words = ["deal", *DEAL[:5], "--expect", "90%", "-o", "review"]
-    said = promise(*words, code=2, says="no image has a score below").stderr
-    assert "lower --expect" in said
+    stderr = promise(*words, code=2, says="no image has a score below").stderr
+    assert "lower --expect" in stderr
 
 
 def test_labels_of_another_review_are_refused(promise, card, review):

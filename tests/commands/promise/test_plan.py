@@ -53,12 +53,12 @@ def test_as_many_as_the_share_are_kept_and_one_more_breaks_it():
     assert fewest_that_break(0, 0.05) == 1
 
 
-@pytest.mark.parametrize("seen", [1, 19, 20, 949, 950, 951, 123_456])
+@pytest.mark.parametrize("animals_above", [1, 19, 20, 949, 950, 951, 123_456])
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.3])
-def test_the_fewest_that_break_a_promise_are_the_fewest(seen, loss):
-    breaking = fewest_that_break(seen, loss)
-    assert not keeps_loss(breaking, seen, loss)
-    assert breaking == 1 or keeps_loss(breaking - 1, seen, loss)
+def test_the_fewest_that_break_a_promise_are_the_fewest(animals_above, loss):
+    breaking = fewest_that_break(animals_above, loss)
+    assert not keeps_loss(breaking, animals_above, loss)
+    assert breaking == 1 or keeps_loss(breaking - 1, animals_above, loss)
 
 
 def test_later_rounds_have_half_of_the_first_until_nothing_is_left():
