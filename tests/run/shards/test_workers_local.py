@@ -210,7 +210,7 @@ def test_a_full_disk_ends_the_run(make_shard_images, one_run, tmp_path):
         assert completed.returncode == 1
         assert f"{boxes.name}/{name}: File too large" in completed.stderr
         assert not (boxes / name).exists()
-        assert forked.run([*command, f"{boxes}/"]).returncode == 0
+        assert forked.run(command + [f"{boxes}/"]).returncode == 0
         assert merged(boxes) == expected
 
 
