@@ -6,4 +6,5 @@ values.py       values of options; device.py: devices; cores.py: kinds of cores
 shapes.py       zones, lines and regions; ignored.py: polygons in which nothing counts
 typed.py        values of fields that were given in Python
 differences.py  how the options of two runs differ
+rerun.py        the command that detects as an earlier run did
 """

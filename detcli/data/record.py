@@ -236,6 +236,7 @@ class MarkJson(TypedDict):
     # which of the record's detections it was, if the page shows those; then only for boxes:
     detection: NotRequired[int]
     class_name: NotRequired[str]
+    score: NotRequired[float | None]  # null for an object of a label
     box: NotRequired[list[float]]  # x1, y1, x2, y2 in pixels, to 1 decimal
     # the number of a group of repeats, which the mark is about; then with the class, and with
     repeated: NotRequired[int]

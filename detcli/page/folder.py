@@ -11,7 +11,7 @@ files/data.js, with lists whose values are told apart by their position:
 
     runs(FORMAT, [run, ...])
         run = {chunks, command, state, begun, ended, facts, kinds, palette, sides, floor, places,
-               repeats, summary, tables, curves, agree}
+               repeats, rerun, summary, tables, curves, agree}
             chunks      how many chunks of data the run has
             state       running, stopped or complete; begun and ended are times, ended null at first
             facts       [name, value] of each setting
@@ -24,6 +24,7 @@ files/data.js, with lists whose values are told apart by their position:
             ignored     polygons in which nothing counts: [whether their corners are fractions,
                         [x, y, x, y, ...]]
             repeats     whether each record is a group of boxes that repeat
+            rerun       words of the command that detects like this run, without its inputs
             summary     sentences about a comparison; agree, its verdict, or null
             tables      [title, columns, rows, pictures]; pictures has for each row the numbers of
                         the records that it is about

@@ -134,6 +134,7 @@ class RunInfo:
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
     ignored: Sequence[Zone] = ()  # polygons in which nothing counts, of all sources or of some
     of_repeats: bool = False  # whether each record is a group of boxes that repeat
+    rerun: Sequence[str] = ()  # words of the command that detects like this run; () for none
 
 
 @dataclass(slots=True)
@@ -332,6 +333,7 @@ class Page:
             "places": shape_lists(about.zones_and_lines),
             "ignored": [[zone.fractions, coordinates(zone)] for zone in about.ignored],
             "repeats": about.of_repeats,
+            "rerun": about.rerun,
             **conclusion._asdict(),
         }
         self._folder.describe({name: legible(value) for name, value in run.items()})
@@ -505,8 +507,13 @@ def _page_box(detection: DetectionJson) -> PageBox:
 VALUES_WITHOUT_EFFECT: tuple[object, ...] = (None, False, "", [], {})  # of settings
 
 
-def run_info_of(settings: SettingsJson) -> RunInfo:
-    """Describe a run of the command predict for its page, by its settings."""
+def run_info_of(settings: SettingsJson, rerun: Sequence[str] = ()) -> RunInfo:
+    """Describe a run of the command predict for its page.
+
+    Args:
+        settings: What its detections depend on.
+        rerun: The words of the command that detects like it, without inputs; may be empty.
+    """
     facts = [*settings_facts(settings), *versions()]
     min_score = min(settings["conf"], *settings["class_conf"].values(), 1)
     return RunInfo(
@@ -515,6 +522,7 @@ def run_info_of(settings: SettingsJson) -> RunInfo:
         min_score=min_score,
         zones_and_lines=list(zones_and_lines_of(settings)),
         ignored=list(ignored_of(settings)),
+        rerun=rerun,
     )
 
 

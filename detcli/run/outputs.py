@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from detcli.config.config import Config
 from detcli.config.outputs import Outputs
+from detcli.config.rerun import rerun_words
 from detcli.config.values import Format, Target
 from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, UsageError
@@ -423,7 +424,7 @@ class _SinkOpener:
 
         run_info = RunInfo("predict")
         if settings is not None:
-            run_info = run_info_of(settings)
+            run_info = run_info_of(settings, rerun_words(self._config))
         page = Page(
             options.report,
             run_info,

@@ -1,5 +1,7 @@
 """The page in a browser: marks, and the forms in which they are handed back."""
 
+import csv
+import io
 import json
 import shlex
 import shutil
@@ -30,7 +32,7 @@ def marked(browser, tmp_path):
         record("film.mp4", box(0, 0.6), frame=1, time_s=1.0),
         record("-b.jpg", box(0, 0.3)),
     ]
-    about = RunInfo("predict", [("model", "yolo v10"), ("conf", "0.25"), ("max det", "300")])
+    about = RunInfo("predict", rerun=["detcli", "predict", "--model", "yolo v10", "--rect"])
     browser.open(make(tmp_path / "page", records, about), "#view=wall&sort=lowest")
     assert browser.text("#count-marks") == ""
     browser.click(".tile:nth-child(2) [data-mark=drop]")  # person 0.3 of -b.jpg
@@ -74,11 +76,77 @@ def test_what_is_marked_is_listed(marked):
     assert hand_back(browser, "files").splitlines() == names
     assert hand_back(browser, "files", "keep").splitlines() == [ODD]
     words = shlex.split(hand_back(browser, "predict"))
-    assert words[:6] == ["detcli", "predict", "--model", "yolo v10", "--conf", "0.25"]
-    assert words[6:] == ["in/a.jpg", ODD, "film.mp4", "./-b.jpg"]
+    assert words[:5] == ["detcli", "predict", "--model", "yolo v10", "--rect"]
+    assert words[5:] == ["in/a.jpg", ODD, "film.mp4", "./-b.jpg"]
     browser.click("#marks form button:last-child")
     browser.go("#find=person&score=..0.7")
     assert hand_back(browser, "files", "shown").splitlines() == ["film.mp4", "-b.jpg"]
+
+
+def test_the_command_detects_as_the_run_did(browser, make_model, make_image, invoke, tmp_path):
+    make_model("my colours.onnx")
+    make_image("first.png", ("red", 2, 3), ("blue", 6, 6))
+    make_image("it's second.png", ("red", 4, 4), ("green", 1, 1))
+    options = ["-m", "my colours.onnx", "--classes", "red,green", "--conf", "0.5,red=0.6"]
+    options += ["--tile", "64,overlap=0.25", "--nms", "0.5", "--max-det", "20"]
+    outputs = ["-o", "boxes.jsonl", "--report", "page"]
+    inputs = ["first.png", "it's second.png"]
+    assert invoke("predict", *inputs, *options, *outputs, cwd=tmp_path).returncode == 0
+    browser.open(tmp_path / "page")
+    words = shlex.split(hand_back(browser, "predict", "shown"))
+    assert words[-2:] == inputs
+    assert invoke(*words[1:], "-o", "again.jsonl", cwd=tmp_path).returncode == 0
+    earlier = detections_by_source(tmp_path / "boxes.jsonl")
+    assert sum(map(len, earlier.values())) > 0
+    assert detections_by_source(tmp_path / "again.jsonl") == earlier
+
+
+def detections_by_source(path):
+    """The detections of each record of a file."""
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return {fields["source"]: fields["detections"] for fields in records}
+
+
+def test_without_all_options_of_a_run_there_is_no_command(browser, tmp_path):
+    page = make(tmp_path / "page", [record("a.jpg", box())], RunInfo("report"))
+    browser.open(page)
+    assert browser.run("return document.querySelector('#hand-as [value=predict]')") is None
+
+
+def test_images_that_have_no_name_for_a_command_are_left_out(browser, tmp_path):
+    about = RunInfo("predict", rerun=["detcli", "predict", "--model", "m.onnx"])
+    records = [record("-", box()), record("00.tar/a.jpg", box()), record("b.jpg", box())]
+    browser.open(make(tmp_path / "page", records, about))
+    command = "detcli predict --model m.onnx b.jpg\n"
+    assert hand_back(browser, "predict", "shown") == command
+    browser.click("#marks form button:last-child")
+    browser.go("#find=00.tar")
+    assert hand_back(browser, "predict", "shown").startswith("# ")
+
+
+def test_boxes_that_are_marked_are_a_table_and_json(browser, tmp_path):
+    records = [
+        record('in/"a",1.jpg', box(0, 0.9), box(1, 0.8, (10.04, 20.26, 30, 40))),
+        record("film.mp4", box(2, 0.7), box(0, 0.3), frame=3, time_s=1.5),
+        record("b.jpg", box(0, 0.3)),
+    ]
+    browser.open(make(tmp_path / "page", records), "#score=0.5..")
+    browser.run("setMark('0.1', 'drop'); setMark('1', 'keep'); setMark('2', 'keep')")
+    rows = list(csv.reader(io.StringIO(hand_back(browser, "csv"))))
+    assert rows[0] == ["mark", "file", "frame", "class", "score", "x1", "y1", "x2", "y2"]
+    assert rows[1] == ["drop", 'in/"a",1.jpg', "", "car", "0.8", "10", "20.3", "30", "40"]
+    # Of an image, its boxes that pass the filter.
+    assert rows[2] == ["keep", "film.mp4", "3", "dog", "0.7", "10", "10", "50", "40"]
+    assert len(rows) == 3
+    boxes = json.loads(hand_back(browser, "boxes"))
+    assert boxes[0] == {
+        "mark": "drop",
+        "file": 'in/"a",1.jpg',
+        "class_name": "car",
+        "score": 0.8,
+        "box": [10, 20.3, 30, 40],
+    }
+    assert boxes[1]["frame"] == 3
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -138,6 +206,7 @@ def test_an_open_image_and_its_rows_are_marked(browser, tmp_path):
     mark_of_box, mark_of_image = json.loads(hand_back(browser, "json"))
     assert mark_of_box["mark"] == "drop"
     assert mark_of_box["detection"] == 1
+    assert mark_of_box["score"] == 0.8
     assert mark_of_image["mark"] == "keep"
     assert "detection" not in mark_of_image
 
@@ -149,6 +218,11 @@ def test_a_box_of_a_comparison_is_marked_without_its_number(browser, tmp_path):
     page = make(tmp_path / "page", [record("a.jpg")], RunInfo("eval", kinds=kinds), boxes)
     browser.open(page, "#view=wall")
     browser.click(".tile:nth-child(2) [data-mark=drop]")
-    assert json.loads(hand_back(browser, "json")) == [
-        {"mark": "drop", "source": "a.jpg", "class_name": "person", "box": [1, 1, 9, 9]}
-    ]
+    (mark,) = json.loads(hand_back(browser, "json"))
+    assert mark == {
+        "mark": "drop",
+        "source": "a.jpg",
+        "class_name": "person",
+        "score": 0.9,
+        "box": [1, 1, 9, 9],
+    }

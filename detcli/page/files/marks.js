@@ -12,6 +12,11 @@ const FORMS = {
     write: (items) => sourcesOf(items).join("\n"),
   },
   jq: { fileName: "marked.jq", write: markedFilter },
+  csv: { fileName: "boxes.csv", write: markedCsv },
+  boxes: {
+    fileName: "boxes.json",
+    write: (items) => jsonLines(markedBoxes(items)),
+  },
   predict: { fileName: "predict.sh", write: markedCommand },
 };
 
@@ -117,19 +122,65 @@ function sourcesOf(items) {
 
 /* What `--apply` takes: one mark a line. */
 function markedJson(items) {
-  const lines = items.map(({ mark, record, box }) => {
-    if (record.repeat) return JSON.stringify(repeatMark(mark, record));
+  const markFields = items.map(({ mark, record, box }) => {
+    if (record.repeat) return repeatMark(mark, record);
     const { source, frame, time } = record;
     const fields = { mark, source, frame, time };
     if (box !== undefined) {
       const isComparison = page.kinds.length > 0; // it has another order
       if (!isComparison) fields.detection = box - record.firstBox;
-      fields.class_name = classNameOf(box);
-      fields.box = coordinatesOf(box);
+      Object.assign(fields, boxFields(box));
     }
-    return JSON.stringify(fields);
+    return fields;
   });
+  return jsonLines(markFields);
+}
+
+/* A JSON array, a line for each item. */
+function jsonLines(items) {
+  const lines = items.map((item) => JSON.stringify(item));
   return `[\n${lines.join(",\n")}\n]`;
+}
+
+/* What JSON says of a box; an object of a label has a score of null. */
+function boxFields(box) {
+  return {
+    class_name: classNameOf(box),
+    score: boxColumns.score[box],
+    box: coordinatesOf(box),
+  };
+}
+
+/* The boxes that are marked, and of marked images those that pass the filter. */
+function markedBoxes(items) {
+  const passesFilter = boxTest();
+  const rows = [];
+  for (const { mark, record, box } of items) {
+    const boxes = box === undefined ? shownBoxes(record, passesFilter) : [box];
+    const { source: file, frame, time } = record;
+    for (const eachBox of boxes)
+      rows.push({ mark, file, frame, time, ...boxFields(eachBox) });
+  }
+  return rows;
+}
+
+/* The same as a table; a frame of a stream has its time in place of a number. */
+function markedCsv(items) {
+  const lines = ["mark,file,frame,class,score,x1,y1,x2,y2"];
+  for (const row of markedBoxes(items)) {
+    const { mark, file, frame = "", time, class_name: name, score, box } = row;
+    const scoreCell = Number.isNaN(score) ? "" : score;
+    const cells = [mark, file, time ?? frame, name, scoreCell, ...box];
+    lines.push(cells.map(csvCell).join(","));
+  }
+  return lines.join("\n");
+}
+
+/* A cell, in quotes where it needs them. */
+function csvCell(value) {
+  const text = String(value);
+  if (!/[",\r\n]/.test(text)) return text;
+  return `"${text.replaceAll('"', '""')}"`;
 }
 
 /* A program for jq that selects the marked records of a file. */
@@ -141,14 +192,14 @@ function markedFilter(items) {
   return `# jq -c -f marked.jq boxes.jsonl\nselect([.source, .frame] | IN(\n  ${records}\n))`;
 }
 
-/* The command that finds the detections of the marked files anew, with the model of the page. */
+/* The command that finds the detections of the marked files anew, in the folder of the run. What has
+   no name for it is left out: images of archives, and of standard input. */
 function markedCommand(items) {
-  const words = ["detcli", "predict"];
-  const facts = new Map(page.lastRun.facts); // of two models the last
-  for (const name of ["model", "conf"]) {
-    if (facts.has(name)) words.push(`--${name}`, facts.get(name));
-  }
-  for (const source of sourcesOf(items)) {
+  const words = [...page.lastRun.rerun];
+  const isNameless = /^-$|\.(tar|tar\.gz|tgz|parquet)\//i;
+  const sources = sourcesOf(items).filter((source) => !isNameless.test(source));
+  if (!sources.length) return "# None of these is a file of its own";
+  for (const source of sources) {
     const looksLikeOption = source.startsWith("-");
     words.push(looksLikeOption ? `./${source}` : source);
   }
@@ -195,6 +246,13 @@ function markClicked(event) {
   if (!mark) return;
   event.stopPropagation(); // a row of the viewer does something else
   setMark(key, mark);
+}
+
+/* Only a page of predict knows all options of its run. */
+function offerForms() {
+  const hasCommand = page.lastRun?.rerun?.length > 0;
+  const option = byId("hand-as").querySelector("[value=predict]");
+  if (!hasCommand) option.remove();
 }
 
 function startMarks() {
