@@ -111,9 +111,66 @@ def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
     assert browser.crops()[:4] == ["person", person_c, person_b, person_a]
     browser.set("#below", "0.5")
     assert browser.crops() == ["person", person_c, person_b, "dog", "0.30 dog person.jpg"]
-    assert browser.texts("#group option") == ["Class", "Text"]
+    assert browser.texts("#group option") == ["Class", "Text", "Nothing"]
     browser.set("#group", "text")
-    assert browser.crops() == ["EX-2048", person_c]
+    assert browser.crops()[:2] == ["EX-2048", person_c]
+    browser.set("#group", "none")
+    assert browser.crops() == [person_c, "0.30 dog person.jpg", person_b]
+
+
+def test_boxes_without_a_text_are_a_group_of_their_own_and_the_last(browser, tmp_path):
+    read = box(0, 0.9) | {"text": "EX-2048"}
+    records = [record("a.jpg", box(0, 0.8), read), record("b.jpg", box(1, 0.7))]
+    browser.open(make(tmp_path / "page", records), "#view=wall&group=text")
+    assert browser.crops() == [
+        "EX-2048",
+        "0.90 person a.jpg",
+        "Without a text",
+        "0.80 person a.jpg",
+        "0.70 car b.jpg",
+    ]
+    assert browser.text("#shown") == "3 crops of 2 images shown"
+
+
+def test_folders_are_on_tiles_groups_of_crops_and_a_table(browser, tmp_path):
+    records = [
+        record("/cards/2026/site2/a.jpg", box(0, 0.8), box(1, 0.9)),
+        record("/cards/2026/site1/b.jpg", box(1, 0.7)),
+        record("/cards/2026/site2/c.jpg"),
+        record("/cards/2026/site10/d.jpg", box(0, 0.2), box(0, 0.1)),
+    ]
+    browser.open(make(tmp_path / "page", records))
+    folders = browser.texts(".tile .folder")
+    assert folders == ["2026/site2", "2026/site1", "2026/site2", "2026/site10"]
+    browser.go("#view=wall&group=folder&sort=highest&score=0.5..")
+    assert browser.crops() == [
+        "/cards/2026/site2",
+        "0.90 car a.jpg",
+        "0.80 person a.jpg",
+        "/cards/2026/site1",
+        "0.70 car b.jpg",
+    ]
+    browser.go("#view=figures")
+    assert browser.texts(".figures th") == ["Folder", "Images", "Boxes", "person", "car"]
+    rows = browser.run(
+        "return [...document.querySelectorAll('.figures tbody tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    assert rows == [
+        ["/cards/2026/site1", "1", "1", "0", "1"],
+        ["/cards/2026/site2", "2", "2", "1", "1"],
+        ["/cards/2026/site10", "1", "2", "2", "0"],
+    ]
+    browser.click(".figures tbody tr:nth-child(2) button")
+    assert browser.text("#position") == "1 of 2"
+
+
+def test_a_page_of_one_folder_says_nothing_of_folders(browser, tmp_path):
+    browser.open(make(tmp_path / "page", [record("in/a.jpg", box()), record("in/b.jpg")]))
+    assert browser.texts(".tile .folder") == []
+    browser.go("#view=figures")
+    assert browser.texts(".figures") == []
+    assert browser.run("return document.querySelector('#group [value=folder]')") is None
 
 
 def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
@@ -129,6 +186,10 @@ def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
         "0.90 #1 person 0:00.0 · b.mp4",
         "#2 · b.mp4",
         "0.90 #2 person 0:00.0 · b.mp4",
+        "Without a track",
+        "0.50 car 0:00.0 · a.mp4",
+        "0.50 car 0:00.0 · b.mp4",
+        "0.50 car 0:00.0 · b.mp4",
     ]
 
 

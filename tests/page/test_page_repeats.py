@@ -107,6 +107,8 @@ def test_only_marks_for_apply_are_handed_back(of_repeats):
 
 
 def test_another_page_says_which_boxes_are_repeated(browser, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
     page = Page(tmp_path / "page", RunInfo("report"))
     image = grey()
     stone = box(0, 0.9, STONE) | {"repeated": 17}
@@ -118,3 +120,12 @@ def test_another_page_says_which_boxes_are_repeated(browser, tmp_path):
     )
     assert "repeated, group 17" in rows[0]
     assert "repeated" not in rows[1]
+    opacities = browser.run(
+        "return [...document.querySelectorAll('#stage .box')]"
+        ".sort((a, b) => a.dataset.box - b.dataset.box).map((box) => getComputedStyle(box).opacity)"
+    )
+    assert opacities == ["0.4", "1"]
+    browser.press(Keys.ESCAPE)
+    assert len(browser.texts(".tile .repeated")) == 1
+    browser.go("#view=wall")
+    assert len(browser.texts(".tile svg.repeated")) == 1

@@ -111,11 +111,16 @@ function drawThumbnail(record) {
   const paths = new Map();
   for (const box of shownBoxes(record).slice(0, TILE_BOXES)) {
     const { colour } = styleOf(box);
-    const path = paths.get(colour) || "";
-    paths.set(colour, path + outline(coordinatesOf(box)));
+    const key = boxColumns.repeated.has(box) ? `${colour} dim` : colour;
+    const path = paths.get(key) || "";
+    paths.set(key, path + outline(coordinatesOf(box)));
   }
 
-  for (const [colour, path] of paths) svg.append(...cased(path, colour));
+  for (const [key, path] of paths) {
+    const [colour, isDim] = key.split(" ");
+    const parts = cased(path, colour);
+    svg.append(vector(isDim ? "g.repeated" : "g", ...parts));
+  }
   return svg;
 }
 
@@ -169,11 +174,9 @@ function drawBox(box, side) {
     const path = `M${corners.join("L")}Z`;
     parts.push(vector("path", { d: path, stroke: colour, class: "symbol" }));
   }
-  const attributes = {
-    class: isDashed ? "box dashed" : "box",
-    "data-box": box,
-  };
-  return vector("g", attributes, ...parts);
+  let boxClass = isDashed ? "box dashed" : "box";
+  if (boxColumns.repeated.has(box)) boxClass += " repeated";
+  return vector("g", { class: boxClass, "data-box": box }, ...parts);
 }
 
 /* The polygons of an image in which nothing counts: dim, without a caption. */
@@ -363,5 +366,7 @@ function drawLabel(record, box, scale, side, layout = newLayout([])) {
   const start = placeLabel(coordinatesOn(side, box), size, record, layout);
   if (start === null) return null;
   const parts = labelParts(text, start, scale, styleOf(box));
-  return vector("g.label", { "data-box": box }, ...parts);
+  const isRepeated = boxColumns.repeated.has(box);
+  const labelClass = isRepeated ? "g.label.repeated" : "g.label";
+  return vector(labelClass, { "data-box": box }, ...parts);
 }

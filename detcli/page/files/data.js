@@ -32,6 +32,7 @@ const page = {
   sides: [], // names of what is compared
   videos: [], // {source, stride, records, film, mayGoOn: whether more of it may be loaded}
   hasTracks: false,
+  folders: new Set(), // of the images and videos
   damagedChunks: 0, // how many cannot be read
   chunkCount: 0, // of all runs
   loadedChunks: 0, // how many have been loaded, damaged ones too
@@ -104,6 +105,7 @@ function add({
     ignored: [], // numbers of polygons in which nothing counts
     ...fields, // source, size, frame, times, error, picture; original: its own file, if no copy
     repeat: repeat && repeatOf(repeat),
+    folder: folderOf(fields),
     number: page.records.length,
     runNumber: loading.runNumber,
     firstBox,
@@ -113,6 +115,7 @@ function add({
   if (fields.video !== undefined) addToVideo(record, fields);
   if (page.runs.length > 1) replaceEarlier(record);
   page.records.push(record);
+  page.folders.add(record.folder);
 }
 
 /* Adds a class that comes up for the first time in a run. Runs number their classes by themselves,
@@ -254,6 +257,18 @@ function baseName({ source, time }) {
   const isWindowsPath = /^([a-z]:)?\\/i.test(source);
   const separator = isWindowsPath ? /[/\\]/ : "/"; // elsewhere a file's name may hold \
   return source.split(separator).filter(Boolean).pop() || source;
+}
+
+/* The folder of an image or a video; empty for none. */
+function folderOf({ source, time }) {
+  if (time) return ""; // of a camera
+  const name = baseName({ source });
+  return source.slice(0, source.lastIndexOf(name)).replace(/[/\\]+$/, "");
+}
+
+/* The end of a path, where all of it would leave no room. */
+function lastFolders(path) {
+  return path.split("/").slice(-2).join("/");
 }
 
 function boxCountText(count) {

@@ -5,6 +5,7 @@
 const SCORE_BINS = 20;
 const LISTED_CLASSES = 30;
 const LISTED_ROWS = 200;
+const FOLDER_CLASSES = 8; // with a column of their own
 const CURVES = 10; // with a colour of their own
 const SIZES = [0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]; // pixels
 
@@ -24,6 +25,7 @@ function drawFigures() {
   byId("view-figures").replaceChildren(
     element("p.quiet", `${boxCount} with these filters`),
     ...tableFigures(),
+    ...folderFigures(),
     ...curveFigures(),
     scoreFigure(scoreCounts),
     sizeFigure(sizeCounts),
@@ -118,22 +120,57 @@ function classBarRow({ name, colour }, count, percent) {
 /* What a comparison has written about the whole. */
 function tableFigures() {
   const tables = page.lastRun?.tables || [];
-  return tables.map(([title, columns, rows, pictures]) => {
-    const listedRows = rows.slice(0, LISTED_ROWS);
-    let note = "";
-    if (rows.length > LISTED_ROWS)
-      note = `the first ${LISTED_ROWS} of ${rows.length}`;
-    const attributes = {
-      class: "scroll",
-      tabindex: 0,
-      role: "region",
-      "aria-label": title,
-    };
-    const table = sortableTable(title, columns, listedRows, pictures);
-    const tableFigure = figure(title, note, element("div", attributes, table));
-    if (columns.length > 5) tableFigure.classList.add("broad");
-    return tableFigure;
+  return tables.map((table) => tableFigure(...table));
+}
+
+function tableFigure(title, columns, rows, pictures) {
+  const listedRows = rows.slice(0, LISTED_ROWS);
+  let note = "";
+  if (rows.length > LISTED_ROWS)
+    note = `the first ${LISTED_ROWS} of ${rows.length}`;
+  const attributes = {
+    class: "scroll",
+    tabindex: 0,
+    role: "region",
+    "aria-label": title,
+  };
+  const table = sortableTable(title, columns, listedRows, pictures);
+  const tablePart = figure(title, note, element("div", attributes, table));
+  if (columns.length > 5) tablePart.classList.add("broad");
+  return tablePart;
+}
+
+/* The images and boxes of each folder, by class, where there are several folders. */
+function folderFigures() {
+  if (page.folders.size < 2) return [];
+  const passesFilter = boxTest();
+  const passesSearch = findTest();
+  const folders = new Map(); // by name: numbers of its records, and of the classes of its boxes
+  for (const record of page.records) {
+    if (record.isReplaced || record.error || !passesSearch(record)) continue;
+    if (!folders.has(record.folder))
+      folders.set(record.folder, { recordNumbers: [], classNumbers: [] });
+    const { recordNumbers, classNumbers } = folders.get(record.folder);
+    recordNumbers.push(record.number);
+    for (const box of shownBoxes(record, passesFilter))
+      classNumbers.push(boxColumns.classNumber[box]);
+  }
+
+  const entries = [...folders];
+  entries.sort(([nameA], [nameB]) => COLLATOR.compare(nameA, nameB));
+  const allClasses = entries.flatMap(([, { classNumbers }]) => classNumbers);
+  const listedClasses = [...frequencies(allClasses).keys()];
+  listedClasses.length = Math.min(FOLDER_CLASSES, listedClasses.length);
+  const classNames = listedClasses.map((number) => page.classes[number].name);
+  const rows = entries.map(([name, { recordNumbers, classNumbers }]) => {
+    const counts = frequencies(classNumbers);
+    const ofClasses = listedClasses.map((number) => counts.get(number) || 0);
+    const total = [recordNumbers.length, classNumbers.length];
+    return [name || GROUPS.folder.without, ...total, ...ofClasses];
   });
+  const pictures = entries.map(([, { recordNumbers }]) => recordNumbers);
+  const columns = ["Folder", "Images", "Boxes", ...classNames];
+  return [tableFigure("Folders", columns, rows, pictures)];
 }
 
 /* A click on a column sorts by it, a second one the other way round. The first cell of a row opens

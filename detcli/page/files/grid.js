@@ -13,14 +13,14 @@ const LAYOUTS = {
     minWidth: 210, // of a tile, where the window has room
     minColumns: 2,
     heightPerWidth: 0.75, // of the image
-    captionHeight: 50,
+    captionHeight: () => captionHeight(),
     items: () => shownRecords,
   },
   wall: {
     minWidth: 120,
     minColumns: 3,
     heightPerWidth: 1,
-    captionHeight: 44,
+    captionHeight: () => 44,
     items: () => wallItems(),
   },
 };
@@ -37,6 +37,14 @@ const grid = {
   currentIndex: 0, // of the item that the keyboard is at
 };
 
+/* Of an image's caption, in pixels: its name, its folder if there are several, and its boxes, which
+   take more lines in a comparison, as kinds have the names of models. */
+function captionHeight() {
+  let lineCount = page.kinds.length ? 4 : 2;
+  if (page.folders.size > 1) lineCount += 1;
+  return 12 + 19 * lineCount;
+}
+
 /* Fits columns and rows to the room that there is. */
 function layOut() {
   const roomWidth = byId("grid").clientWidth;
@@ -48,7 +56,9 @@ function layOut() {
   grid.columns = Math.max(layout.minColumns, fittingColumns);
   grid.tileWidth = (roomWidth - GAP * (grid.columns - 1)) / grid.columns;
   const pictureHeight = Math.round(grid.tileWidth * layout.heightPerWidth);
-  grid.rowHeight = pictureHeight + layout.captionHeight + GAP;
+  const heightOfCaption = layout.captionHeight();
+  byId("view-pictures").style.setProperty("--caption", `${heightOfCaption}px`);
+  grid.rowHeight = pictureHeight + heightOfCaption + GAP;
   const rowCount = Math.ceil(grid.items.length / grid.columns);
   const height = Math.min(rowCount * grid.rowHeight, MAX_HEIGHT);
   byId("grid").style.height = `${height}px`;
@@ -159,6 +169,10 @@ function pictureTile(record) {
   const attributes = { "aria-label": `${name} ${tallyText}` };
   const tile = tileLink(record, attributes, frameParts, name, tallyText);
   tile.querySelector(".name").title = record.source;
+  if (page.folders.size > 1) {
+    const folder = element("bdi.folder", lastFolders(record.folder) || "-");
+    tile.querySelector(".name").after(folder);
+  }
   if (record.warnings.length) {
     const title = record.warnings.join("\n");
     tile.append(element("span.badge", { title }, "!"));

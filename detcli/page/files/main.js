@@ -297,6 +297,7 @@ function openFilters(opens) {
 function startOrders() {
   const isComparison = page.kinds.length > 0;
   fillOptions("sort", ORDERS, (order) => order !== "wrong" || isComparison);
+  document.body.classList.toggle("comparison", isComparison);
   if (isComparison) ADDRESS_KEYS.sort.initial = "wrong";
   const floor = page.lastRun?.floor || 0;
   ADDRESS_KEYS.score.initial[0] = Math.floor(floor * 100) / 100;
@@ -462,6 +463,7 @@ async function start() {
 
   await loadScript("data/runs.js");
   startOrders();
+  offerForms();
   startRepeats();
   showAbout();
   await loadChunks(() => {

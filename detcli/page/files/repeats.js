@@ -30,8 +30,7 @@ function repeatPlaceText({ place, firstName, lastName }) {
 
 /* The same for a tile, where a long path would leave no room for the images. */
 function shortPlaceText(repeat) {
-  const place = repeat.place.split("/").slice(-2).join("/");
-  return repeatPlaceText({ ...repeat, place });
+  return repeatPlaceText({ ...repeat, place: lastFolders(repeat.place) });
 }
 
 /* All that is known of a group, for the viewer. */

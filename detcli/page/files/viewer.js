@@ -184,9 +184,10 @@ function boxRow(box) {
   const className = element("bdi", classNameOf(box));
   const name = button(swatch(style), trackText(box), className);
   const kind = page.kinds.length ? element("span.quiet", ` ${style.name}`) : "";
+  const isRepeated = boxColumns.repeated.has(box);
   const row = element(
     "tr",
-    { "data-box": box },
+    { "data-box": box, class: isRepeated ? "dim" : "" },
     element("td", name, kind, watchedText(box)),
     element("td.number", scoresText(box)),
     element("td.number.quiet", `${x1}, ${y1} to ${x2}, ${y2}`),

@@ -6,37 +6,53 @@ const AROUND = 1.4; // side of a crop for each pixel of its box
 const MIN_SIDE = 24; // pixels of the image
 const THUMBNAIL = 320; // pixels of its longer side
 
-/* What crops can be grouped by: whether there is such a thing, and the name of a box's group. */
+/* What crops can be grouped by: whether there is such a thing, the name of a box's group, and the
+   name of the group of boxes that have no such thing, which is the last. */
 const GROUPS = {
   class: {
     title: "Class",
     isAvailable: () => true,
     groupOf: (box) => classNameOf(box),
   },
+  folder: {
+    title: "Folder",
+    isAvailable: () => page.folders.size > 1,
+    groupOf: (box, record) => record.folder,
+    without: "In no folder",
+  },
   track: {
     title: "Track",
     isAvailable: () => page.hasTracks,
     groupOf: (box, record) =>
       trackText(box) && `${trackText(box)}· ${baseName(record)}`,
+    without: "Without a track",
   },
   text: {
     title: "Text",
     isAvailable: () => boxColumns.text.size,
     groupOf: (box) => boxColumns.text.get(box),
+    without: "Without a text",
+  },
+  none: {
+    title: "Nothing",
+    isAvailable: () => true,
+    groupOf: () => "All",
   },
 };
 
-/* The crops of the images that are shown: the largest group first, each in the chosen order.
-   A group's tile is {name, count}, a crop {record, box, key}. */
+/* The crops of the images that are shown: the largest group first, each in the chosen order; without
+   groups, all in that order. A group's tile is {name, count}, a crop {record, box, key}. */
 function wallItems() {
   if (isRepeatsPage()) return repeatItems();
   const { makeKey } = ORDERS[state.sort];
   const keyOf = makeKey ? makeKey() : () => 0;
   const items = [];
   const groups = [...cropGroups(keyOf)];
-  groups.sort(([, cropsA], [, cropsB]) => cropsB.length - cropsA.length);
+  const { without } = GROUPS[state.group];
+  const rank = ([name, crops]) => (name === without ? 0 : crops.length);
+  groups.sort((groupA, groupB) => rank(groupB) - rank(groupA));
   for (const [name, crops] of groups) {
-    items.push({ name, count: crops.length });
+    if (state.group !== "none") items.push({ name, count: crops.length });
     for (const crop of crops.sort(byKey)) items.push(crop);
   }
   return items;
@@ -45,15 +61,14 @@ function wallItems() {
 /* The crops of each group, by its name. */
 function cropGroups(keyOf) {
   const passesFilter = boxTest();
-  const { groupOf } = GROUPS[state.group];
+  const { groupOf, without } = GROUPS[state.group];
   const onlyMarked = state.show === "marked";
   const groups = new Map();
   for (const record of shownRecords) {
     for (let box = record.firstBox; box < record.endBox; box += 1) {
       if (onlyMarked && !marks.has(idOf({ record, box }))) continue;
       if (!passesFilter(box)) continue;
-      const name = groupOf(box, record);
-      if (!name) continue;
+      const name = groupOf(box, record) || without;
       if (!groups.has(name)) groups.set(name, []);
       const key = keyOf(box);
       const isUnknown = Number.isNaN(key); // an object of a label has no score
@@ -100,6 +115,7 @@ function cropOf(record, box) {
   );
   const path = outline([x1, y1, x2, y2]);
   const svg = overlay(record, ...cased(path, styleOf(box).colour));
+  if (boxColumns.repeated.has(box)) svg.classList.add("repeated");
   showPart(record, [image, svg], [left, top, side, side]);
   return [image, svg];
 }
