@@ -453,6 +453,29 @@ def test_each_track_has_a_row_with_its_crossings(browser, film_page):
     assert browser.texts(".tracks li bdi") == ["#2 car"]
 
 
+def test_a_timeline_counts_by_class_or_by_track(browser, tmp_path):
+    records = []
+    for number in range(10):
+        detections = []
+        for track in range(1, 9):  # more than there are colours for classes
+            sides = (track, 10, track + 20, 40)
+            detections.append(box(track % 2, 0.9, sides) | {"track_id": track})
+        records.append(record("film.mp4", *detections, frame=number, time_s=number / 10))
+    browser.open(make(tmp_path / "page", records), "#view=timeline")
+    fills = "return [...document.querySelectorAll('.strip path[fill]')]"
+    fills += ".filter((path) => path.getAttribute('d')).map((path) => path.getAttribute('fill'))"
+    colours_of_classes = browser.run("return page.classes.map(({ colour }) => colour)")
+    assert sorted(browser.run(fills)) == sorted(colours_of_classes)  # none is grey
+    assert browser.texts(".legend")[0].splitlines() == ["car", "person"]
+    browser.set("#count", "track")
+    colours_of_tracks = browser.run("return page.lastRun.palette.slice(0, 8).map(([c]) => c)")
+    assert browser.run(fills) == colours_of_tracks
+    assert browser.texts(".legend")[0].splitlines()[0] == "#1 car"
+    browser.wait("return location.hash === '#view=timeline&count=track'")
+    browser.go("")
+    assert not browser.find("#count").is_displayed()
+
+
 def test_a_click_on_the_strip_opens_that_moment(browser, film_page):
     browser.show(film_page, "#view=timeline")
     x, y, width = browser.run("""

@@ -209,6 +209,8 @@ function showView() {
     if (view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  const countsTracks = state.view === "timeline" && page.hasTracks;
+  byId("count").parentElement.hidden = !countsTracks;
   if (state.view === currentView) return;
   currentView = state.view;
   const sectionName = LAYOUTS[currentView] ? "pictures" : currentView;
@@ -230,7 +232,7 @@ function fillFilters() {
   const [sizeFrom, sizeBelow] = state.size;
   byId("smallest").value = sizeFrom === initialFrom ? "" : sizeFrom;
   byId("larger").value = sizeBelow === initialBelow ? "" : sizeBelow;
-  for (const id of ["sort", "near", "group", "show"])
+  for (const id of ["sort", "near", "group", "count", "show"])
     byId(id).value = state[id];
   byId("near").hidden = state.sort !== "uncertain";
   for (const checkBox of byId("filters").querySelectorAll("[type=checkbox]")) {

@@ -63,6 +63,7 @@ const ADDRESS_KEYS = {
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
   near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // a score, for `sort`
   group: word("class", (text) => Object.hasOwn(GROUPS, text)), // of crops
+  count: word("class", (text) => ["class", "track"].includes(text)), // on the timeline
   boxes: word("on", (text) => text === "off"),
   labels: word("on", (text) => text === "off"),
   sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison

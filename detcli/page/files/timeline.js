@@ -1,6 +1,6 @@
 "use strict";
 
-/* How many boxes each moment of a video has, by class. */
+/* How many boxes each moment of a video has, by class or by track. */
 
 const TIMELINE_VIDEOS = 20; // drawn at once
 const TIMELINE_CLASSES = 6; // with a colour of their own; the others are grey
@@ -53,7 +53,8 @@ function timeSpan(records) {
 function videoFigure({ records }) {
   const { start, end, span } = timeSpan(records);
   const { bins, allBoxes } = binRecords(records, start, span);
-  const styles = legendStyles(allBoxes);
+  const countedStyleOf = newCountedStyles();
+  const styles = legendStyles(allBoxes, countedStyleOf);
   const maxBoxes = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
 
   const hasTimes = records[0].time_s !== undefined;
@@ -66,7 +67,7 @@ function videoFigure({ records }) {
   return figure(
     baseName(records[0]),
     `${frameCount}, ${boxCount}, at most ${maxBoxes} at once`,
-    strip(stack(bins, styles, maxBoxes), bins, records),
+    strip(stack(bins, styles, countedStyleOf, maxBoxes), bins, records),
     element("div.axis.quiet", { "aria-hidden": "true" }, ...axisTexts),
     legend(styles.map(({ name, colour }) => legendEntry(name, colour))),
     ...trackRows(records, percentOf),
@@ -94,24 +95,39 @@ function binRecords(records, start, span) {
   return { bins, allBoxes };
 }
 
-/* The styles of the most frequent classes or kinds of boxes, whatever their tracks; if there are
-   more, the last is for all others. */
-function legendStyles(boxes) {
-  const allStyles = [...frequencies(boxes.map(groupStyleOf)).keys()];
-  const styles = allStyles.slice(0, TIMELINE_CLASSES);
+/* A function from a box to the style that it counts as: that of its class or kind, or of its track,
+   if tracks are counted and it has one. All boxes of a track have the same object. */
+function newCountedStyles() {
+  if (state.count === "class") return groupStyleOf;
+  const stylesByTrack = new Map();
+  return (box) => {
+    const track = boxColumns.track[box];
+    if (!track) return groupStyleOf(box);
+    if (!stylesByTrack.has(track))
+      stylesByTrack.set(track, { ...styleOf(box), name: titleOf(box) });
+    return stylesByTrack.get(track);
+  };
+}
+
+/* The most frequent styles of boxes; if there are more, the last is for all others. */
+function legendStyles(boxes, countedStyleOf) {
+  const allStyles = [...frequencies(boxes.map(countedStyleOf)).keys()];
+  const limit = state.count === "class" ? TIMELINE_CLASSES : TIMELINE_TRACKS;
+  const styles = allStyles.slice(0, limit);
   const otherCount = allStyles.length - styles.length;
   if (otherCount) styles.push({ name: `${otherCount} more`, colour: OTHERS });
   return styles;
 }
 
 /* A bar for each bin, and in it a part for each style; the last one is of all others. */
-function stack(bins, styles, maxBoxes) {
+function stack(bins, styles, countedStyleOf, maxBoxes) {
   const paths = styles.map(() => "");
   let failedPath = "";
   for (const [column, bin] of bins.entries()) {
     if (bin.hasFailed) failedPath += `M${column} 0h1v${TIMELINE_HEIGHT}h-1Z`;
     let bottom = TIMELINE_HEIGHT; // of the next part; parts are stacked upwards
-    for (const [index, count] of styleCounts(bin.boxes, styles).entries()) {
+    const boxStyles = bin.boxes.map(countedStyleOf);
+    for (const [index, count] of styleCounts(boxStyles, styles).entries()) {
       const height = ((TIMELINE_HEIGHT - 4) * count) / maxBoxes;
       if (count) paths[index] += `M${column} ${bottom}h1v${-height}h-1Z`;
       bottom -= height;
@@ -129,10 +145,10 @@ function stack(bins, styles, maxBoxes) {
 }
 
 /* How many boxes have each style; any other counts as the last one. */
-function styleCounts(boxes, styles) {
+function styleCounts(boxStyles, styles) {
   const counts = styles.map(() => 0);
-  for (const box of boxes) {
-    const index = styles.indexOf(groupStyleOf(box));
+  for (const style of boxStyles) {
+    const index = styles.indexOf(style);
     counts[index < 0 ? counts.length - 1 : index] += 1;
   }
   return counts;
