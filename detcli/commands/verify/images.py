@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from detcli.cli.report import to_json
+from detcli.commands.verify.class_totals import ClassTotals
 from detcli.commands.verify.report import (
     Certificate,
     CertifiedImage,
@@ -102,6 +103,7 @@ class Results:
         self._rules = rules
         self._page = page
         self._totals = Totals(rules)
+        self._class_totals = ClassTotals()
         # Of saved runs, which may be long, only images that disagree are kept, and the worst.
         self._keeps_all = certificate.report.left.records is None
         self._kept: dict[int, ImageReport] = {}
@@ -127,6 +129,7 @@ class Results:
         comparison = compare(left, right, self._rules)
         report = image_report(origin, comparison, self._rules)
         self._totals.add(report)
+        self._class_totals.add(comparison)
         number = self.report.compared
         if self._page is not None:
             number = self._page.add(fields, image, list(_page_boxes(comparison)))
@@ -196,7 +199,10 @@ class Results:
         for name, side in (("left", report.left), ("right", report.right)):
             sentences.append(f"{name}: {side_text(_without_folder(side))}")
         sentences += report.unlike
-        self.conclusion = Conclusion(sentences, self._worst_tables(), agree=report.agree)
+        left_name, right_name = side_names(report.left, report.right)
+        tables = self._class_totals.tables(left_name, right_name)
+        tables += self._worst_tables()
+        self.conclusion = Conclusion(sentences, tables, agree=report.agree)
         return self.certificate
 
     def _listed_images(self) -> list[ImageReport]:

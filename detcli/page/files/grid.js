@@ -5,6 +5,8 @@
 const GAP = 12;
 const OVERSCAN_ROWS = 2; // above and below
 const DRAG_PAUSE_MS = 120; // between screens that are drawn while the bar is dragged
+const LETTER_WIDTH = 7; // pixels, in captions
+const MAX_CAPTION_LINES = 6; // of boxes
 const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 
 /* What each view has in the grid. */
@@ -38,9 +40,15 @@ const grid = {
 };
 
 /* Of an image's caption, in pixels: its name, its folder if there are several, and its boxes, which
-   take more lines in a comparison, as kinds have the names of models. */
+   take more lines in a comparison, as two kinds have the names of models. */
 function captionHeight() {
-  let lineCount = page.kinds.length ? 4 : 2;
+  let lineCount = 2;
+  if (page.kinds.length) {
+    const nameLengths = page.kinds.map(({ name }) => name.length);
+    const textWidth = LETTER_WIDTH * (2 * Math.max(...nameLengths) + 30);
+    const neededLines = Math.ceil(textWidth / (grid.tileWidth - 20));
+    lineCount = 1 + Math.min(MAX_CAPTION_LINES, neededLines);
+  }
   if (page.folders.size > 1) lineCount += 1;
   return 12 + 19 * lineCount;
 }

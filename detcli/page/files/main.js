@@ -11,6 +11,8 @@ const VIEWS = {
   problems: drawProblems,
 };
 
+const COPIED_MS = 1500; // how long a button says that it has copied
+
 const listLengths = {}; // how many items of each kind a list has before it is cut
 let currentView = null;
 let drawnAddress = null; // of what is drawn, whichever image is open
@@ -442,7 +444,21 @@ function startAddress() {
   window.addEventListener("pagehide", writeChanges, true);
 }
 
+/* Copies the address of what is shown, and says so on the button for a moment. */
+async function copyLink({ currentTarget: linkButton }) {
+  writeAddress();
+  await copyText(location.href);
+  linkButton.focus();
+  const title = linkButton.textContent;
+  linkButton.textContent = "Copied";
+  setTimeout(() => {
+    linkButton.textContent = title;
+  }, COPIED_MS);
+}
+
 function startHeader() {
+  for (const linkButton of document.querySelectorAll(".copy-link"))
+    linkButton.addEventListener("click", copyLink);
   DARK.addEventListener("change", showTheme);
   byId("theme").addEventListener("click", toggleTheme);
   document.querySelector(".skip").addEventListener("click", (event) => {

@@ -4,6 +4,9 @@
 
 const marks = new Map(); // keep or drop, by the key of an image, a box or a group of repeats
 
+/* Drawn, as few fonts have a tick and a cross. */
+const MARK_ICONS = { keep: "M3 8l4 4 6-8", drop: "M4 4l8 8M12 4l-8 8" };
+
 /* The forms: the name of a file, and what makes its text of marked items. */
 const FORMS = {
   json: { fileName: "marks.json", write: markedJson },
@@ -43,14 +46,20 @@ function markButtons(item, tabindex = 0) {
 }
 
 function markButton(key, mark, title, tabindex) {
-  return button({
+  const attributes = {
     tabindex,
     title,
     "aria-label": title,
     "aria-pressed": String(marks.get(key) === mark),
     "data-mark": mark,
     "data-key": key,
-  });
+  };
+  const icon = vector(
+    "svg",
+    { viewBox: "0 0 16 16", "aria-hidden": "true" },
+    vector("path", { d: MARK_ICONS[mark] }),
+  );
+  return button(attributes, icon);
 }
 
 /* Marks, or takes the same mark off again. */

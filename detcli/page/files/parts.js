@@ -133,6 +133,16 @@ async function copyField(field) {
   }
 }
 
+/* Copies a text that no field has; one within the dialog that is open, as a page below it is inert. */
+async function copyText(text) {
+  const field = element("textarea.unseen");
+  field.value = text;
+  const parent = document.querySelector("dialog[open]") || document.body;
+  parent.append(field);
+  await copyField(field);
+  field.remove();
+}
+
 /* Keeps a text in the browser; returns whether it can, as some keep nothing of pages from a disk. */
 function storeText(key, text) {
   try {

@@ -4,8 +4,39 @@
 
 const PRINTED_PICTURES = 500; // twelve to a page
 
+/* The filters that paper names, by their key in the address. */
+const FILTER_NAMES = {
+  find: "find",
+  score: "score",
+  size: "box side in pixels",
+  class: "class",
+  kind: "kind",
+  show: "show",
+  sort: "order",
+};
+
+/* "Filter: score 0.4 to 0.9; class person, dog"; empty where all is shown as it came. */
+function filterText() {
+  const texts = [];
+  for (const [key, name] of Object.entries(FILTER_NAMES)) {
+    const { initial, write } = ADDRESS_KEYS[key];
+    const values = write(state[key]);
+    if (String(values) === String(write(initial))) continue;
+    let text = values.join(", ");
+    if (key === "score" || key === "size") {
+      const [from, below] = text.split("..");
+      text = [from && `from ${from}`, below && `below ${below}`].join(" ");
+    }
+    if (key === "show" || key === "sort")
+      text = byId(key).selectedOptions[0].textContent;
+    texts.push(`${name} ${text}`);
+  }
+  return texts.length ? `Filter: ${texts.join("; ")}` : "";
+}
+
 /* Puts what is only near the window otherwise onto the page; returns when it is loaded. */
 function fillPaper() {
+  byId("paper-filter").textContent = filterText();
   const paper = byId("paper");
   if (paper.firstChild || state.view !== "pictures" || viewer.record)
     return Promise.resolve();

@@ -183,7 +183,8 @@ function boxRow(box) {
   const [x1, y1, x2, y2] = coordinatesOf(box).map(Math.round);
   const className = element("bdi", classNameOf(box));
   const name = button(swatch(style), trackText(box), className);
-  const kind = page.kinds.length ? element("span.quiet", ` ${style.name}`) : "";
+  const kindText = page.kinds.length ? ` ${style.name}${moveText(box)}` : "";
+  const kind = element("span.quiet", kindText);
   const isRepeated = boxColumns.repeated.has(box);
   const row = element(
     "tr",
@@ -215,6 +216,16 @@ function watchedText(box) {
     texts.push(`repeated, group ${boxColumns.repeated.get(box)}`);
   if (!texts.length) return "";
   return element("bdi.quiet.note", ` ${texts.join(", ")}`);
+}
+
+/* How far a box is from its counterpart in a comparison, at the corner that moved most. */
+function moveText(box) {
+  const counterpart = boxColumns.counterpart.get(box);
+  if (!counterpart) return "";
+  const moves = coordinatesOf(box).map((edge, index) =>
+    Math.abs(edge - counterpart[index + 1]),
+  );
+  return `, ${Math.max(...moves).toFixed(1)} pixels apart`;
 }
 
 /* The score of a box, and that of its counterpart in a comparison. */

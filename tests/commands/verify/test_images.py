@@ -55,7 +55,8 @@ def test_sides_that_differ(compare_images, broken, tmp_path):
     assert kinds_of(entries, run)[0] == ["only colours.onnx", "only broken.onnx"]
     assert "100.00% of 6 boxes disagree" in run["summary"][0]
     assert run["agree"] is False
-    ((title, columns, rows, entry_numbers),) = run["tables"]
+    classes, (title, columns, rows, entry_numbers) = run["tables"]
+    assert classes[1][4] == "only broken.onnx"
     assert title == "Worst images"
     assert columns[0] == "image"
     assert columns[-1] == "extra"
