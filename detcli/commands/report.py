@@ -77,9 +77,10 @@ class ReportRequest:
     "blur_margin",
     override_option(
         "report",
-        declaration="-o, --output DIR",
+        declaration="-o, --output DIR|FILE.html",
         default=REQUIRED,
-        help="Write the page to this folder; open its index.html.",
+        help="Write the page to this folder, and open its index.html; or to one file to send, of "
+        "up to 500 images.",
     ),
     "apply",
     "report_link",
@@ -90,6 +91,7 @@ class ReportRequest:
     from_file="blur blur_with blur_margin",
     examples="""
 detcli report boxes.jsonl --images pics -o page
+detcli report boxes.jsonl --sample 300 -o page.html
 detcli predict pics | detcli report - -o page
 detcli report boxes.jsonl --apply marks.json -o corrected
 detcli report boxes.jsonl --repeated -o repeats
@@ -163,6 +165,7 @@ def _report_repeats(
     Raises:
         UsageError: The records cannot be read twice.
     """
+    from detcli.page.one_file import address_of_page
     from detcli.page.page import Page
     from detcli.run.repeats import RepeatsPage, find_repeats
     from detcli.run.saved import read_records
@@ -201,7 +204,7 @@ def _report_repeats(
     if not quiet:
         groups = pluralize(len(repeats.groups), "group")
         records = pluralize(repeats.record_count, "record")
-        print_line(f"wrote a page of {groups} of repeats in {records}: {output / 'index.html'}")
+        print_line(f"wrote a page of {groups} of repeats in {records}: {address_of_page(output)}")
         _print_lost_images(request, finder)
 
 
@@ -376,13 +379,14 @@ class _PageOfRecords:
             hidden: The classes to hide.
             marks: What a person has marked as wrong; None without --apply.
         """
+        from detcli.page.one_file import address_of_page
         from detcli.page.page import Page
 
         outputs = request.config.outputs
         output: Any = outputs.report  # a required option
         run_info = _run_info(name, shown.settings, request.sample)
         self._page = Page(output, run_info, linked=outputs.report_link)
-        self._address = output / "index.html"
+        self._address = address_of_page(output)
         self._request = request
         self._shown = shown
         self._finder = finder

@@ -158,8 +158,9 @@ class Outputs:
         "--save-dataset DIR", "Add images and labels to a dataset that trainers read."
     )
     report: Path | None = output_option(
-        "--report DIR",
-        "Write an HTML report to this folder: open its index.html.",
+        "--report DIR|FILE.html",
+        "Write an HTML report to this folder: open its index.html. FILE.html is one file to send, "
+        "of up to 500 images.",
         common=True,
         other_names="save",
     )

@@ -32,7 +32,8 @@ from detcli.page.entries import (
     optional_lists,
     shape_lists,
 )
-from detcli.page.folder import PageFolder
+from detcli.page.one_file import IMAGE as IMAGE_OF_ONE_FILE
+from detcli.page.one_file import PageFile, open_page
 from detcli.sink.draw import PALETTE, colour_of
 from detcli.source.decode import browser_shows
 
@@ -171,7 +172,7 @@ class Page:
         resumed: bool = False,
         linked: bool = False,
     ) -> None:
-        self._folder = PageFolder(path, inputs, resumed=resumed)
+        self._folder = open_page(path, inputs, resumed=resumed, linked=linked)
         self._linked = linked
         self._about = about
         self._start_time = iso_time(datetime.now(UTC))
@@ -291,7 +292,10 @@ class Page:
             name = self._folder.write_image(image_number, *jpegs)
             return {"picture": name, "original": address}
         self._copy_count += 1
-        jpegs = render(image.pixels, [IMAGE, THUMBNAIL])
+        sizes = [IMAGE, THUMBNAIL]
+        if isinstance(self._folder, PageFile):
+            sizes = [IMAGE_OF_ONE_FILE]
+        jpegs = render(image.pixels, sizes)
         name = self._folder.write_image(image_number, *jpegs)
         return {"picture": name}
 

@@ -192,7 +192,9 @@ class RunSummary:
         for folder in dict.fromkeys(outputs.folders):
             yield f"wrote {pluralize(self._saved_files.count_in(folder), 'file')} to {folder}"
         if outputs.report is not None:
-            yield f"wrote {records} to the page {outputs.report / 'index.html'}"
+            from detcli.page.one_file import address_of_page
+
+            yield f"wrote {records} to the page {address_of_page(outputs.report)}"
 
     def _earlier_records(self) -> str:
         """Say what the resume file had before, as in "; it had 3 inputs already, read in 2 s"."""

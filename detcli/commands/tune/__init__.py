@@ -95,7 +95,7 @@ def tune(
     from detcli.commands.tune.report import render, writable_defaults, write_defaults
     from detcli.commands.tune.run import LATE, MORE_TIME, Tuning
     from detcli.core.opencv import silence_opencv
-    from detcli.page.folder import PageFolder
+    from detcli.page.one_file import open_page
     from detcli.run import locate
     from detcli.source.guard import InputGuard
 
@@ -104,7 +104,7 @@ def tune(
     inputs = InputGuard([config.runtime.model, *images])
     # Errors now, not after the measurement.
     if page is not None:
-        PageFolder(page, inputs).close()
+        open_page(page, inputs).close()
     defaults = None
     if write:
         defaults = writable_defaults()

@@ -525,8 +525,10 @@ class Tuning:
                     highest_rate = images_per_second
         if fastest is None:
             return "wrote no page, as only the reference ran"
+        from detcli.page.one_file import address_of_page
+
         self._compare_with_reference(fastest, page=folder)
-        return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
+        return f"wrote a page of {fastest.name} beside the CPU: {address_of_page(folder)}"
 
 
 def images_of(data: Path | None) -> tuple[str, ...]:

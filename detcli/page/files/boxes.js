@@ -78,11 +78,21 @@ function pictureImage(source, attributes = {}) {
 }
 
 function pictureAddress(record) {
-  return record.original || `pictures/${record.picture}.jpg`;
+  return (
+    record.original ||
+    inlinedAddress(record) ||
+    `pictures/${record.picture}.jpg`
+  );
 }
 
 function thumbnailAddress(record) {
-  return `thumbnails/${record.picture}.jpg`;
+  return inlinedAddress(record) || `thumbnails/${record.picture}.jpg`;
+}
+
+/* The image of a record as the page itself has it, in one size; undefined if it is in files. */
+function inlinedAddress({ picture }) {
+  const data = inlined.images[picture];
+  return data && `data:image/jpeg;base64,${data}`;
 }
 
 /* Shows a part of an image, and what is drawn over it, in all of the room that they have. */

@@ -38,6 +38,17 @@ const page = {
   loadedChunks: 0, // how many have been loaded, damaged ones too
 };
 
+/* What a page in one file has in place of other files: functions that do what the scripts of data do,
+   by path, and images in base64, by name. */
+const inlined = { scripts: {}, images: {} };
+
+/* Runs a script of data, which is in the page or in a file. */
+async function loadData(path) {
+  const script = inlined.scripts[path];
+  if (script) script();
+  else await loadScript(path);
+}
+
 /* What is needed to add the records of a run. */
 const loading = {
   runNumber: 0,
@@ -241,7 +252,7 @@ async function loadChunks(progress) {
     loading.lastFile = undefined;
     for (let left = run.chunks; left > 0; left -= 1) {
       const recordsBefore = page.records.length;
-      await loadScript(`data/${page.loadedChunks}.js`);
+      await loadData(`data/${page.loadedChunks}.js`);
       if (page.records.length === recordsBefore) page.damagedChunks += 1;
       page.loadedChunks += 1;
       if (left === 1) endVideos();

@@ -174,13 +174,14 @@ function pictureTile(record) {
     : placeholder("No image");
   const frameParts = [image];
   if (record.width) frameParts.push(drawThumbnail(record));
-  const attributes = { "aria-label": `${name} ${tallyText}` };
+  const hasFolders = page.folders.size > 1;
+  const folderName = hasFolders ? lastFolders(record.folder) || "-" : "";
+  const label = [name, folderName, tallyText].filter(Boolean).join(" ");
+  const attributes = { "aria-label": label };
   const tile = tileLink(record, attributes, frameParts, name, tallyText);
   tile.querySelector(".name").title = record.source;
-  if (page.folders.size > 1) {
-    const folder = element("bdi.folder", lastFolders(record.folder) || "-");
-    tile.querySelector(".name").after(folder);
-  }
+  if (hasFolders)
+    tile.querySelector(".name").after(" ", element("bdi.folder", folderName));
   if (record.warnings.length) {
     const title = record.warnings.join("\n");
     tile.append(element("span.badge", { title }, "!"));

@@ -479,7 +479,7 @@ async function start() {
   startGrid();
   startAddress();
 
-  await loadScript("data/runs.js");
+  await loadData("data/runs.js");
   startOrders();
   offerForms();
   startRepeats();

@@ -1,0 +1,214 @@
+"""PageFile: a result page in one HTML file to send, with its code, data and thumbnails in it.
+
+The code is that of `folder.py`'s pages. What they load from files is in the page: `inlined` of
+files/data.js has the scripts of data as functions, by path, and the images by name. The page's
+policy lets nothing else run, as it names the digest of each script.
+"""
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Container, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from detcli.core.errors import OutputError, UsageError
+from detcli.page.folder import FORMAT, PageFolder, script_call
+from detcli.storage.files import make_folder, write_file, writing
+
+SUFFIXES = frozenset({".html", ".htm"})
+MAX_IMAGES = 500
+MAX_BYTES = 20_000_000
+IMAGE = (480, 70)  # pixels of the longer side, at most, and quality of the JPEG
+MARK = '<meta name="generator" content="detcli" />'  # by which a file is known to be ours
+MARK_BYTES = 1000  # the mark is among the first
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="([^"]+)" />')
+_ICON = re.compile(r'\s*<link rel="icon"[^>]*/>')
+_SCRIPT = re.compile(r'<script src="([^"]+)"></script>')
+_POLICY = re.compile(r'content="default-src[^"]*"')
+
+
+def is_one_file(path: Path) -> bool:
+    """Whether a page of this path is one file: page.html, and not a folder of that name."""
+    return path.suffix.lower() in SUFFIXES and not path.is_dir()
+
+
+def address_of_page(path: Path) -> Path:
+    """Return the file to open of a page: the page itself, or index.html in its folder."""
+    if is_one_file(path):
+        return path
+    return path / "index.html"
+
+
+def open_page(
+    path: Path,
+    inputs: Container[Path] = (),
+    *,
+    resumed: bool = False,
+    linked: bool = False,
+) -> "PageFolder | PageFile":
+    """Open the folder of a page, or its single file, as the path says.
+
+    Args:
+        path: The folder, or a file that ends in .html.
+        inputs: The files that the run reads, which are never written over.
+        resumed: Whether the run is added to those of the page that is there.
+        linked: Whether the page shows image files where they are.
+
+    Raises:
+        UsageError: There is something else, or one file cannot do what is asked for.
+        OutputError: It cannot be written to.
+    """
+    if not is_one_file(path):
+        return PageFolder(path, inputs, resumed=resumed)
+    folder_hint = f"name a folder: --report {path.with_suffix('')}"
+    if resumed:
+        raise UsageError(f"--resume cannot add to {path}, a page in one file", folder_hint)
+    if linked:
+        raise UsageError(f"--report-link would leave the images out of {path}", folder_hint)
+    return PageFile(path, inputs)
+
+
+class PageFile:
+    """A page that is written as one file, when it is complete.
+
+    It has the methods of `PageFolder`. Memory holds its data and images, up to a limit.
+    """
+
+    def __init__(self, path: Path, inputs: Container[Path] = ()) -> None:
+        """Check that the file can be written; one that is there stays until `close`.
+
+        Raises:
+            UsageError: The file is another one than a page, or an input.
+            OutputError: It cannot be written to.
+        """
+        self.path = path
+        make_folder(path.parent)
+        if path in inputs:
+            raise UsageError(f"{path} is one of the inputs", "name another file")
+        if not _may_be_replaced(path):
+            raise UsageError(f"{path} is not a page of detcli in one file", "name another file")
+        self._run: dict[str, Any] = {}
+        self._entries: list[str] = []
+        self._images: dict[str, str] = {}  # in base64, by name
+        self._size = 0  # bytes of entries and images
+        self._is_written = False  # at the end, unless it holds too much or has not begun
+
+    def begin(self) -> None:
+        """Note that there are records, so that the page is written at the end."""
+        self._is_written = True
+
+    def describe(self, run: Mapping[str, Any]) -> None:
+        """Note what made the records, in place of what was noted before."""
+        self._run = {**run, "chunks": 1}
+
+    def add(self, entry: Mapping[str, Any]) -> bool:
+        """Add the entry of a record; returns False, as no other chunk begins.
+
+        Raises:
+            OutputError: The page holds too much.
+        """
+        line = script_call("add", entry).decode("ascii")
+        self._entries.append(line)
+        self._grow(len(line))
+        return False
+
+    def write_image(self, number: int, *sizes: bytes) -> str:
+        """Add an image, the smallest of the sizes; returns its name.
+
+        Raises:
+            OutputError: The page holds too much.
+        """
+        name = str(number)
+        if len(self._images) == MAX_IMAGES:
+            raise self._refuse(f"more than {MAX_IMAGES} images")
+        self._images[name] = base64.b64encode(sizes[-1]).decode("ascii")
+        self._grow(len(self._images[name]))
+        return name
+
+    def _grow(self, added: int) -> None:
+        """Count bytes of the page.
+
+        Raises:
+            OutputError: They are too many.
+        """
+        self._size += added
+        if self._size > MAX_BYTES:
+            raise self._refuse(f"more than {MAX_BYTES // 1_000_000} MB")
+
+    def _refuse(self, excess: str) -> OutputError:
+        """Make the error of a page that holds too much, which is not written."""
+        self._is_written = False
+        return OutputError(
+            f"{self.path} would have {excess}, too much for one file to send",
+            "show fewer: detcli report RECORDS --sample 300, or --only-detections; or name a "
+            f"folder, {self.path.with_suffix('')}",
+        )
+
+    def address_of(self, path: Path) -> str:  # noqa: ARG002 - the same as of a folder
+        """Return no address: whoever gets the file has no other one."""
+        return ""
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image that the page no longer shows."""
+        self._size -= len(self._images.pop(name, ""))
+
+    def close(self) -> None:
+        """Write the file, if there are records."""
+        if self._is_written:
+            write_file(self.path, self._html().encode())
+            self._is_written = False
+
+    def _html(self) -> str:
+        """Put the page's files and data into its HTML."""
+        folder = resources.files(__package__).joinpath("files")
+        html = folder.joinpath("index.html").read_text("utf-8")
+        digests: dict[str, list[str]] = {"style": [], "script": []}
+
+        def inline(tag: str, text: str) -> str:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+            digests[tag].append(f"'sha256-{digest}'")
+            return f"<{tag}>{text}</{tag}>"
+
+        def read(match: re.Match[str]) -> str:
+            return folder.joinpath(match[1].removeprefix("files/")).read_text("utf-8")
+
+        def inline_script(match: re.Match[str]) -> str:
+            if match[1] == "files/main.js":  # which begins to load the data
+                return inline("script", self._data()) + inline("script", read(match))
+            return inline("script", read(match))
+
+        html = _ICON.sub("", html)
+        html = _STYLE.sub(lambda match: inline("style", read(match)), html)
+        html = _SCRIPT.sub(inline_script, html)
+        policy = (
+            f"default-src 'none'; script-src {' '.join(digests['script'])}; "
+            f"style-src {' '.join(digests['style'])}; img-src data:; base-uri 'none'; "
+            "form-action 'none'"
+        )
+        html = _POLICY.sub(f'content="{policy}"', html, count=1)
+        return html.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {MARK}', 1)
+
+    def _data(self) -> str:
+        """Write the script that has the data of the page."""
+        runs = script_call("runs", FORMAT, [self._run]).decode("ascii")
+        images = script_call("", self._images).decode("ascii").strip("();\n")
+        return (
+            f'inlined.scripts["data/runs.js"] = () => {{ {runs} }};\n'
+            f'inlined.scripts["data/0.js"] = () => {{\n{"".join(self._entries)}}};\n'
+            f"inlined.images = {images};\n"
+        )
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether a path has no file, or a page in one file."""
+    with writing(path):
+        if not os.path.lexists(path):
+            return True
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return MARK.encode() in file.read(MARK_BYTES)
