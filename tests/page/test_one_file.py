@@ -100,11 +100,12 @@ def test_without_a_record_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("asked", ["resumed", "linked"])
-def test_what_one_file_cannot_do_is_refused(tmp_path, asked):
-    with pytest.raises(UsageError, match=re.escape("page.html")) as caught:
-        open_page(tmp_path / "page.html", **{asked: True})
+def test_what_one_file_cannot_do_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="--resume cannot add to ") as caught:
+        open_page(tmp_path / "page.html", resumed=True)
     assert str(tmp_path / "page") in caught.value.hint
+    with pytest.raises(UsageError, match="--report-link would leave the images out"):
+        open_page(tmp_path / "page.html", linked=True)
 
 
 def test_images_of_a_video_that_are_dropped_are_not_in_the_file(tmp_path, monkeypatch):
