@@ -119,15 +119,18 @@ def test_all_of_a_caption_can_be_read_in_a_comparison(browser, tmp_path):
     kinds = [BoxKind(f"only {name}", (0, 94, 213)), BoxKind(f"only old-{name}", (0, 0, 0))]
     boxes = [[PageBox(0, "person", 0.9, (1, 1, 9, 9), kind) for kind in (0, 1, 1)]]
     page = make(tmp_path / "page", [record("a.jpg")], RunInfo("verify", kinds=kinds), boxes)
+    inside = (
+        "return [...document.querySelectorAll('.caption')].every((caption) =>"
+        " [...caption.children].every((part) => part.scrollWidth <= part.clientWidth)"
+        " && caption.scrollHeight <= caption.clientHeight)"
+    )
     for width in (1200, 400):
         browser.open(page, width=width)
         assert browser.text(".caption .quiet") == f"2 only old-{name}, 1 only {name}"
-        inside = browser.run(
-            "const caption = document.querySelector('.caption');"
-            "return [...caption.children].every((part) => part.scrollWidth <= part.clientWidth)"
-            " && caption.scrollHeight <= caption.clientHeight"
-        )
-        assert inside
+        assert browser.run(inside)
+        browser.go("#view=wall&group=none")
+        assert browser.texts(".caption .name")[0] == f"0.90 person only {name}"
+        assert browser.run(inside)
 
 
 def test_a_comparison_says_how_far_boxes_are_apart(browser, tmp_path):

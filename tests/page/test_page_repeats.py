@@ -98,6 +98,11 @@ def test_a_mark_of_an_image_and_of_its_box_are_the_same_mark(of_repeats):
     assert browser.text("#count-marks") == "1"
 
 
+def test_groups_have_no_table_of_folders(of_repeats):
+    of_repeats.go("#view=figures")
+    assert of_repeats.texts("#view-figures h2") == ["Scores", "Box sizes", "Classes"]
+
+
 def test_only_marks_for_apply_are_handed_back(of_repeats):
     of_repeats.click("#open-marks")
     forms = of_repeats.run(

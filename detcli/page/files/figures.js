@@ -140,9 +140,10 @@ function tableFigure(title, columns, rows, pictures) {
   return tablePart;
 }
 
-/* The images and boxes of each folder, by class, where there are several folders. */
+/* The images and boxes of each folder, by class, where there are several folders; not of
+   groups of repeats. */
 function folderFigures() {
-  if (page.folders.size < 2) return [];
+  if (page.folders.size < 2 || isRepeatsPage()) return [];
   const passesFilter = boxTest();
   const passesSearch = findTest();
   const folders = new Map(); // by name: numbers of its records, and of the classes of its boxes

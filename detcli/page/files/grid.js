@@ -15,14 +15,12 @@ const LAYOUTS = {
     minWidth: 210, // of a tile, where the window has room
     minColumns: 2,
     heightPerWidth: 0.75, // of the image
-    captionHeight: () => captionHeight(),
     items: () => shownRecords,
   },
   wall: {
     minWidth: 120,
     minColumns: 3,
     heightPerWidth: 1,
-    captionHeight: () => 44,
     items: () => wallItems(),
   },
 };
@@ -39,16 +37,21 @@ const grid = {
   currentIndex: 0, // of the item that the keyboard is at
 };
 
-/* Of an image's caption, in pixels: its name, its folder if there are several, and its boxes, which
-   take more lines in a comparison, as two kinds have the names of models. */
+/* Of a caption, in pixels: a name, the folder of an image if there are several, and the boxes of an
+   image. In a comparison, kinds have the names of models, which take more lines: two kinds of an
+   image, one of a crop. */
 function captionHeight() {
+  const isWall = state.view === "wall";
   let lineCount = 2;
   if (page.kinds.length) {
     const nameLengths = page.kinds.map(({ name }) => name.length);
-    const textWidth = LETTER_WIDTH * (2 * Math.max(...nameLengths) + 30);
-    const neededLines = Math.ceil(textWidth / (grid.tileWidth - 20));
+    const longest = Math.max(...nameLengths);
+    const letterCount = isWall ? longest + 20 : 2 * longest + 30;
+    const roomForText = grid.tileWidth - 20;
+    const neededLines = Math.ceil((LETTER_WIDTH * letterCount) / roomForText);
     lineCount = 1 + Math.min(MAX_CAPTION_LINES, neededLines);
   }
+  if (isWall) return 8 + 18 * lineCount;
   if (page.folders.size > 1) lineCount += 1;
   return 12 + 19 * lineCount;
 }
@@ -64,7 +67,7 @@ function layOut() {
   grid.columns = Math.max(layout.minColumns, fittingColumns);
   grid.tileWidth = (roomWidth - GAP * (grid.columns - 1)) / grid.columns;
   const pictureHeight = Math.round(grid.tileWidth * layout.heightPerWidth);
-  const heightOfCaption = layout.captionHeight();
+  const heightOfCaption = captionHeight();
   byId("view-pictures").style.setProperty("--caption", `${heightOfCaption}px`);
   grid.rowHeight = pictureHeight + heightOfCaption + GAP;
   const rowCount = Math.ceil(grid.items.length / grid.columns);
