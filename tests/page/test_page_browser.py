@@ -52,7 +52,7 @@ def test_it_shows_what_was_found(browser, many):
     assert first.get_attribute("aria-posinset") == "1"
     assert first.get_attribute("aria-setsize") == "400"
     assert browser.text("#announce") == "400 images shown"
-    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg nothing found"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg pics nothing found"
 
 
 def test_only_what_is_near_is_loaded(browser, many):

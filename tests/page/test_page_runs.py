@@ -77,7 +77,9 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     browser.settle()
     assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
     browser.show(page, "#picture=2")
-    assert browser.texts("#viewer-found tbody tr") == ["person missing 0.90 → 0.80 1, 1 to 9, 9"]
+    assert browser.texts("#viewer-found tbody tr") == [
+        "person missing, 1.0 pixels apart 0.90 → 0.80 1, 1 to 9, 9"
+    ]
     assert browser.run("return document.querySelectorAll('#stage .other').length") == 1
     browser.show(page, "#view=figures")
     rows = browser.texts("#view-figures table.figures tr")
