@@ -8,8 +8,8 @@ from detcli.compare.detections import compare
 
 def test_pairs_and_single_boxes_are_counted_with_their_scores_and_distance():
     totals = ClassTotals()
-    left = boxes_in_row((0, 0.9), (1, 0.8), (2, 0.7))
-    right = boxes_in_row((0, 0.9), (1, 0.4, 3), (5, 0.6), (7, 0.5))
+    left = boxes_in_row([(0, 0.9), (1, 0.8), (2, 0.7)])
+    right = boxes_in_row([(0, 0.9), (1, 0.4, 3), (5, 0.6), (7, 0.5)])
     totals.add(compare(left, right, RULES))
     (table,) = totals.tables("a.onnx", "b.onnx")
     assert table.columns[3:5] == ["only a.onnx", "only b.onnx"]
@@ -23,12 +23,12 @@ def test_pairs_and_single_boxes_are_counted_with_their_scores_and_distance():
 
 def test_a_class_without_pairs_has_no_means():
     totals = ClassTotals()
-    totals.add(compare(boxes_in_row((0, 0.9)), boxes_in_row(), RULES))
+    totals.add(compare(boxes_in_row([(0, 0.9)]), boxes_in_row([]), RULES))
     (table,) = totals.tables("a", "b")
     assert table.rows == [["person", 0, 0, 1, 0, None, None, None]]
 
 
 def test_without_boxes_there_is_no_table():
     totals = ClassTotals()
-    totals.add(compare(boxes_in_row(), boxes_in_row(), RULES))
+    totals.add(compare(boxes_in_row([]), boxes_in_row([]), RULES))
     assert totals.tables("a", "b") == []
