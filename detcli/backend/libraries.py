@@ -50,6 +50,9 @@ TENSORRT_12 = 'pip install "tensorrt-cu12-libs>=10.13,<11"'
 TENSORRT_13 = 'pip install "tensorrt-cu13-libs>=10.13,<11"'
 TENSORRT_FROM = (7, 5)  # compute capability; the releases that are installed leave out Volta
 
+# NVIDIA's names of the libraries that ONNX Runtime's CUDA provider uses, in the order to load them.
+PACKAGED_LIBRARIES = ("cudart", "cublasLt", "cublas", "nvrtc", "curand", "cufft", "cudnn")
+
 LOADER_PATH = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
 
 # What a library belongs to and what installs it, by the start of its name; the first match counts.
@@ -220,10 +223,7 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
         provider: The provider's name in ONNX Runtime, `CUDA` or `TENSORRT`.
     """
     with stdout_to_stderr():
-        # ONNX Runtime loads the copies that pip installed, which the system's loader would not
-        # find. It prints its failures, which the loop below finds as well.
-        with contextlib.redirect_stdout(io.StringIO()):
-            onnxruntime.preload_dlls()
+        _load_packaged_libraries()
         failures = []
         for library in _libraries_of_provider(provider):
             try:
@@ -231,6 +231,28 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
             except OSError as error:
                 failures.append(explain(Path(library).name, str(error)))
     return tuple(dict.fromkeys(failures))
+
+
+def _load_packaged_libraries() -> None:
+    """Load the copies of NVIDIA's libraries that pip or conda installed, as far as there are any.
+
+    The system's loader would not find these. NVIDIA's own search goes through the environment's
+    site-packages, those of the user and of the system, where PyTorch may have brought them, and
+    conda's folders. ONNX Runtime looks only beside itself, but also if that is a folder of
+    `pip install --target`. Failures are left to the caller, who loads what needs the libraries.
+    """
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+    except ImportError:  # it comes with cuda-core, which other commands than this one ask for
+        pass
+    else:
+        for name in PACKAGED_LIBRARIES:
+            with contextlib.suppress(RuntimeError):  # its errors are all of this class
+                load_nvidia_dynamic_lib(name)
+
+    # It prints what it does not find.
+    with contextlib.redirect_stdout(io.StringIO()):
+        onnxruntime.preload_dlls()
 
 
 def explain(name: str, message: str) -> Unloadable:
@@ -246,7 +268,7 @@ def explain(name: str, message: str) -> Unloadable:
     library = _file_name(path)
     owner, remedy = _owner_and_remedy(library)
     if remedy == CUDA_EXTRA:
-        remedy = cuda_command()
+        remedy = cuda_command(runtime_cuda())
     elif remedy == TENSORRT_PACKAGE:
         remedy = _tensorrt_command()
     return Unloadable(library, reason, owner, remedy)

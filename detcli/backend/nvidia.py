@@ -259,15 +259,26 @@ def _extra_of_runtime(runtime: str, cuda: str | None) -> CudaExtra | None:
     return None
 
 
-def cuda_command() -> str:
+def cuda_command(installed_cuda: str | None = None) -> str:
     """Choose the command that installs CUDA for this machine's driver and GPUs.
 
-    If no extra fits them, it is the command for the newest.
+    Args:
+        installed_cuda: The CUDA that the installed ONNX Runtime was built for, such as "12.8". Its
+            extra is chosen if it fits, as another one would mix two releases of CUDA.
+
+    Returns:
+        The command; that of the newest extra if none fits.
     """
-    extra = fitting_extra(ask_driver())
-    if extra is None:
-        extra = CUDA_EXTRAS[0]
-    return extra.command
+    facts = ask_driver()
+    installed_major, _, _ = (installed_cuda or "").partition(".")
+    for extra in CUDA_EXTRAS:
+        is_installed = str(extra.cuda) == installed_major
+        if is_installed and _supports_cuda(facts, extra.cuda) and extra.suits(facts.gpus):
+            return extra.command
+    extra_that_fits = fitting_extra(facts)
+    if extra_that_fits is None:
+        return CUDA_EXTRAS[0].command
+    return extra_that_fits.command
 
 
 def _describe_gpu(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.metadata
+import subprocess
 import sys
 
 import colour_model
@@ -53,6 +54,7 @@ def loader(monkeypatch):
     loader = Loader()
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("noise"))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)  # it would load through the double
     monkeypatch.setattr(ctypes, "CDLL", loader)
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0", raising=False)
     monkeypatch.setattr(libraries, "has_gpu", lambda: None)  # whatever is here
@@ -148,6 +150,70 @@ def test_pips_tensorrt_is_loaded_before_its_provider(loader, tmp_path, monkeypat
         str(folder / "libnvonnxparser.so.10"),
     ]
     assert "providers_tensorrt" in loader.loaded[-1]
+
+
+LOAD_PACKAGED = """
+import site
+import sys
+from pathlib import Path
+
+kind, folder = sys.argv[1:]
+site.ENABLE_USER_SITE = kind == "user"
+site.getsitepackages = lambda: [folder] if kind == "system" else []
+site.getusersitepackages = lambda: folder
+
+import onnxruntime
+
+if kind == "target":
+    onnxruntime.__file__ = folder + "/onnxruntime/__init__.py"
+onnxruntime.cuda_version = "13.0"
+
+from detcli.backend.libraries import _load_packaged_libraries
+
+_load_packaged_libraries()
+print(Path("/proc/self/maps").read_text())
+"""
+"""Prints the files that a process has loaded, with NVIDIA's libraries in one kind of folder."""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the files of a process are listed by Linux only"
+)
+@pytest.mark.parametrize("kind", ["user", "system", "target"])
+def test_nvidias_libraries_are_loaded_wherever_pip_put_them(kind, tmp_path):
+    """In the user's or the system's site-packages, or beside ONNX Runtime in another folder."""
+    if kind != "target":
+        pytest.importorskip("cuda.pathfinder", reason="comes with cuda-core, of the extra dev-all")
+    (tmp_path / "onnxruntime").mkdir()
+    files = []
+    for name in ("libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcufft.so.12"):
+        files.append(compile_library(tmp_path / "nvidia/cu13/lib" / name, "int f() { return 1; }"))
+    files.append(
+        compile_library(tmp_path / "nvidia/cudnn/lib/libcudnn.so.9", "int g() { return 1; }")
+    )
+    command = [sys.executable, "-c", LOAD_PACKAGED, kind, str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    for file in files:
+        assert str(file) in process.stdout
+    assert "Failed" not in process.stdout
+
+
+def test_without_nvidias_search_onnx_runtime_still_looks(monkeypatch):
+    calls = []
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: calls.append("preload_dlls"))
+    libraries._load_packaged_libraries()  # noqa: SLF001 - what is tested
+    assert calls == ["preload_dlls"]
+
+
+def test_the_extra_that_is_there_is_named_if_the_driver_runs_it(set_driver):
+    missing = "libcufft.so.11: cannot open shared object file: No such file or directory"
+    set_driver(driver="13.0", runtime="12.8")
+    assert explain("libcufft.so.11", missing).remedy == 'pip install "detcli[cuda12]"'
+    set_driver(driver="12.4", runtime="13.0")
+    assert explain("libcufft.so.12", missing).remedy == 'pip install "detcli[cuda12]"'
+    set_driver(driver="13.0", runtime=None)
+    assert explain("libcufft.so.12", missing).remedy == 'pip install "detcli[cuda]"'
 
 
 def test_a_build_without_the_provider_is_named(monkeypatch):
