@@ -68,7 +68,10 @@ def open_backend(
     def load_model(engine: "Engine", device: Device) -> "Backend":
         return engine.open_backend(model, device, device_options)
 
-    return _open(requested, load_model)
+    backend = _open(requested, load_model)
+    if requested.is_auto and not model.half:
+        _mention_tensorrt(Device.parse(backend.device))
+    return backend
 
 
 def open_tensors(
@@ -210,6 +213,18 @@ def _reason_for_absence(device: Device) -> str:
     if count_gpus():
         return ""
     return "NVIDIA's driver shows no GPU"
+
+
+def _mention_tensorrt(device: Device) -> None:
+    """Log that TensorRT could be faster, if "auto" has chosen a GPU that it could run on."""
+    # Looking for TensorRT may start programs that list the system's libraries.
+    if not device.is_gpu or not log.isEnabledFor(logging.INFO):
+        return
+    from detcli.backend.libraries import faster_with_tensorrt
+
+    advice = faster_with_tensorrt(device.ordinal or 0)
+    if advice:
+        log.info("%s", advice)
 
 
 def _report_choice(name: str, absences: Sequence[str], failures: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from detcli.backend.nvidia import ask_driver
 from detcli.backend.preprocess import Tensor
 from detcli.backend.protocol import (
     BATCHES,
@@ -472,11 +473,16 @@ def cuda_provider(
 RESIZES_TO_CANVAS = set(Resize) - FOLLOWING
 
 
-def profile_of(model: PreparedModel) -> dict[str, str]:
+def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[str, str]:
     """Tell TensorRT the range of input shapes of a graph with dynamic axes (its shape profile).
 
     Without a profile, TensorRT builds its engine for the first batch, and again, for minutes, for
-    each smaller or larger batch.
+    each smaller or larger batch. Height and width are those of the canvas, unless narrow images
+    have narrow inputs: a fixed size lets TensorRT choose faster kernels.
+
+    Args:
+        model: The model.
+        images_per_run: On how many images the network mostly runs, if it takes any number.
 
     Returns:
         Options of the TensorRT provider, such as `{"trt_profile_min_shapes": "images:1x3x32x32"}`
@@ -496,13 +502,14 @@ def profile_of(model: PreparedModel) -> dict[str, str]:
         height, width = contract.input_size or usual_size
         return f"{contract.input_name}:{batch}x3x{height}x{width}"
 
-    smallest_size = (contract.stride, contract.stride)
     largest_size = model.canvas or contract.default_size
-    smallest_gpu_batch = BATCHES[-1]
+    smallest_size = largest_size
+    if model.narrows or model.canvas is None:
+        smallest_size = (contract.stride, contract.stride)
     largest_gpu_batch = BATCHES[0]
     return {
         "trt_profile_min_shapes": shape_text(1, smallest_size),
-        "trt_profile_opt_shapes": shape_text(smallest_gpu_batch, largest_size),
+        "trt_profile_opt_shapes": shape_text(images_per_run, largest_size),
         "trt_profile_max_shapes": shape_text(largest_gpu_batch, largest_size),
     }
 
@@ -535,15 +542,34 @@ def tensorrt_provider(
     settings.update(profile)
     if options.gpu_mem_limit is not None:
         settings["trt_max_workspace_size"] = str(options.gpu_mem_limit)
-    settings.update(_engine_cache_settings(model, profile))
+    settings.update(_engine_cache_settings(model, profile, _folder_of_gpu(ordinal)))
     return TENSORRT, settings
 
 
-def _engine_cache_settings(model: PreparedModel, profile: Mapping[str, str]) -> dict[str, str]:
+def _folder_of_gpu(ordinal: int) -> str:
+    """Name the folder of a GPU in TensorRT's cache, such as "NVIDIA-H200".
+
+    TensorRT's provider names its files only after the compute capability, which several GPUs share:
+    the engine of one is slow on another, or refused.
+    """
+    gpus = ask_driver().gpus[ordinal : ordinal + 1]
+    if not gpus:
+        return "unknown"
+    return re.sub(r"[^\w.-]+", "-", gpus[0].name)
+
+
+def _engine_cache_settings(
+    model: PreparedModel, profile: Mapping[str, str], gpu: str
+) -> dict[str, str]:
     """Create the folder where TensorRT keeps a model's engine, and return the options that name it.
 
     An engine is the network compiled for this GPU, which takes minutes. Beside the engines,
     TensorRT keeps the times that it measured while it built them.
+
+    Args:
+        model: The model.
+        profile: Its range of input shapes, from `profile_of`.
+        gpu: The name of the GPU's folder in the cache.
 
     Returns:
         Options of the TensorRT provider; empty if the cache cannot be written, or if another user
@@ -551,14 +577,15 @@ def _engine_cache_settings(model: PreparedModel, profile: Mapping[str, str]) -> 
     """
     try:
         folder = cache_folder()
-        timings = folder / "tensorrt"
+        all_gpus = folder / "tensorrt"
+        timings = all_gpus / gpu
         # The provider names an engine after the graph's tensors, not its weights, so two trainings
         # of the same architecture would share it. A folder for each file content prevents that.
         content = model.graph + repr(profile).encode()
         engines = timings / hashlib.sha256(content).hexdigest()
-        make_cache_folders(folder, timings, engines)
+        make_cache_folders(folder, all_gpus, timings, engines)
         cached_files = list(timings.glob("*.timing")) + list(engines.glob("*"))
-        is_trusted = is_cache_trusted(folder, timings, engines, *cached_files)
+        is_trusted = is_cache_trusted(folder, all_gpus, timings, engines, *cached_files)
     except (OutputError, OSError) as error:
         log.info("TensorRT builds its engine at every start: %s", error)
         return {}

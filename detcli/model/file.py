@@ -498,6 +498,8 @@ class PreparedModel:
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
     half: bool = False  # the whole network computes in float16
     canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
+    narrows: bool = False  # whether narrow images have narrow inputs, and not the whole canvas
+    usual_batch: int | None = None  # images in most batches, where that was chosen
 
     @property
     def graph(self) -> bytes:

@@ -292,7 +292,8 @@ def open_run(
     if one_by_one is None:
         one_by_one = is_one_image(config)
     options = runtime.options(_default_workers(config, cores), cores, spins=one_by_one)
-    with BatchDetector(model, runtime.device[0], config.settings, options) as detector:
+    device = runtime.device[0]
+    with BatchDetector(model, device, config.settings, options, runtime.batch) as detector:
         _warn_of_assumptions(config, detector)
         yield Run.over(config, detector)
 

@@ -63,6 +63,7 @@ class BatchDetector:
         device: str | Device = "auto",
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
+        batch: int | None = None,
     ) -> None:
         """Load a model, check that the settings suit it, and open it on a device.
 
@@ -72,6 +73,7 @@ class BatchDetector:
             device: As for `Detector`, such as "cpu", "cuda:0" or "auto".
             settings: Which detections to keep.
             options: How to use the device.
+            batch: How many images most batches will have; by default what suits the device.
 
         Raises:
             ModelError: The model cannot be used.
@@ -84,7 +86,7 @@ class BatchDetector:
         if options is not None and file.half:
             options = replace(options, half=False)  # the file is float16 already
 
-        prepared = prepare_for(file, settings)
+        prepared = replace(prepare_for(file, settings), usual_batch=batch)
         for warning in prepared.contract.warnings:
             warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
         require_preprocessing(prepared)
@@ -117,7 +119,7 @@ class BatchDetector:
         self._rect = settings.rect  # whether a narrow image has an input that is as narrow
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
-        self._model = replace(prepared, contract=contract, canvas=self.canvas)
+        self._model = replace(prepared, contract=contract, canvas=self.canvas, narrows=self._rect)
 
     def _set_tiling(self, settings: Settings) -> None:
         """Set where in an image is looked: in one region, and in tiles or only in the whole.

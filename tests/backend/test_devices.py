@@ -1,6 +1,7 @@
 """Which backend opens for which device, with doubles of the GPUs."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +98,21 @@ def test_auto_prefers_a_gpu_then_openvino(machine_with_gpus, intel, prepared_mod
     machine_with_gpus.count = 0
     assert open_backend("auto", prepared_model).device == "openvino:CPU"
     assert "openvino:CPU is used: NVIDIA's driver shows no GPU" in caplog.text
+
+
+def test_auto_on_a_gpu_logs_that_tensorrt_could_be_faster(
+    machine_with_gpus, prepared_model, caplog, monkeypatch
+):
+    caplog.set_level(logging.INFO, "detcli")
+    monkeypatch.setattr(libraries, "faster_with_tensorrt", lambda ordinal: f"faster on {ordinal}")
+    open_backend("auto", prepared_model)
+    assert "faster on 0" in caplog.text
+    caplog.clear()
+    open_backend("auto", replace(prepared_model, half=True))
+    open_backend("cuda", prepared_model)
+    machine_with_gpus.count = 0
+    open_backend("auto", prepared_model)
+    assert "faster on" not in caplog.text
 
 
 def test_auto_warns_about_what_is_installed_but_does_not_work(

@@ -18,6 +18,7 @@ from detcli.backend.libraries import (
     LeftNode,
     Placement,
     explain,
+    faster_with_tensorrt,
     require_code,
     require_one_cuda,
     require_provider,
@@ -214,6 +215,46 @@ def test_the_extra_that_is_there_is_named_if_the_driver_runs_it(set_driver):
     assert explain("libcufft.so.12", missing).remedy == 'pip install "detcli[cuda12]"'
     set_driver(driver="13.0", runtime=None)
     assert explain("libcufft.so.12", missing).remedy == 'pip install "detcli[cuda]"'
+
+
+@pytest.fixture
+def tensorrt_of_pip(loader, tmp_path, monkeypatch):
+    """TensorRT as pip installs it, and one GPU, whose compute capability a test sets."""
+    (tmp_path / "tensorrt_libs").mkdir()
+    for name in ("__init__.py", "libnvinfer.so.10"):
+        (tmp_path / "tensorrt_libs" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def have_gpu(capability):
+        facts = DriverFacts(status=0, gpus=(GpuFacts("NVIDIA L4", capability, 1),))
+        monkeypatch.setattr(libraries, "ask_driver", lambda: facts)
+
+    have_gpu("8.9")
+    yield have_gpu
+    assert loader.loaded == []  # half a gigabyte
+
+
+def test_tensorrt_is_named_where_it_could_be_faster(tensorrt_of_pip, monkeypatch):
+    advice = faster_with_tensorrt(0)
+    assert "float16 may be three to four times as fast on NVIDIA L4" in advice
+    assert "detcli tune MODEL" in advice
+    assert faster_with_tensorrt(1) == ""  # there is no second GPU
+    tensorrt_of_pip("7.0")
+    assert faster_with_tensorrt(0) == ""
+    tensorrt_of_pip("7.5")
+    assert faster_with_tensorrt(0)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA])
+    assert faster_with_tensorrt(0) == ""
+
+
+@pytest.mark.usefixtures("tensorrt_of_pip")
+def test_tensorrt_of_the_system_is_named_and_a_missing_one_is_not(tmp_path, monkeypatch):
+    (tmp_path / "tensorrt_libs/libnvinfer.so.10").unlink()
+    libraries_of_system = {"nvinfer": "libnvinfer.so.10"}
+    monkeypatch.setattr("ctypes.util.find_library", libraries_of_system.get)
+    assert faster_with_tensorrt(0)
+    libraries_of_system.clear()
+    assert faster_with_tensorrt(0) == ""
 
 
 def test_a_build_without_the_provider_is_named(monkeypatch):

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from detcli.backend import session
+from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
 from detcli.config.device import DeviceOptions
 from detcli.model.contract import Resize
@@ -51,11 +53,23 @@ def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
         "trt_fp16_enable": "False",
         "trt_engine_cache_enable": "True",
         "trt_timing_cache_enable": "True",
-        "trt_timing_cache_path": str(cache / "tensorrt"),
+        "trt_timing_cache_path": str(cache / "tensorrt/unknown"),
     }
-    assert [str(path) for path in (cache / "tensorrt").iterdir()] == [engines]
+    assert [str(path) for path in (cache / "tensorrt/unknown").iterdir()] == [engines]
     assert tensorrt(graph=b"other")["trt_engine_cache_path"] != engines
     assert tensorrt()["trt_engine_cache_path"] == engines
+
+
+def test_gpus_of_one_capability_have_separate_engines(cache, monkeypatch):
+    """TensorRT's provider names both their engines "sm89"."""
+    gpus = (GpuFacts("NVIDIA L4", "8.9", 1), GpuFacts("NVIDIA GeForce RTX 4090 (24 GB)", "8.9", 1))
+    monkeypatch.setattr(session, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus))
+    folder = cache / "tensorrt/NVIDIA-GeForce-RTX-4090-24-GB-"
+    settings_of_second = tensorrt()
+    assert settings_of_second["trt_timing_cache_path"] == str(folder)
+    assert Path(settings_of_second["trt_engine_cache_path"]).parent == folder
+    monkeypatch.setattr(session, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus[::-1]))
+    assert tensorrt()["trt_timing_cache_path"] == str(cache / "tensorrt/NVIDIA-L4")
 
 
 @pytest.mark.usefixtures("cache")
@@ -77,8 +91,8 @@ def test_tensorrt_in_half_precision_or_with_a_limit(options, half, option, expec
     [
         ({"batch": 2}, None),
         ({"batch": None}, ("1x3x64x64", "8x3x64x64", "32x3x64x64")),
-        ({"batch": None, "size": None}, ("1x3x32x32", "8x3x96x96", "32x3x96x96")),
-        ({"batch": 2, "size": None}, ("2x3x32x32", "2x3x96x96", "2x3x96x96")),
+        ({"batch": None, "size": None}, ("1x3x96x96", "8x3x96x96", "32x3x96x96")),
+        ({"batch": 2, "size": None}, ("2x3x96x96", "2x3x96x96", "2x3x96x96")),
     ],
 )
 def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
@@ -102,6 +116,24 @@ def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
     )
 
 
+def test_tensorrts_size_varies_only_where_narrow_images_have_narrow_inputs(make_model):
+    model = replace(prepare(make_model(batch=2, size=None)), canvas=(96, 64))
+    assert profile_of(model)["trt_profile_min_shapes"] == "images:2x3x96x64"
+    narrows = profile_of(replace(model, narrows=True))
+    assert narrows["trt_profile_min_shapes"] == "images:2x3x32x32"
+    assert narrows["trt_profile_opt_shapes"] == "images:2x3x96x64"
+    without_canvas = replace(model, canvas=None)
+    assert profile_of(without_canvas)["trt_profile_min_shapes"] == "images:2x3x32x32"
+
+
+@pytest.mark.parametrize("images_per_run", [1, 16, 32])
+def test_tensorrt_is_fastest_at_the_batch_that_runs(images_per_run, make_model):
+    profile = profile_of(prepare(make_model(batch=None)), images_per_run)
+    assert profile["trt_profile_opt_shapes"] == f"images:{images_per_run}x3x64x64"
+    assert profile["trt_profile_min_shapes"] == "images:1x3x64x64"
+    assert profile["trt_profile_max_shapes"] == "images:32x3x64x64"
+
+
 def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "file"))
@@ -110,13 +142,19 @@ def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):
     assert "builds its engine at every start" in caplog.text
 
 
-@pytest.mark.parametrize("part", ["cache", "timings", "engines", "engine"])
+@pytest.mark.parametrize("part", ["cache", "all_gpus", "timings", "engines", "engine"])
 def test_engines_that_others_may_have_written_are_not_run(cache, part):
     provider_options = tensorrt()
     engines = Path(provider_options["trt_engine_cache_path"])
     engine = engines / "planted.engine"
     engine.touch(0o600)
     assert tensorrt() == provider_options
-    paths = {"cache": cache, "timings": engines.parent, "engines": engines, "engine": engine}
+    paths = {
+        "cache": cache,
+        "all_gpus": cache / "tensorrt",
+        "timings": engines.parent,
+        "engines": engines,
+        "engine": engine,
+    }
     paths[part].chmod(0o777)
     assert not {name for name in tensorrt() if "cache" in name}

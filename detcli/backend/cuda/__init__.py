@@ -15,12 +15,13 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from detcli.backend.cuda.backend import CudaBackend
+from detcli.backend.cuda.backend import CudaBackend, largest_batch, smallest_run
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.config.device import Device, DeviceOptions
 from detcli.model.file import PreparedModel
 
 if TYPE_CHECKING:
+    from detcli.backend.cuda.driver import Gpu
     from detcli.backend.session import TensorSession
 
 __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
@@ -44,7 +45,8 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         gpu = Gpu(device.ordinal or 0)
         stack.callback(gpu.close)
         gpu.load_kernels()  # now, instead of in the first image
-        network = open_network(model, device, gpu.stream, options)
+        images_per_run = smallest_run(_usual_batch(gpu, model, options))
+        network = open_network(model, device, gpu.stream, options, images_per_run)
         stack.pop_all()  # all is loaded, so the backend closes the GPU from now on
     return CudaBackend(
         gpu=gpu,
@@ -53,6 +55,21 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         device=str(device),
         memory_limit=options.gpu_mem_limit,
     )
+
+
+def _usual_batch(gpu: "Gpu", model: PreparedModel, options: DeviceOptions) -> int:
+    """Return how many images most batches of a model will have on a GPU.
+
+    It is the batch that was asked for, or the one that suits the GPU's whole memory. What is free
+    of that now would be another number at another time, and TensorRT would plan anew for it.
+    """
+    if model.usual_batch is not None:
+        return model.usual_batch
+    available_bytes = gpu.total_memory()
+    if options.gpu_mem_limit is not None:
+        available_bytes = min(available_bytes, options.gpu_mem_limit)
+    canvas = model.canvas or model.contract.default_size
+    return largest_batch(gpu.multiprocessors, available_bytes, canvas)
 
 
 def open_tensors(

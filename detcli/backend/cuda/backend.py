@@ -350,12 +350,7 @@ class CudaBackend:
         """
         if self._network.batch:
             return self._network.batch
-        if count <= 1:
-            return 1
-        for size in reversed(BATCHES):
-            if size >= count:
-                return size
-        return BATCHES[0]
+        return smallest_run(count)
 
     def observe(self, observer: Observer | None) -> None:
         """Tell an observer, from now on, which stage has ended; None stops that."""
@@ -470,6 +465,20 @@ class CudaBackend:
         except MemoryError as error:
             takes_fixed_number = self._network.batch is not None
             raise out_of_memory(shape, str(error), fixed=takes_fixed_number) from error
+
+
+def smallest_run(count: int) -> int:
+    """Return the smallest number of images that a network of any number runs on for a batch.
+
+    That is 1 for a single image, or one of the numbers in `BATCHES`; the largest of them if a batch
+    of `count` images takes several runs.
+    """
+    if count <= 1:
+        return 1
+    for size in reversed(BATCHES):
+        if size >= count:
+            return size
+    return BATCHES[0]
 
 
 def largest_batch(multiprocessors: int, available_bytes: int, canvas: Size) -> int:

@@ -287,6 +287,12 @@ class Gpu:
         _check((status,))
         return int(free)
 
+    def total_memory(self) -> int:
+        """Bytes of device memory, whether somebody has taken them or not."""
+        status, _free, total = self.call(driver.cuMemGetInfo)
+        _check((status,))
+        return int(total)
+
     def synchronize(self) -> None:
         """Wait for all work on this device, including that of other streams."""
         _check(self.call(driver.cuCtxSynchronize))

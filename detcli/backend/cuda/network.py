@@ -19,6 +19,7 @@ import numpy as np
 from detcli.backend.network_output import split_by_image
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.protocol import (
+    BATCHES,
     closed_error,
     is_out_of_memory,
     out_of_memory,
@@ -104,7 +105,7 @@ class Network:
         self.output_dtype = ELEMENT_TYPES[output.type]
         self.uses_graph = uses_graph
         self._can_capture = uses_graph
-        self.rows_vary = contract.layout is Layout.ROWS and contract.anchor_count is None
+        self.rows_vary = _rows_vary(contract)
         self._only_repeated = only_repeated
         self._last_shape = (0, 0, 0, 0)
         self._repeats = 0  # how many runs directly before the last were of its shape
@@ -342,7 +343,11 @@ class Network:
 
 
 def open_network(
-    model: PreparedModel, device: Device, stream: int, options: DeviceOptions
+    model: PreparedModel,
+    device: Device,
+    stream: int,
+    options: DeviceOptions,
+    images_per_run: int = BATCHES[-1],
 ) -> Network:
     """Load a model on a GPU, with TensorRT, with CUDA graphs or without either.
 
@@ -351,10 +356,12 @@ def open_network(
         device: The GPU, and whether TensorRT runs the network on it.
         stream: The address of the CUDA stream that all runs are enqueued on.
         options: The settings of the device; `cuda_graph` is None where graphs are used if possible.
+        images_per_run: On how many images the network mostly runs at a time, if it takes any
+            number. TensorRT is fastest at these.
     """
     if device.uses_tensorrt:
-        return _open_tensorrt(model, device, stream, options)
-    if _uses_graphs(options):
+        return _open_tensorrt(model, device, stream, options, images_per_run)
+    if _uses_graphs(model, options):
         network = _open_with_graphs(model, device, stream, options)
         if network is not None:
             return network
@@ -364,8 +371,11 @@ def open_network(
     return Network(session, model.contract, ("cuda", ordinal))
 
 
-def _uses_graphs(options: DeviceOptions) -> bool:
-    """Decide whether runs are captured as CUDA graphs, if the model allows it.
+def _uses_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
+    """Decide whether runs are captured as CUDA graphs, if ONNX Runtime allows it.
+
+    A session that may capture waits for the GPU after each ordinary run. So one whose runs are all
+    ordinary, as only they tell how many rows there are, is opened without.
 
     Raises:
         DeviceError: The user asks for graphs, and this ONNX Runtime replays them wrongly.
@@ -382,11 +392,26 @@ def _uses_graphs(options: DeviceOptions) -> bool:
             onnxruntime.__version__,
         )
         return False
+    if _rows_vary(model.contract):
+        if options.cuda_graph:
+            warnings.warn(
+                "without CUDA graphs: the number of rows varies", DetcliWarning, stacklevel=3
+            )
+        return False
     return options.cuda_graph is not False
 
 
+def _rows_vary(contract: Contract) -> bool:
+    """Tell whether only a run of the network says how many rows its output has."""
+    return contract.layout is Layout.ROWS and contract.anchor_count is None
+
+
 def _open_tensorrt(
-    model: PreparedModel, device: Device, stream: int, options: DeviceOptions
+    model: PreparedModel,
+    device: Device,
+    stream: int,
+    options: DeviceOptions,
+    images_per_run: int,
 ) -> Network:
     """Load a model with TensorRT; nodes that TensorRT does not know run on CUDA.
 
@@ -395,7 +420,7 @@ def _open_tensorrt(
     """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)
-    profile = profile_of(model)
+    profile = profile_of(model, images_per_run)
     if profile:
         tensorrt = tensorrt_provider(ordinal, stream, options, model, profile)
         try:

@@ -171,6 +171,8 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     for number, gpu in enumerate(report.nvidia.gpus):
         memory = format_size(gpu.memory_bytes)
         yield f"GPU {number}", f"{gpu.name}, compute capability {gpu.capability}, {memory}"
+    if report.nvidia.faster:
+        yield "faster", report.nvidia.faster
     cache = report.cache
     cache_text = cache.folder or "no home folder for it"
     if not cache.writable:

@@ -18,12 +18,13 @@ CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub", "tuned")
 
 # Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
-# those of 0.1.0 had shorter names. Earlier versions had a folder `sent-HASH` for each model.
+# those of 0.1.0 had shorter names. Earlier versions had a folder `sent-HASH` for each model, and
+# TensorRT's files of all GPUs in one folder.
 CACHED_FILE = re.compile(
     r"prepared/[0-9a-f]{64}[\w.-]*\.(contract|graph|hash|openvino|optimised)"
     r"|kernels/[0-9a-f]{64}\.cubin"
     r"|(prepared|kernels)/\.(detcli-)?[0-9a-f]{16}\.part(\.\w+)?"
-    r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
+    r"|tensorrt/([\w.-]+/)?([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
     r"|tuned/[0-9a-f]{64}/[^/]+\.onnx"
     r"|sent[/-][0-9a-f]{64}/.+|hub/models--[^/]+/.+"
 )

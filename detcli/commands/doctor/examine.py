@@ -98,6 +98,7 @@ class Nvidia:
     driver_cuda: str | None = report_field("it supports CUDA up to")
     runtime_cuda: str | None = report_field("ONNX Runtime built for CUDA")
     gpus: tuple[GpuFacts, ...] = ()
+    faster: str = ""  # what could be faster on the first GPU than --device auto
 
 
 @frozen
@@ -330,7 +331,14 @@ def describe_nvidia() -> dict[str, Any]:
     from detcli.backend import libraries
 
     facts = ask_driver()
-    return asdict(Nvidia(driver_version(), facts.cuda, libraries.runtime_cuda(), facts.gpus))
+    nvidia = Nvidia(
+        driver=driver_version(),
+        driver_cuda=facts.cuda,
+        runtime_cuda=libraries.runtime_cuda(),
+        gpus=facts.gpus,
+        faster=libraries.faster_with_tensorrt(0),
+    )
+    return asdict(nvidia)
 
 
 def trial(device: str) -> list[dict[str, Any]]:

@@ -380,6 +380,40 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(
         assert detector.in_flight == 3
 
 
+@pytest.mark.parametrize(
+    ("batch", "imgsz", "rect", "limit", "images_per_run"),
+    [
+        (None, 320, False, None, 16),
+        (None, 1280, True, None, 8),
+        (None, 320, False, 900 << 20, 8),
+        (1, 320, False, None, 1),
+        (20, 320, False, None, 32),
+    ],
+)
+def test_the_network_is_opened_for_the_batch_that_runs(
+    batch, imgsz, rect, limit, images_per_run, driver, make_model, monkeypatch
+):
+    """The driver of the tests has 64 multiprocessors and 8 GiB, most of which is taken here."""
+    driver.start(capacity=900 << 20)
+    calls = []
+
+    def open_double(model, device, stream, options, images_per_run):  # noqa: ARG001 - as is called
+        calls.append((model, images_per_run))
+        session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
+        return network.Network(session, model.contract)
+
+    monkeypatch.setattr(cuda, "_require_runtime", lambda _: None)
+    monkeypatch.setattr(network, "open_network", open_double)
+    file = make_model(batch=None, size=None)
+    settings = Settings(imgsz=imgsz, rect=rect)
+    options = DeviceOptions(gpu_mem_limit=limit)
+    with BatchDetector(file, "cuda:0", settings, options, batch):
+        ((model, images_of_network),) = calls
+    assert images_of_network == images_per_run
+    assert model.canvas == (imgsz, imgsz)
+    assert model.narrows == rect
+
+
 def test_the_device_is_made_current_before_the_network_runs(
     opened_on_fake_driver, driver, make_model, random, monkeypatch
 ):

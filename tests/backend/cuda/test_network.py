@@ -18,6 +18,7 @@ from detcli.core.errors import (
     InferenceError,
     ModelError,
 )
+from detcli.model.contract import Layout
 from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)
@@ -389,6 +390,22 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened_ses
     assert provider_options["user_compute_stream"] == "32512"
 
 
+@pytest.mark.parametrize("wish", [None, True])
+def test_a_session_that_never_captures_is_opened_without_graphs(
+    wish, opened_sessions, make_model, recwarn
+):
+    """It would wait for the GPU after each run. Of rows, only a run tells how many there are."""
+    model = prepare(make_model(tail="authors"))
+    contract = replace(model.contract, layout=Layout.ROWS, anchor_count=None)
+    model = replace(model, contract=contract)
+    network = open_network(model, Device.parse("cuda"), 1, DeviceOptions(cuda_graph=wish))
+    assert opened_sessions() == [[(CUDA, False)]]
+    assert not network.uses_graph
+    messages = [str(warning.message) for warning in recwarn]
+    expected = ["without CUDA graphs: the number of rows varies"] if wish else []
+    assert messages == expected
+
+
 def test_graphs_that_are_replayed_wrongly_are_not_used(
     opened_sessions, make_model, monkeypatch, caplog
 ):
@@ -427,6 +444,14 @@ def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
     else:
         assert message in caplog.text
     assert len(recwarn) == 0
+
+
+@pytest.mark.usefixtures("cache")
+def test_tensorrt_is_told_on_how_many_images_it_mostly_runs(opened_sessions, make_model):
+    model = prepare(make_model(batch=None))
+    open_network(model, Device.parse("tensorrt"), 1, DeviceOptions(), 16)
+    ((_, engine), _) = opened_sessions.asked[0]
+    assert engine["trt_profile_opt_shapes"] == "images:16x3x64x64"
 
 
 @pytest.mark.usefixtures("cache")

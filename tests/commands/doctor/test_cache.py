@@ -25,6 +25,8 @@ OWN = [
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_fp16_sm90.engine",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_sm90.profile",
     "tensorrt/TensorrtExecutionProvider_cache_sm90.timing",
+    f"tensorrt/NVIDIA-H200/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_sm90.engine",
+    "tensorrt/NVIDIA-L40S-48.5/TensorrtExecutionProvider_cache_sm89.timing",
     f"sent/{HASH}/best.onnx",
     f"sent/{HASH}/weights/best.data",
     "hub/models--onnx-community--yolov10n/refs/main",
@@ -77,7 +79,7 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     assert list(sizes(describe_cache()).values()) == [
         (7, 35),
         (2, 10),
-        (3, 15),
+        (5, 25),
         (2, 10),
         (1, 5),
         (1, 5),

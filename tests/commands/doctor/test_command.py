@@ -241,6 +241,19 @@ def test_without_a_gpu_nothing_is_to_be_installed_for_it():
     assert "missing: " not in text.get()
 
 
+def test_what_could_be_faster_is_a_row_only_if_there_is_something():
+    nvidia = replace(REPORT.nvidia, faster="TensorRT is installed")
+    texts = []
+    for report in (REPORT, replace(REPORT, nvidia=nvidia)):
+        console = Console(width=80)
+        with console.capture() as text:
+            for part in render(report):
+                console.print(part)
+        texts.append(text.get())
+    assert "TensorRT is installed" not in texts[0]
+    assert re.search(r"^faster +TensorRT is installed", texts[1], re.MULTILINE)
+
+
 def test_the_table_of_a_report():
     console = Console(width=60)
     with console.capture() as text:
