@@ -2,6 +2,10 @@
 
 Images are uploaded as bytes, while the network still runs on the batch before, and only their
 rows come back. The three stages enqueue work and return; the host waits where the rows are read.
+
+One input and one output of the network serve all batches in flight. The stream's order keeps them
+apart: `infer` letterboxes a batch directly before the network runs on it, and `select` is refused
+once `infer` has been called for another batch.
 """
 
 import contextlib
@@ -12,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
-from detcli.backend.cuda.memory import ImageMemory, Ring, Slot
+from detcli.backend.cuda.memory import ImageMemory, Ring, SharedMemory, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
 from detcli.backend.image_boxes import batch_to_detections
 from detcli.backend.postprocess import (
@@ -31,7 +35,7 @@ from detcli.data.geometry import Letterbox, Pixels, Size
 from detcli.model.contract import Contract, Layout, ScoreForm
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu, PinnedMemory
+    from detcli.backend.cuda.driver import DeviceMemory, Gpu, PinnedMemory
     from detcli.backend.cuda.network import Network
 
 SLOTS = 3
@@ -45,8 +49,8 @@ MULTIPROCESSORS_PER_IMAGE = 4
 # the CPU, and the largest of its family has five times as many channels; as much again is for
 # workspaces, which was not measured.
 BYTES_PER_PIXEL = 640
-# Runs of the network for one batch without a warning. Each run of each slot is a CUDA graph. The 32
-# that are kept are enough for ten runs in each of three slots.
+# Runs of the network for one batch without a warning. Each is a CUDA graph of its own. The 32 that
+# are kept are enough for inputs of three sizes.
 MAX_RUNS_IN_BATCH = 10
 # Workspaces for selection that are kept. A short last batch or another size of the network's input
 # needs one of its own.
@@ -60,7 +64,9 @@ class Batch:
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it
     shape: tuple[int, int, int, int]  # (B, 3, H, W); B is a multiple of the graph's batch size
-    tensor: int  # address of the network's input
+    letterbox: LetterboxBatch  # what makes the network's input
+    uploaded: "DeviceMemory"  # what that reads: the images and how to resize them
+    inference: int = 0  # how many times `infer` had been called, with the call for this batch
     output: int = 0  # address of the network's output, once it has run
     output_shape: tuple[int, int, int] = (0, 0, 0)  # of heads or rows
     # The output on the host instead, by image, if only a run tells how many rows there are.
@@ -142,6 +148,8 @@ class CudaBackend:
         self._network = network
         self._contract = contract
         self._ring = Ring(gpu, SLOTS)
+        self._shared = SharedMemory(gpu)
+        self._inference_count = 0
         self._images = ImageMemory(gpu)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
         self._closed = False
@@ -169,7 +177,7 @@ class CudaBackend:
         return self._images.allocate(size)
 
     def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Batch:
-        """Enqueue the upload of images and their letterboxing into the network's input.
+        """Enqueue the upload of images, which `infer` letterboxes into the network's input.
 
         The network runs on a fixed number of images at a time. So a batch is filled up with black
         images at the end, to a multiple of that number.
@@ -193,32 +201,24 @@ class CudaBackend:
         images_per_run = self._images_per_run(count)
         run_count = math.ceil(count / images_per_run)
         shape = (run_count * images_per_run, channels, height, width)
-        letterboxed_bytes = dtype.itemsize * math.prod(letterbox_batch.shape)
-        tensor_bytes = dtype.itemsize * math.prod(shape)
 
         with self._explain_lack_of_memory(shape):
-            tensor = slot.device("tensor", tensor_bytes)
+            # Here already, so that a batch that is too large leaves nothing behind.
+            self._shared.device("input", dtype.itemsize * math.prod(shape))
             staging = slot.pinned("images", letterbox_batch.staged)
             uploaded = slot.device("images", letterbox_batch.size)
         self._end_stage(Stage.PREPROCESS)
 
         slot.images = tuple(images)
         with slot.marked():
-            letterbox_batch.enqueue(
-                self._gpu,
-                staging,
-                uploaded,
-                tensor.address,
-                lambda: self._end_stage(Stage.UPLOAD),
-            )
-            if tensor_bytes > letterboxed_bytes:
-                empty_address = tensor.address + letterboxed_bytes
-                self._gpu.clear(empty_address, tensor_bytes - letterboxed_bytes)
-            self._end_stage(Stage.PREPROCESS)
-        return Batch(slot, slot.generation, shape, tensor.address)
+            letterbox_batch.upload(self._gpu, staging, uploaded)
+            self._end_stage(Stage.UPLOAD)
+        return Batch(slot, slot.generation, shape, letterbox_batch, uploaded)
 
     def infer(self, buffer: Batch) -> Batch:
-        """Run the network on a batch, as many images at a time as the graph takes.
+        """Letterbox a batch and run the network on it, as many images at a time as the graph takes.
+
+        Input and output of the batch before are overwritten.
 
         Args:
             buffer: The batch, from `prepare`.
@@ -234,20 +234,41 @@ class CudaBackend:
         run_count = count // images_per_run
         shape_of_run = (images_per_run, channels, height, width)
         bytes_per_run = math.prod(shape_of_run) * self._network.input_dtype.itemsize
-        input_addresses = [buffer.tensor + run * bytes_per_run for run in range(run_count)]
         self._gpu.make_current()  # another detector may have made its own GPU current
+        self._inference_count += 1
+        buffer = replace(buffer, inference=self._inference_count)
+        with self._explain_lack_of_memory(buffer.shape):
+            tensor = self._shared.device("input", run_count * bytes_per_run).address
+        self._letterbox(buffer, tensor)
+        input_addresses = [tensor + run * bytes_per_run for run in range(run_count)]
         if self._network.rows_vary:
             return self._infer_to_host(buffer, slot, input_addresses, shape_of_run)
 
         output_shape = self._network.output_shape(shape_of_run)
         output_bytes = math.prod(output_shape) * self._network.output_dtype.itemsize
         with self._explain_lack_of_memory(buffer.shape):
-            output = slot.device("output", run_count * output_bytes).address
+            output = self._shared.device("output", run_count * output_bytes).address
         with slot.marked():
             for run, input_address in enumerate(input_addresses):
                 self._network.run(input_address, output + run * output_bytes, shape_of_run)
             self._end_stage(Stage.NETWORK)
         return replace(buffer, output=output, output_shape=(count, *output_shape[1:]))
+
+    def _letterbox(self, batch: Batch, tensor: int) -> None:
+        """Enqueue what writes the network's input for a batch, with zeros behind its images.
+
+        Args:
+            batch: The batch.
+            tensor: The device address of the input.
+        """
+        itemsize = self._network.input_dtype.itemsize
+        letterboxed_bytes = itemsize * math.prod(batch.letterbox.shape)
+        empty_bytes = itemsize * math.prod(batch.shape) - letterboxed_bytes
+        with batch.slot.marked():
+            batch.letterbox.enqueue(self._gpu, batch.uploaded, tensor)
+            if empty_bytes > 0:
+                self._gpu.clear(tensor + letterboxed_bytes, empty_bytes)
+            self._end_stage(Stage.PREPROCESS)
 
     def _infer_to_host(
         self,
@@ -305,11 +326,19 @@ class CudaBackend:
 
         Returns:
             A function that waits for the selection and returns the detections of each image.
+
+        Raises:
+            InferenceError: The network has run on another batch since, or is closed.
         """
         slot = self._slot_of(buffer)
         if self._network.rows_vary:
             return lambda: self._select_on_host(buffer, letterboxes, options)
 
+        if buffer.inference != self._inference_count:
+            raise InferenceError(
+                "this batch's output was overwritten, as the network has run on another since",
+                "select from a batch before running the network on the next",
+            )
         with self._explain_lack_of_memory(buffer.shape):
             selection = self._selection_for(buffer, len(letterboxes), options)
             # Rows of earlier selections from this batch may not have been copied yet, so each
@@ -378,6 +407,7 @@ class CudaBackend:
             stack.callback(self._network.close)
             for selection in self._selections.values():
                 stack.callback(selection.close)
+            stack.callback(self._shared.close)
             stack.callback(self._ring.close)
             stack.callback(self._gpu.synchronize)
 

@@ -9,7 +9,7 @@ interpolations are done on the host, before the upload.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,25 +90,17 @@ class LetterboxBatch:
                 if is_page_locked(image) == page_locked:
                     descriptor["pixels"] = self._reserve(image)
 
-    def enqueue(
-        self,
-        gpu: "Gpu",
-        staging: "PinnedMemory",
-        device: "DeviceMemory",
-        tensor: int,
-        uploaded: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Copy everything to page-locked memory, and enqueue its upload and the kernel.
+    def upload(self, gpu: "Gpu", staging: "PinnedMemory", device: "DeviceMemory") -> None:
+        """Copy everything to page-locked memory, and enqueue its upload.
 
         Images are copied before this returns, unless they lie in page-locked memory. The rest is
-        asynchronous: neither these nor `staging` may change until the upload is done.
+        asynchronous: neither these nor `staging` may change until the upload is done. The images
+        are not referred to afterwards.
 
         Args:
             gpu: The GPU that letterboxes the images.
             staging: Page-locked memory of at least `self.staged` bytes.
             device: Memory of the GPU of at least `self.size` bytes.
-            tensor: The device address that the network's input is written to.
-            uploaded: Is called after the upload has been enqueued, and before the kernel.
         """
         copies = [(device.address, staging.address, self.staged)]
         for offset, part in self._parts:
@@ -123,7 +115,16 @@ class LetterboxBatch:
                     staged[name] += np.uint64(device.address)
 
         gpu.upload(copies)
-        uploaded()
+        self._parts.clear()
+
+    def enqueue(self, gpu: "Gpu", device: "DeviceMemory", tensor: int) -> None:
+        """Enqueue the kernel, which may run several times on what `upload` has brought.
+
+        Args:
+            gpu: The GPU that letterboxes the images.
+            device: The memory that everything was uploaded to.
+            tensor: The device address that the network's input is written to.
+        """
         count, _, height, width = self.shape
         gpu.launch(
             self._kernel,

@@ -4,8 +4,8 @@ The GPU reads page-locked memory directly, so the host need not copy images that
 it. Locking pages is slow, so memory is used again: when an array and all its views are gone.
 
 A slot is the memory that one batch owns from its upload to its rows, which are copied before it is
-handed out again. Batches in flight share nothing, so no replay of a CUDA graph, which writes where
-the previous one wrote, can reach memory that is still being read.
+handed out again. The network's input and output are shared by all batches: they are written and
+read on one stream, letterbox, network and selection of a batch before those of the next.
 """
 
 import contextlib
@@ -237,7 +237,7 @@ M = TypeVar("M", bound="DeviceMemory")
 class Slot:
     """The memory that one batch at a time owns, from its upload until its rows are copied.
 
-    It has several parts with names, such as the images or the network's output. Each part grows to
+    It has several parts with names, such as the images or the selected rows. Each part grows to
     the largest batch that has needed it.
     """
 
@@ -296,6 +296,29 @@ class Slot:
         self._device.clear()
         self._pinned.clear()
         self.images = ()
+
+
+class SharedMemory:
+    """Device memory that batches use one after the other, in the order of the main stream.
+
+    It has parts with names, and each grows to the largest batch that has needed it. A part that
+    grows is freed in the order of the stream too, so after what was enqueued before.
+    """
+
+    def __init__(self, gpu: "Gpu") -> None:
+        """Begin without any memory."""
+        self._gpu = gpu
+        self._parts: dict[str, DeviceMemory] = {}
+
+    def device(self, part: str, size: int) -> "DeviceMemory":
+        """Return at least `size` bytes of the GPU's memory, the same as before if they suffice."""
+        return _at_least(self._parts, part, size, self._gpu.allocate)
+
+    def close(self) -> None:
+        """Free all of it."""
+        for memory in self._parts.values():
+            memory.close()
+        self._parts.clear()
 
 
 class Ring:

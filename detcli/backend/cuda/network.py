@@ -3,8 +3,8 @@
 Input and output are bound to addresses (I/O binding) on the session's stream; nothing is copied to
 the host. If a captured CUDA graph is replayed, ONNX Runtime launches one graph instead of some
 hundred kernels. A graph silently writes to the addresses that it was captured with, whatever is
-bound later. So each pair of addresses has its own graph, and data that is still needed must not lie
-at an address that a later run writes to.
+bound later. So each pair of addresses has its own graph. The caller uses the same pair for all
+batches of a shape, and has read the output on the stream before the next run writes to it.
 """
 
 import contextlib

@@ -262,6 +262,63 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     backend.close()
 
 
+def test_a_batch_is_selected_from_before_the_network_runs_on_the_next(
+    opened_on_fake_driver, make_model, random
+):
+    """All batches share the network's output, so that of the first is gone then."""
+    model = make_model()
+    first_images, second_images = noise(random, 1), noise(random, 1)
+    first_rows, second_rows = on_cpu(model, [first_images, second_images])
+    assert first_rows != second_rows
+    backend = opened_on_fake_driver(model)
+    # Both are uploaded before the network runs on either.
+    first = backend.prepare(first_images, PLACED)
+    second = backend.prepare(second_images, PLACED)
+    first = backend.infer(first)
+    wait_for_first = backend.select(first, PLACED, EVERYTHING)
+    second = backend.infer(second)
+    wait_for_second = backend.select(second, PLACED, EVERYTHING)
+    assert rows(wait_for_first()) == first_rows
+    assert rows(wait_for_second()) == second_rows
+    with pytest.raises(InferenceError, match="has run on another since"):
+        backend.select(first, PLACED, EVERYTHING)
+    # What is refused would give the boxes of the second batch.
+    unrefused = replace(first, inference=second.inference)
+    assert rows(backend.select(unrefused, PLACED, EVERYTHING)()) == second_rows
+
+
+def test_batches_in_flight_share_the_networks_input_and_output(
+    opened_on_fake_driver, make_model, random, monkeypatch
+):
+    backend = opened_on_fake_driver(make_model())
+    sizes = []
+    allocate = backend._gpu.allocate  # noqa: SLF001 - what is counted
+    monkeypatch.setattr(
+        backend._gpu,  # noqa: SLF001
+        "allocate",
+        lambda size: sizes.append(size) or allocate(size),
+    )
+    pending = [enqueue(backend, noise(random, 1)) for _ in range(2 * backend.in_flight)]
+    for wait in pending:
+        wait()
+    input_bytes = 3 * 64 * 64 * np.dtype(backend._network.input_dtype).itemsize  # noqa: SLF001
+    head_shape = backend._network.output_shape((1, 3, 64, 64))  # noqa: SLF001
+    head_bytes = int(np.prod(head_shape)) * backend._network.output_dtype.itemsize  # noqa: SLF001
+    assert sizes.count(input_bytes) == 1
+    assert sizes.count(head_bytes) == 1
+
+
+def test_a_larger_batch_leaves_those_in_flight_as_they_are(
+    opened_on_fake_driver, make_model, random
+):
+    """It needs a larger input and output, which replace those that the stream has yet to use."""
+    model = make_model(batch=None)
+    batches = [noise(random, count) for count in (1, 5, 1, 40, 3)]
+    backend = opened_on_fake_driver(model)
+    pending = [enqueue(backend, images) for images in batches]
+    assert [rows(wait()) for wait in pending] == on_cpu(model, batches)
+
+
 def test_a_batch_whose_slot_was_reused_is_refused(opened_on_fake_driver, make_model, random):
     backend = opened_on_fake_driver(make_model())
     images = noise(random, 1)

@@ -63,7 +63,8 @@ def letterbox(gpu, images, letterboxes, dtype, preprocessing=DEFAULT):
     result = gpu.pin(size)
     device = gpu.allocate(batch.size)
     tensor = gpu.allocate(size)
-    batch.enqueue(gpu, staging, device, tensor.address)
+    batch.upload(gpu, staging, device)
+    batch.enqueue(gpu, device, tensor.address)
     gpu.copy(result.address, tensor.address, size)
     gpu.record().wait()
     answer = result.array.view(dtype).reshape(batch.shape).copy()
@@ -154,7 +155,8 @@ def test_the_images_may_change_as_soon_as_they_are_staged(fake_gpu, random):
     staging = fake_gpu.pin(batch.size)
     device = fake_gpu.allocate(batch.size)
     tensor = fake_gpu.pin(expected_tensor.nbytes)
-    batch.enqueue(fake_gpu, staging, device, tensor.address)
+    batch.upload(fake_gpu, staging, device)
+    batch.enqueue(fake_gpu, device, tensor.address)
     image[:] = 0
     fake_gpu.record().wait()
     np.testing.assert_array_equal(
@@ -187,7 +189,9 @@ def test_one_upload_and_one_launch(random):
     batch = LetterboxBatch(images, letterboxes, np.dtype(np.float16))
     gpu = Recorder()
     # The areas come from a slot that has held a larger batch.
-    batch.enqueue(gpu, Area(4096, 10**6), Area(1 << 40, 10**6), 1 << 41)
+    device = Area(1 << 40, 10**6)
+    batch.upload(gpu, Area(4096, 10**6), device)
+    batch.enqueue(gpu, device, 1 << 41)
     assert gpu.uploads == [(1 << 40, 4096, batch.size)]
     ((name, grid, block, *arguments),) = gpu.launches
     assert name == "letterbox_float16"
@@ -220,7 +224,8 @@ def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, r
     upload = fake_gpu.upload
     uploads = []
     fake_gpu.upload = lambda copies: (uploads.extend(copies), upload(copies))
-    batch.enqueue(fake_gpu, staged, device, tensor.address)
+    batch.upload(fake_gpu, staged, device)
+    batch.enqueue(fake_gpu, device, tensor.address)
     fake_gpu.synchronize()
     direct = [images[0], images[2], images[3]]
     assert [(source, size) for _, source, size in uploads] == [(staged.address, batch.staged)] + [

@@ -82,7 +82,8 @@ def ours(gpu, images, letterboxes, dtype, scope, *, upload=True) -> Way:
         for memory in (tensor, staging, device):
             scope.callback(memory.close)
         recorder = _Recorder()
-        staged.enqueue(recorder, staging, device, tensor.address)  # type: ignore[arg-type]
+        staged.upload(recorder, staging, device)  # type: ignore[arg-type]
+        staged.enqueue(recorder, device, tensor.address)  # type: ignore[arg-type]
         gpu.copy(*recorder.copied)
         recorders.append((recorder, tensor))
 
