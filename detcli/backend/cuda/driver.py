@@ -252,10 +252,17 @@ class Gpu:
         """Return an empty graph, to which kernels and copies can be appended."""
         return Graph(self)
 
-    def load_kernels(self) -> None:
-        """Load all kernels, so that the first image need not wait for them."""
-        for name in entry_points():
-            self.kernel(name)
+    def load_kernels(self, files: Iterable[str]) -> None:
+        """Load the kernels of some files, so that the first image need not wait for them.
+
+        Others are loaded when they are first used.
+
+        Args:
+            files: Names in `kernels/`, without suffix, such as "letterbox".
+        """
+        for name, path in entry_points().items():
+            if path.stem in files:
+                self.kernel(name)
 
     def kernel(self, name: str) -> Kernel:
         """Return a kernel by its name; the first time, all kernels of its file are loaded."""

@@ -27,7 +27,8 @@ from detcli.run.batches import BatchDetector
 
 optional.require("cuda.core")
 
-from detcli.backend.cuda.driver import Gpu
+from detcli.backend.cuda import driver as driver_module
+from detcli.backend.cuda.driver import Gpu, entry_points
 
 pytestmark = pytest.mark.slow
 
@@ -469,6 +470,42 @@ def test_the_network_is_opened_for_the_batch_that_runs(
     assert images_of_network == images_per_run
     assert model.canvas == (imgsz, imgsz)
     assert model.narrows == rect
+
+
+@pytest.mark.parametrize(
+    ("nms", "files"),
+    [(None, {"letterbox", "class_max", "select"}), (0.45, {"letterbox", "class_max", "nms"})],
+)
+def test_kernels_that_a_model_launches_are_loaded_at_the_start(
+    nms, files, opened_on_fake_driver, driver, make_model, random
+):
+    model = prepare(make_model())
+    model = replace(model, contract=replace(model.contract, nms=nms))
+    options = SelectionOptions(conf=-1, max_det=20, class_ids=None, nms_iou=nms)
+    detected(opened_on_fake_driver(model), noise(random, 1), options)
+    launched_files = {entry_points()[kernel].stem for kernel in driver.launched}
+    assert launched_files == files
+    assert set(cuda.kernel_files(model.contract)) == files
+    rows_of_graph = replace(model.contract, layout=Layout.ROWS, anchor_count=16)
+    assert cuda.kernel_files(rows_of_graph) == ("letterbox",)
+
+
+def test_kernels_of_other_files_are_not_compiled_at_the_start(driver, monkeypatch):
+    driver.start()
+    compiled = []
+    compile_file = driver_module.compile_file
+
+    def compile_and_note(path, architecture):
+        compiled.append(path.stem)
+        return compile_file(path, architecture)
+
+    monkeypatch.setattr(driver_module, "compile_file", compile_and_note)
+    gpu = Gpu(0)
+    gpu.load_kernels(("letterbox", "select"))
+    assert compiled == ["letterbox", "select"]
+    gpu.kernel("rank_anchors")
+    assert compiled == ["letterbox", "select", "nms"]
+    gpu.close()
 
 
 def test_the_device_is_made_current_before_the_network_runs(

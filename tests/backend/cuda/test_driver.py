@@ -126,8 +126,9 @@ def test_top_k_runs_where_the_array_is(fake_gpu, driver):
 
 def test_each_file_of_kernels_is_loaded_once(fake_gpu, driver):
     driver.record()
-    fake_gpu.load_kernels()
-    fake_gpu.load_kernels()
+    files = [path.stem for path in KERNELS.glob("*.cu")]
+    fake_gpu.load_kernels(files)
+    fake_gpu.load_kernels(files)
     assert driver.calls.count("cuLibraryLoadData") == len(list(KERNELS.glob("*.cu")))
 
 
