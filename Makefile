@@ -146,9 +146,9 @@ endif
 		$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$$extra]"
 	touch $@
 
-gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [OUT=build/gpu-check]
+gpu-check: ## Check and time the kernels on a GPU: make gpu-check [ONLY=PART] [MODEL=...] [OUT=build/gpu-check]
 	PYTHONPATH="$(CURDIR):$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m benchmarks.gpu --out '$(OUT)' \
-		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
+		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(addprefix --only ,$(ONLY)) $(GPU_CHECK)
 
 .venv/installed-train: $(DEVELOPMENT) | setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[train]"

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import optional
 import pytest
 import thinning
 from benchmarks.gpu import __main__ as check
-from benchmarks.gpu import bench, graphs, pack
+from benchmarks.gpu import bench, end_to_end, graphs, pack, report
 
 from detcli import Settings
 
@@ -51,15 +52,122 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     assert check.main() == 1
     written = json.loads((tmp_path / "new/out/gpu-check.json").read_text())
     outcomes = {part["name"]: part["outcome"] for part in written["parts"]}
-    parts = {"tests", *check.CHECKS, *check.SANITIZERS, *check.BENCHMARKS, *check.PROFILERS}
+    parts = {"tests", "counters", *check.CHECKS, *check.SANITIZERS, *check.BENCHMARKS}
     assert set(outcomes) == parts
     assert {outcomes[name] for name in check.CHECKS} == {"failed"}
     assert {outcomes[name] for name in bench.KERNELS} == {"failed"}
     assert outcomes["network"] == "passed"  # for want of a model
+    assert outcomes["end_to_end"] == "passed"  # likewise
     table = (tmp_path / "new/out/gpu-check.md").read_text()
     assert "| name | Some GPU |" in table
     assert "no GPU number 0" in table
     assert table in capsys.readouterr().out
+
+
+PARTS = [
+    *("graphs", "launches", "memcheck", "racecheck", "synccheck", "tests", "selection"),
+    *("letterbox", "nms", "network", "end_to_end", "top_k", "counters", "initcheck"),
+]
+
+
+@pytest.fixture
+def run_main(tmp_path, monkeypatch):
+    """Run the check with options; each part is only noted, with the seconds that it may take."""
+    monkeypatch.setattr(check, "look", lambda: ({"name": "Some GPU"}, ""))
+    parts = []
+
+    def note(name):
+        def run(_runner, limit, *arguments):
+            parts.append((arguments[0] if arguments else name, limit))
+            return check.Part(parts[-1][0], "passed")
+
+        return run
+
+    for function in ("run_check", "run_sanitizer", "run_section", "run_tests", "run_profiler"):
+        monkeypatch.setattr(check, function, note("counters"))
+
+    def run(*options):
+        parts.clear()
+        monkeypatch.setattr(sys, "argv", ["gpu", "--out", str(tmp_path / "out"), *options])
+        assert check.main() == 0
+        return dict(parts)
+
+    return run
+
+
+def test_the_order_of_shapes_that_graphs_got_wrong_comes_first(run_main):
+    assert list(run_main()) == PARTS
+
+
+def test_each_part_fits_into_nine_minutes(run_main):
+    limits = run_main("--provider-options", "--model", "some.onnx")
+    assert list(limits) == PARTS
+    assert max(limits.values()) <= 9 * 60
+
+
+def test_parts_can_be_run_alone(run_main, capsys):
+    assert list(run_main("--only", "end_to_end")) == ["end_to_end"]
+    assert list(run_main("--only", "tests", "--only", "graphs")) == ["graphs", "tests"]
+    with pytest.raises(SystemExit):
+        run_main("--only", "trace")
+    assert "no part is named trace; they are graphs, launches" in capsys.readouterr().err
+
+
+def test_folders_of_jpeg_are_timed_from_files_to_records(monkeypatch):
+    """With the bundled model, on the CPU."""
+    shapes = []
+    run = end_to_end._run  # noqa: SLF001 - what is timed
+
+    def run_and_look(command):
+        folder = Path(command[command.index("predict") + 1])
+        files = sorted(folder.iterdir())
+        shapes.append((len(files), cv2.imread(str(files[-1])).shape))
+        seconds = run(command)
+        records = folder.with_suffix(".jsonl").read_text().splitlines()
+        assert len(records) == len(files)
+        return seconds
+
+    monkeypatch.setattr(end_to_end, "_run", run_and_look)
+    monkeypatch.setattr(end_to_end, "SIZES", {"VGA": (640, 480)})
+    monkeypatch.setattr(end_to_end, "interpreter_shares", lambda _: {"MainThread": 0.5})
+    models = {"bundled": Path("codes")}
+    images = [ROOT / "detcli/pictures"]
+    records = list(end_to_end.end_to_end_records("cpu", models, images, (1, 12)))
+    assert "error" not in records[0]["ways"][0], records
+    assert shapes == [(1, (480, 640, 3))] * 2 + [(12, (480, 640, 3))]
+    assert [record["case"] for record in records] == ["VGA JPEG, bundled"]
+    (way,) = records[0]["ways"]
+    assert "images_a_second" in way
+    part = {"name": "end_to_end", "more": {"cases": records}}
+    assert "MainThread 50%" in report._section(part)[-1]  # noqa: SLF001 - a table
+
+
+def test_a_run_that_fails_is_the_error_of_its_case(tmp_path):
+    models = {"missing": tmp_path / "missing.onnx"}
+    images = [ROOT / "detcli/pictures"]
+    for record in end_to_end.end_to_end_records("cpu", models, images, (1, 2)):
+        (way,) = record["ways"]
+        assert way["error"].startswith("detcli: error: ")
+        assert "images_a_second" not in way
+
+
+def test_the_interpreters_share_is_read_by_thread():
+    """Lines as py-spy writes them, of a thread before it has a name and of three later."""
+    stacks = (
+        "thread (10465);_run_module_as_main (<frozen runpy>:198);<module> (a.py:7) 10\n"
+        "thread (10465): MainThread;main (a.py:9) 30\n"
+        "thread (10465): MainThread 10\n"
+        "thread (19658): Thread-4 (_work);load (b.py:1) 7\n"
+        "thread (19661): Thread-5 (_work) 3\n"
+        "thread (19662): reader;read (c.py:1) 1\n"
+        "no stack\n"
+    )
+    assert end_to_end.shares_of(stacks, 100) == {
+        "MainThread": 0.4,
+        "starting": 0.1,
+        "_work": 0.1,
+        "reader": 0.01,
+    }
 
 
 def test_the_sanitizer_of_cuda_12s_wheel_is_made_executable(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ launches   every kernel on small shapes, also for the sanitizers and profilers
 graphs     a detector with CUDA graphs beside one without, bit for bit
 pack       what a machine without internet needs, in pieces; there.sh runs the check on it
 bench      one section: selection, top_k, letterbox, nms; network is `detcli bench`
+end_to_end the section of folders of JPEG files, by `detcli predict` and py-spy
 measure    checks all implementations of a case, then times them
 clock      CUDA events around work that is queued behind a delay
 peers      PyTorch on our stream

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,22 @@ ROOT = Path(__file__).parents[3]
 
 SANITIZERS = {"memcheck": 90, "racecheck": 90, "synccheck": 30, "initcheck": 30}
 CHECKS = {"launches": 120, "graphs": 120}
-BENCHMARKS = {"selection": 150, "letterbox": 90, "nms": 60, "network": 150, "top_k": 90}
+BENCHMARKS = {
+    "selection": 150,
+    "letterbox": 90,
+    "nms": 60,
+    "network": 150,
+    "end_to_end": 300,
+    "top_k": 90,
+}
+WITH_A_MODEL = ("network", "end_to_end")
 TESTS = 240
-PROFILERS = {"trace": 60, "counters": 120}
+COUNTERS = 120
+PART_LIMIT = 540
 MIN_SECONDS = 15
-"""Seconds. No part starts with less time left. Cases of a benchmark that do not fit any more are
-left out, and what was measured until then is kept."""
+"""Seconds. A part takes PART_LIMIT at most, so that it fits into ten minutes by itself. None starts
+with less than MIN_SECONDS left. Cases of a benchmark that do not fit any more are left out, and
+what was measured until then is kept."""
 
 HARMLESS = {"initcheck"}
 """Does not fail the check: it also reports copies of the unused memory behind the last row."""
@@ -239,22 +250,16 @@ def run_check(runner: Runner, limit: float, name: str, options: list[str]) -> Pa
     )
 
 
-def run_profiler(runner: Runner, limit: float, name: str) -> Part:
-    """The times, or hardware counters, of every kernel, in a file of the folder."""
+def run_profiler(runner: Runner, limit: float) -> Part:
+    """The hardware counters of every kernel, in a file of the folder."""
+    name = "counters"
     out = runner.folder / f"{name}.txt"
-    programs = {
-        "trace": ["nsys", "profile", "--stats=true", "--trace=cuda", "--force-overwrite=true"],
-        "counters": ["ncu", "--set=basic", "--clock-control=none", f"--log-file={out}"],
-    }
-    programs["trace"].append(f"--output={runner.folder / name}")
-    program, *options = programs[name]
-    path = find_program(program)
-    if path is None:
-        return Part(name, NOT_RUN, f"{program} is not installed")
-    command = [path, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    program = find_program("ncu")
+    if program is None:
+        return Part(name, NOT_RUN, "ncu is not installed")
+    options = ["--set=basic", "--clock-control=none", f"--log-file={out}"]
+    command = [program, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
     status, output, seconds = runner.run(command, limit)
-    if name == "trace":
-        out.write_text(output, encoding="utf-8")
     if status != 0:
         why = f"not done after {seconds:.0f} s" if status is None else _last_line(output, status)
         return Part(name, NOT_RUN, why, seconds)
@@ -266,33 +271,74 @@ def _last_line(output: str, status: int) -> str:
     return f"status {status}: {lines[-1][:300] if lines else 'no output'}"
 
 
-def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
-    """Run all parts in the order of their value: ten minutes tell whether the answers are right."""
-    options = ["--quick"] if arguments.quick else []
+@dataclass(frozen=True)
+class Step:
+    """A part of the check that is yet to run."""
+
+    name: str
+    limit_s: float
+    run: Callable[[Runner, float], Part]  # with at most this many seconds
+
+
+def steps_of(arguments: argparse.Namespace) -> list[Step]:
+    """List all parts in the order of their value: ten minutes tell whether the answers are right.
+
+    The first is the order of shapes with which ONNX Runtime before 1.30 replays CUDA graphs
+    wrongly: full batches, a short one, full batches.
+
+    Args:
+        arguments: The command line.
+    """
     network = ["--images"] + arguments.images
     for name, value in (("--model", arguments.model), ("--model-fp16", arguments.model_fp16)):
         network += [name, value] if value else []
-    network += ["--provider-options"] if arguments.provider_options else []
-    yield in_time(runner, "launches", run_check, CHECKS["launches"], [])
-    for tool in ("memcheck", "racecheck", "synccheck"):
-        yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
-    yield in_time(runner, "tests", run_tests, TESTS, arguments.tests)
     model = [arguments.model] if arguments.model else []
-    yield in_time(runner, "graphs", run_check, CHECKS["graphs"], model + arguments.images)
-    for section, limit in BENCHMARKS.items():
-        options_of_network = network if section == "network" else []
-        longer = 1 + len(PROVIDER_OPTIONS) * ("--provider-options" in options_of_network)
-        yield in_time(runner, section, run_section, longer * limit, options + options_of_network)
-    for profiler, limit in PROFILERS.items():
-        yield in_time(runner, profiler, run_profiler, limit)
-    yield in_time(runner, "initcheck", run_sanitizer, SANITIZERS["initcheck"])
+
+    steps = [
+        _check_step("graphs", [*model, *arguments.images]),
+        _check_step("launches", []),
+    ]
+    steps += [_sanitizer_step(tool) for tool in ("memcheck", "racecheck", "synccheck")]
+    steps.append(
+        Step(
+            "tests", TESTS, lambda runner, limit: run_tests(runner, limit, "tests", arguments.tests)
+        )
+    )
+    for section, seconds in BENCHMARKS.items():
+        limit_s = seconds
+        options = ["--quick"] if arguments.quick else []
+        if section in WITH_A_MODEL:
+            options += network
+        if section == "network" and arguments.provider_options:
+            options.append("--provider-options")
+            limit_s *= 1 + len(PROVIDER_OPTIONS)
+        steps.append(_section_step(section, min(limit_s, PART_LIMIT), options))
+    steps.append(Step("counters", COUNTERS, run_profiler))
+    steps.append(_sanitizer_step("initcheck"))
+    return steps
 
 
-def in_time(runner: Runner, name: str, part: Callable[..., Part], limit: float, *arguments) -> Part:
-    """A part, unless too little time is left for it."""
-    if runner.left() < MIN_SECONDS:
-        return Part(name, NOT_RUN, "no time was left")
-    return part(runner, limit, name, *arguments)
+def _check_step(name: str, options: list[str]) -> Step:
+    return Step(name, CHECKS[name], lambda runner, limit: run_check(runner, limit, name, options))
+
+
+def _sanitizer_step(tool: str) -> Step:
+    return Step(tool, SANITIZERS[tool], lambda runner, limit: run_sanitizer(runner, limit, tool))
+
+
+def _section_step(section: str, limit_s: float, options: list[str]) -> Step:
+    return Step(
+        section, limit_s, lambda runner, limit: run_section(runner, limit, section, options)
+    )
+
+
+def run_all(runner: Runner, steps: list[Step]) -> Iterator[Part]:
+    """Run parts one after the other, except those for which too little time is left."""
+    for step in steps:
+        if runner.left() < MIN_SECONDS:
+            yield Part(step.name, NOT_RUN, "no time was left")
+        else:
+            yield step.run(runner, step.limit_s)
 
 
 def main() -> int:
@@ -310,7 +356,17 @@ def main() -> int:
         help=f"measure the network with {', '.join(PROVIDER_OPTIONS)} too, each for itself",
     )
     parser.add_argument("--tests", nargs="*", default=["tests/backend"], help="for pytest")
+    parser.add_argument(
+        "--only", action="append", metavar="PART", help="run this part alone; may be given again"
+    )
     arguments = parser.parse_args()
+    steps = steps_of(arguments)
+    if arguments.only:
+        names = [step.name for step in steps]
+        unknown_names = [name for name in arguments.only if name not in names]
+        if unknown_names:
+            parser.error(f"no part is named {unknown_names[0]}; they are {', '.join(names)}")
+        steps = [step for step in steps if step.name in arguments.only]
     machine, reason = look()
     if reason:
         print(f"gpu-check needs an NVIDIA GPU: {reason}", file=sys.stderr)
@@ -318,7 +374,7 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     runner = Runner(arguments.out, 60 * arguments.minutes)
     parts: list[Part] = []
-    for part in run_all(runner, arguments):
+    for part in run_all(runner, steps):
         parts.append(part)
         print(f"{part.name}: {part.outcome} {part.reason}".rstrip(), flush=True)
         report.write(arguments.out, report.build(machine, parts))

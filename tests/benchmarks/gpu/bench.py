@@ -21,6 +21,12 @@ import numpy as np
 
 from benchmarks.gpu import PROVIDER_OPTIONS, letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
+from benchmarks.gpu.end_to_end import (
+    FULL_COUNT,
+    QUICK_COUNT,
+    STARTING_IMAGES,
+    end_to_end_records,
+)
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.session import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
@@ -30,7 +36,7 @@ from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
-SECTIONS = (*KERNELS, "network")
+SECTIONS = (*KERNELS, "network", "end_to_end")
 BATCHES = (1, 8, 32)
 FULL, QUICK = Plan(200, 0.6), Plan(40, 0.2)
 
@@ -150,9 +156,12 @@ def main() -> None:
     parser.add_argument("--provider-options", action="store_true")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else FULL
-    if arguments.section == "network":
-        models = {"float32": arguments.model, "float16": arguments.model_fp16}
-        models = {name: path for name, path in models.items() if path}
+    models = {"float32": arguments.model, "float16": arguments.model_fp16}
+    models = {name: path for name, path in models.items() if path}
+    if arguments.section == "end_to_end":
+        counts = STARTING_IMAGES, QUICK_COUNT if arguments.quick else FULL_COUNT
+        records = end_to_end_records("cuda:0", models, arguments.images, counts)
+    elif arguments.section == "network":
         switches = PROVIDER_OPTIONS if arguments.provider_options else ()
         records = network_records("cuda:0", models, arguments.images, plan, switches=switches)
     else:

@@ -17,7 +17,7 @@ from detcli.source.sources import Sources
 
 BATCHES = (32, 5, 32, 8, 32, 1)
 ROUNDS = 3
-"""A graph is captured at the second use of memory, of which there are three, and replayed then."""
+"""A graph is captured at the second batch of a shape and replayed then, after others in between."""
 
 
 def images(names: list[str]) -> list[Image]:

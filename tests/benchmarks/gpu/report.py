@@ -159,8 +159,23 @@ def _section(part) -> list[str]:
             f"{launch} what one kernel less would save.",
             "",
         ]
-    table = _network if part["name"] == "network" else _kernels
+    tables = {"network": _network, "end_to_end": _end_to_end}
+    table = tables.get(part["name"], _kernels)
     return lines + table(figures["cases"])
+
+
+def _end_to_end(cases) -> list[str]:
+    """A table of folders of JPEG: the rate, and who held the interpreter."""
+    rows = []
+    for case in cases:
+        (way,) = case["ways"]
+        shares = []
+        for thread, share in way.get("interpreter", {}).items():
+            shares.append(f"{thread} {share:.0%}")
+        rate = way.get("images_a_second")
+        rate_text = "" if rate is None else f"{rate:.0f}"
+        rows.append([case["case"], *_or_why(way, [rate_text, ", ".join(shares)])])
+    return _table(("case", "images/s", "interpreter's lock held by"), rows)
 
 
 def _kernels(cases) -> list[str]:
