@@ -209,12 +209,19 @@ def is_a_kind_of_device(node):
 
 
 def test_only_the_driver_talks_to_cuda():
+    """Beside it, one file lets NVIDIA's package look for libraries, which calls nothing of CUDA."""
     importers = set()
+    searchers = set()
     for path in FILES:
         for node in nodes(path):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda":
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            if node.module == "cuda.pathfinder":
+                searchers.add(path.name)
+            elif (node.module or "").split(".")[0] == "cuda":
                 importers.add(path.name)
     assert importers == {"driver.py"}
+    assert searchers == {"libraries.py"}
 
 
 def test_only_the_command_line_prints():
