@@ -312,7 +312,7 @@ class SharedMemory:
 
     def device(self, part: str, size: int) -> "DeviceMemory":
         """Return at least `size` bytes of the GPU's memory, the same as before if they suffice."""
-        return _at_least(self._parts, part, size, self._gpu.allocate)
+        return _memory_of_size(self._parts, part, size, self._gpu.allocate)
 
     def close(self) -> None:
         """Free all of it."""
