@@ -64,7 +64,17 @@ FACEBOXES = Family(
 )
 
 ULTRAFACE_ANCHORS = square_anchors((10, 16, 24), (32, 48), (64, 96), (128, 192, 256))
-
+ULTRAFACE_GRID = GridSpec(
+    part_widths(classes=2, box=4),
+    Offset.EXPONENTIAL,
+    ((8, 16, 32, 64),),
+    anchors=ULTRAFACE_ANCHORS,
+    centre=(0.5, 0),
+    variances=(0.1, 0.2),
+    cells_divide_input_evenly=True,
+    tensors=TensorsPerScale.APART,
+    input_sizes=((240, 320), (480, 640)),
+)
 ULTRAFACE = Family(
     "UltraFace",
     "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
@@ -78,17 +88,7 @@ ULTRAFACE = Family(
     multi_label=MultiLabel.ALWAYS,
     no_object=0,
     fractions=True,
-    grid=GridSpec(
-        part_widths(classes=2, box=4),
-        Offset.EXPONENTIAL,
-        ((8, 16, 32, 64),),
-        anchors=ULTRAFACE_ANCHORS,
-        centre=(0.5, 0),
-        variances=(0.1, 0.2),
-        cells_divide_input_evenly=True,
-        tensors=TensorsPerScale.APART,
-        input_sizes=((240, 320), (480, 640)),
-    ),
+    grid=ULTRAFACE_GRID,
     names=FACE_NAMES,
     nms=0.3,
 )
