@@ -441,7 +441,7 @@ def _not_onnx(path: Path, reason: str) -> ModelError:
     )
 
 
-VERSION = 46  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 

@@ -238,6 +238,17 @@ def test_what_each_layer_gives_for_each_query_is_no_mask():
         read(graph.model([*outputs.values(), masks]))
 
 
+def test_a_map_that_boxes_are_computed_from_is_no_mask():
+    graph = Graph()
+    outputs = ENDINGS["RT-DETR"].build(graph, 3)
+    convolutions = [node for node in graph.nodes if node.op_type == "Conv"]
+    feature_map = convolutions[0].output[0]  # [B, features, H, W]
+    expected_detections, _ = read(graph.model(list(outputs.values())))
+    detections, contract = read(graph.model([feature_map, *outputs.values()]))
+    assert contract.family == "RT-DETR"
+    assert_same(detections, expected_detections)
+
+
 PAIRS = [
     "YOLO-NAS",
     "DAMO-YOLO",

@@ -67,8 +67,9 @@ def find_pair_head(index: GraphIndex) -> Head | None:
     if not heads:
         return None
     head = heads[0]
-    if any(_holds_masks(index, name, head) for name in index.outputs if name not in head.tensors):
-        raise Unrecognised("it segments objects: masks come with its boxes and scores")
+    for output in index.outputs:
+        if output not in head.tensors and _holds_masks(index, output, head):
+            raise Unrecognised("it segments objects: masks come with its boxes and scores")
     return head
 
 
@@ -89,7 +90,7 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
         )
     if len(heads) <= 1:
         return
-    landmarks = _landmarks_beside(heads)
+    landmarks = _landmarks_beside(index, heads)
     if landmarks is not None:
         raise Unrecognised(
             f"it gives landmarks, {landmarks}, beside its boxes and scores, and no family is "
@@ -98,17 +99,19 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
     raise Unrecognised("two of its outputs may be the boxes, or two the scores")
 
 
-def _landmarks_beside(heads: list[Head]) -> str | None:
+def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     """Find the output that holds landmarks, where its shape could also be that of scores.
 
     Landmarks are the x and y of points, so each box has an even count of numbers. They are as a
-    layer leaves them, while scores come from a softmax or sigmoid.
+    layer leaves them, while scores come from a softmax or sigmoid. What the scores or boxes are
+    computed from are not landmarks, but logits or distances.
 
     Args:
+        index: The graph.
         heads: Every pair of outputs that may be boxes and scores.
 
     Returns:
-        The name of the output; None if the pairs differ in more than landmarks and scores.
+        The name of the output; None if it is not clear that it holds landmarks.
     """
     boxes = {head.boxes for head in heads}
     if len(heads) != 2 or len(boxes) != 1:
@@ -120,7 +123,12 @@ def _landmarks_beside(heads: list[Head]) -> str | None:
     numbers_per_box = head_with_landmarks.class_count
     if numbers_per_box is None or numbers_per_box % 2:
         return None
-    return head_with_landmarks.scores[0].tensor
+    landmarks = head_with_landmarks.scores[0].tensor
+    computed_from_it = index.moved_from(landmarks) - {landmarks}
+    for head in heads:
+        if not computed_from_it.isdisjoint(head.tensors):
+            return None
+    return landmarks
 
 
 def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
@@ -142,12 +150,15 @@ def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
     """True if another output than boxes and scores holds the masks of objects.
 
     These are [B, channels, H, W]. An output [B, layers, N, features], N being the number of boxes,
-    holds what the layers of a transformer's decoder give for each box, and does no harm.
+    holds what the layers of a transformer's decoder give for each box, and does no harm. Nor does
+    a tensor that the boxes or scores are computed from, such as a map of the network.
     """
     anchor_axis = 1 if head.anchors_first else 2
     anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
     dims = index.shapes[output]
-    return len(dims) == 4 and dims[2] != anchor_count
+    if len(dims) != 4 or dims[2] == anchor_count:
+        return False
+    return index.moved_from(output).isdisjoint(head.tensors)
 
 
 def _head_of_boxes_and_scores(
