@@ -226,11 +226,14 @@ def _reason_without_head(index: GraphIndex) -> str:
     if len(output_shapes) != 1:
         return (
             f"it has {len(output_shapes)} outputs, and it is not clear which are boxes and which "
-            "scores"
+            "scores, if any"
         )
     match len(output_shapes[0]):
         case 2:
-            return "it classifies whole images: its output is [B, C]"
+            return "it gives values of whole images, as a classifier does: its output is [B, C]"
         case 4:
-            return "it segments images, or its boxes are not decoded: its output is [B, C, H, W]"
+            return (
+                "it gives maps of images, as for segments or heat, or its boxes are not decoded: "
+                "its output is [B, C, H, W]"
+            )
     return "its output is not a detection head"

@@ -70,7 +70,7 @@ REFUSALS = {
         "flat = Flatten(images) scores = Slice(flat, zero, many, one)",
         "float[1, 1000] scores",
         {},
-        "it classifies whole images",
+        "it gives values of whole images",
     ),
     "two inputs": (JOIN, HEAD, {"inputs": f"{IMAGES}, float[1] floor"}, "what its input floor is"),
     "two images": (
@@ -339,3 +339,128 @@ def test_nodes_in_functions_as_torchs_dynamo_exporter_leaves_them_are_the_reason
     assert "dynamo=False" in error.value.hint
     inlined = onnx.inliner.inline_local_functions(model)
     assert read_graph(infer_shapes(inlined), "model.onnx").contract.family == "YOLO"
+
+
+def test_logits_that_the_scores_are_computed_from_are_not_called_landmarks():
+    graph = Graph()
+    boxes = graph.swapped(distances(graph, centres=False))
+    logits = graph.swapped(graph.maps(2))
+    scores = graph("Sigmoid", logits)
+    with pytest.raises(ModelError, match="two of its outputs may be the boxes, or two the scores"):
+        read_graph(infer_shapes(graph.model([logits, boxes, scores])), "model.onnx")
+
+
+def pooled_features(graph):
+    """Eight features of the whole image, [B, 8]."""
+    return graph("Flatten", graph("GlobalAveragePool", graph.convolution(8, 8)))
+
+
+def full_size_map(graph, channels):
+    """A map [B, channels, H, W] of the size of the image."""
+    features = graph("Relu", graph.convolution(8, 8))
+    weights = graph.weights(8, channels, 8, 8)
+    return graph("ConvTranspose", features, weights, strides=[8, 8])
+
+
+def classifier(graph):
+    return [graph("Softmax", graph.linear(pooled_features(graph), 8, 1000), axis=1)]
+
+
+def classifier_with_two_heads(graph):
+    features = pooled_features(graph)
+    genders = graph("Softmax", graph.linear(features, 8, 2), axis=1)
+    ages = graph("Softmax", graph.linear(features, 8, 8), axis=1)
+    return [genders, ages]
+
+
+def locator_of_one_object(graph):
+    """One box and its class, without anchors or queries."""
+    features = pooled_features(graph)
+    box = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Softmax", graph.linear(features, 8, 20), axis=1)
+    return [box, scores]
+
+
+def embedder(graph):
+    return [graph("LpNormalization", graph.linear(pooled_features(graph), 8, 512), axis=1)]
+
+
+def segmenter(graph):
+    return [full_size_map(graph, 21)]
+
+
+def unet_of_two_sizes(graph):
+    shares = graph("Sigmoid", full_size_map(graph, 2))
+    return [shares, graph("MaxPool", shares, kernel_shape=[2, 2], strides=[2, 2])]
+
+
+def pose_heatmaps(graph):
+    return [graph.convolution(17, 4)]
+
+
+def depth_map(graph):
+    return [graph("Relu", full_size_map(graph, 1))]
+
+
+def upscaler(graph):
+    return [graph("DepthToSpace", graph.convolution(12, 1), blocksize=2)]
+
+
+def anomaly_map(graph):
+    anomalies = full_size_map(graph, 1)
+    return [anomalies, graph("ReduceMax", anomalies, axes=[1, 2, 3], keepdims=0)]
+
+
+def text_recogniser(graph):
+    """Shares of 37 symbols for each of 12 columns, [T, B, C]."""
+    columns = graph("ReduceMean", graph.convolution(16, 8), axes=[2], keepdims=0)
+    steps = graph("Transpose", columns, perm=[2, 0, 1])
+    return [graph("Softmax", graph.linear(steps, 16, 37), axis=2)]
+
+
+def landmark_regressor(graph):
+    coordinates = graph.linear(pooled_features(graph), 8, 136)
+    return [graph("Reshape", coordinates, [-1, 68, 2])]
+
+
+def variational_autoencoder(graph):
+    features = pooled_features(graph)
+    mean = graph.linear(features, 8, 4)
+    log_variance = graph.linear(features, 8, 4)
+    sample = graph("Add", mean, graph("Exp", log_variance))
+    image = graph("Reshape", graph.linear(sample, 4, 3 * 64 * 96), [-1, 3, 64, 96])
+    return [graph("Sigmoid", image), mean, log_variance]
+
+
+VALUES = r"it gives values of whole images, as a classifier does: its output is \[B, C\]"
+MAPS = "it gives maps of images, as for segments or heat, or its boxes are not decoded"
+NO_PAIR = "it has 2 outputs, and it is not clear which are boxes and which scores, if any"
+OTHER_NETWORKS = {
+    classifier: VALUES,
+    embedder: VALUES,
+    segmenter: MAPS,
+    pose_heatmaps: MAPS,
+    depth_map: MAPS,
+    upscaler: MAPS,
+    classifier_with_two_heads: NO_PAIR,
+    locator_of_one_object: NO_PAIR,
+    unet_of_two_sizes: NO_PAIR,
+    anomaly_map: NO_PAIR,
+    text_recogniser: "its output is not a detection head",
+    landmark_regressor: "its output is not a detection head",
+    variational_autoencoder: NO_PAIR.replace("2", "3"),
+}
+
+
+@pytest.mark.parametrize("batch", [1, "batch"])
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    OTHER_NETWORKS.items(),
+    ids=[build.__name__ for build in OTHER_NETWORKS],
+)
+def test_networks_that_are_no_detectors_are_refused_for_what_they_are(build, reason, batch):
+    graph = Graph(batch=batch)
+    model = infer_shapes(graph.model(build(graph)))
+    onnx.checker.check_model(model)
+    with pytest.raises(ModelError, match=f"^other.onnx is not a detector .*: {reason}"):
+        read_graph(model, "other.onnx")

@@ -107,7 +107,7 @@ def test_a_detector_is_the_same_with_boxes_only():
 
 
 def test_classification_and_maps_are_named():
-    for outputs, reason in (("flat", "it classifies"), ("map", "it segments images")):
+    for outputs, reason in (("flat", "values of whole images"), ("map", "maps of images")):
         graph = Graph()
         maps = graph.convolution(7, 8)
         pooled = graph("Flatten", graph("GlobalAveragePool", maps), axis=1)
