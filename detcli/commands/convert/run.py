@@ -241,9 +241,12 @@ def _batch_errors_explained(options: ConversionOptions, title: str) -> Iterator[
     except InferenceError as error:
         if options.batch is None:
             raise
+        export_again = "export the model again with that batch, or with dynamic axes"
+        if options.batch == "dynamic":
+            export_again = "export the model again with a dynamic batch axis"
         raise ModelError(
             f"--batch: the nodes of {title} only work for the batch that it was exported with",
-            "leave it out, or export the model again with that batch",
+            f"leave it out, or {export_again}",
         ) from error
 
 
