@@ -145,7 +145,7 @@ def find_joined_head(
         # YOLOv5 exported for training also outputs the feature maps that its head is made of.
         other_outputs = set(index.outputs) - {name}
         if index.moved_from(name).isdisjoint(other_outputs):
-            final_outputs.append(name)
+            final_outputs.append(_before_added_axes(index, name))
     has_one_output = len(final_outputs) == 1
     for name in final_outputs:
         for axis in (1, 2):
@@ -155,6 +155,17 @@ def find_joined_head(
     if not has_one_output or index.nodes(*SELECTION):
         return None
     return _head_of_unclear_channels(index, final_outputs[0], names)
+
+
+def _before_added_axes(index: GraphIndex, output: str) -> str:
+    """Go back from an output with more axes than a head to the tensor before they were added."""
+    tensor = output
+    while len(index.shapes[tensor]) > HEAD_RANK:
+        unsqueeze = index.producer(tensor, "Unsqueeze")
+        if unsqueeze is None:
+            return output
+        tensor = unsqueeze.input[0]
+    return tensor
 
 
 def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:

@@ -106,6 +106,17 @@ def test_a_detector_is_the_same_with_boxes_only():
     assert read(model, boxes_only=True)[1] == read(model)[1]
 
 
+@pytest.mark.parametrize("axis", [0, 1, 3])
+def test_an_added_axis_of_size_one_changes_nothing(axis):
+    graph = Graph()
+    parts = distances(graph, centres=True), scores(graph, CLASSES)
+    head = graph("Concat", *parts, axis=1)
+    expected_detections, expected_contract = read(graph.model([head]))
+    detections, contract = read(graph.model([graph("Unsqueeze", head, [axis])]))
+    assert contract == expected_contract
+    assert_same(detections, expected_detections)
+
+
 def test_classification_and_maps_are_named():
     for outputs, reason in (("flat", "values of whole images"), ("map", "maps of images")):
         graph = Graph()
