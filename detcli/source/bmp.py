@@ -21,6 +21,8 @@ _INFO = struct.Struct("<IiiHHI")  # header size, width, height, planes, bits, co
 _UNCOMPRESSED = 0
 _BIT_FIELDS = frozenset({3, 6})  # without and with a mask of alpha
 _OS2_HEADER_BYTES = frozenset({12, 16, 64})  # whose compression 3 is another one
+_PIXELS_FIELD = 10  # where the file header has the position of the pixels
+_MASKS = struct.Struct("<3I")  # of red, green and blue, behind a file header and an info header
 _MASKS_START = _FILE_HEADER_BYTES + 40
 _FIFTEEN_BITS = (0x7C00, 0x03E0, 0x001F)  # red, green and blue of 16 bits where nothing says so
 
@@ -89,9 +91,8 @@ def read_bmp(data: bytes, max_pixels: int) -> Pixels | None:
 def _read_header(data: bytes) -> _BmpHeader | None:
     """Read the header of a BMP of 16 bits a pixel or with bit fields.
 
-    A file header of 14 bytes, in which the position of the pixels is at byte 10, is followed by an
-    info header, whose first four bytes are its length. With bit fields there are three masks at
-    byte 54: numbers in which the bits of red, green and blue are set.
+    A file header is followed by an info header, whose first field is its own length. With bit
+    fields, three masks follow: numbers in which the bits of red, green and blue are set.
 
     Returns:
         The header; None for other forms, which are left to OpenCV.
@@ -101,53 +102,54 @@ def _read_header(data: bytes) -> _BmpHeader | None:
     """
     if len(data) < _FILE_HEADER_BYTES + _INFO.size:
         return None
-    (start,) = struct.unpack_from("<I", data, 10)
-    fields = _INFO.unpack_from(data, _FILE_HEADER_BYTES)
-    header_bytes, width, height, _, bits, compression = fields
-    if header_bytes in _OS2_HEADER_BYTES:
-        return None
+    (pixels_start,) = struct.unpack_from("<I", data, _PIXELS_FIELD)
+    info = _INFO.unpack_from(data, _FILE_HEADER_BYTES)
+    header_bytes, width, height, _, bits_per_pixel, compression = info
     has_masks = compression in _BIT_FIELDS
-    has_sixteen_bits = bits == 16 and compression == _UNCOMPRESSED
-    if not has_masks and not has_sixteen_bits:
+    has_sixteen_bits = bits_per_pixel == 16 and compression == _UNCOMPRESSED
+    is_form_read_here = has_masks or has_sixteen_bits
+    if header_bytes in _OS2_HEADER_BYTES or not is_form_read_here:
         return None
-    if bits not in {16, 32}:
+
+    if bits_per_pixel not in {16, 32}:
         raise DecodeError(
-            f"a BMP of {bits} bits a pixel with bit fields, which is not read", RESAVE
+            f"a BMP of {bits_per_pixel} bits a pixel with bit fields, which is not read", RESAVE
         )
     if width <= 0 or height == 0:
         raise DecodeError("a damaged BMP: it has no pixels", FETCH_AGAIN)
     masks = _FIFTEEN_BITS
     if has_masks:
-        require_bytes(data, _MASKS_START + 12, "BMP")
-        masks = struct.unpack_from("<3I", data, _MASKS_START)
+        require_bytes(data, _MASKS_START + _MASKS.size, "BMP")
+        masks = _MASKS.unpack_from(data, _MASKS_START)
     return _BmpHeader(
         size=(abs(height), width),
         is_top_down=height < 0,
-        bits_per_pixel=bits,
+        bits_per_pixel=bits_per_pixel,
         masks=masks,
-        start=start,
+        start=pixels_start,
     )
 
 
 def _channel_of(mask: int, bits_per_pixel: int) -> _Channel:
     """Compute how to read a colour whose bits in a pixel are those that are set in a mask.
 
-    The mask 0x7E0 is a colour of six bits above five others: a shift of 5, and a maximum of 63.
+    The mask 0b11111100000 is a colour of six bits above five others: a shift of 5, a maximum of 63.
 
     Raises:
         DecodeError: The bits of the mask are not adjacent, too many, or beyond the pixel.
     """
-    lowest_bit = mask & -mask
-    shift = lowest_bit.bit_length() - 1
-    maximum = mask >> max(shift, 0)
-    is_contiguous = mask > 0 and maximum & (maximum + 1) == 0  # 0b111 & 0b1000 is 0
-    is_short = maximum.bit_length() <= LARGEST_MASK_BITS
-    is_within_pixel = mask.bit_length() <= bits_per_pixel
+    bits = f"{mask:b}"
+    colour_bits = bits.rstrip("0")
+    is_contiguous = mask > 0 and "0" not in colour_bits
+    is_short = len(colour_bits) <= LARGEST_MASK_BITS
+    is_within_pixel = len(bits) <= bits_per_pixel
     if not (is_contiguous and is_short and is_within_pixel):
         raise DecodeError(
             f"a BMP whose bits of a colour are {mask:#x}, which are not read",
             RESAVE,
         )
+    shift = len(bits) - len(colour_bits)
+    maximum = mask >> shift
     values = np.arange(maximum + 1)
     scaled = (values * 255 + maximum // 2) // maximum  # values / maximum * 255, rounded
     return _Channel(shift, maximum, scaled.astype(np.uint8))

@@ -11,7 +11,7 @@ from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Pixels, Size
 from detcli.source.fetch import http_part
-from detcli.source.mp4 import Part
+from detcli.source.mp4 import ReadRange
 from detcli.source.names import is_address
 from detcli.source.part_file import PartFile, file_length
 from detcli.source.reading import require_unchanged, stamp_of, unreadable
@@ -131,7 +131,7 @@ class PartCapture:
         return getattr(self._capture, name)
 
 
-def open_part(part: Part) -> cv2.VideoCapture:
+def open_part(part: ReadRange) -> cv2.VideoCapture:
     """Open a video that is read by a function, or raise a DecodeError."""
     capture = PartCapture(PartFile(part, file_length(part)))
     if not capture.isOpened():

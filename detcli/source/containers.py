@@ -5,7 +5,7 @@ import struct
 
 from detcli.core import frozen
 from detcli.source.matroska import EBML, SEGMENT, elements
-from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, Part, top_boxes
+from detcli.source.mp4 import MAX_BOXES, MAX_MOOV, ReadRange, top_boxes
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
 MAX_CHUNKS = 1000  # that are looked at
@@ -20,13 +20,26 @@ Some programs reserve the room of a file before they fill it: then these bytes a
 
 MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
+RIFF_HEADER_BYTES = 8  # of a list or chunk: four bytes of a name, four of a size
+RIFF_NAME_END = 12  # behind the header and the four bytes that say what a list holds
 RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 
+BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which is then behind the kind
+MIN_BOX_BYTES = 8  # of a box: its size and kind
+
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
+ASF_FILE_PROPERTIES = struct.Struct("<40xQ40xI")
+"""Of ASF's object with the properties of the file: at 40 the file's size, at 88 its flags."""
+
+ASF_BROADCAST = 1  # the flag of a file that is written while it is sent, so without its size
 
 MXF_PARTITION = bytes.fromhex("060e2b34020501010d01020101")
+"""The first bytes of the keys of 16 bytes with which an MXF file, and its footer, begin."""
+
+MXF_KEY_BYTES = 16
+MXF_FOOTER_FIELD = 24  # where the header's fields have the offset of the footer, in eight bytes
 
 _VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
 # The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
@@ -38,7 +51,8 @@ _LENGTH = re.compile(
     rb"|filesize\0(?P<flv>.{8})",
     re.DOTALL,
 )
-# Bytes from a box's type to its display matrix, in versions 0 and 1 of the box.
+# Bytes from a box's type to its display matrix, for versions 0 and 1 of the box. In version 1, the
+# times before it have eight bytes instead of four.
 _MATRIX_OFFSETS = {b"mvhd": (40, 52), b"tkhd": (44, 56)}
 _MAX_MATRIX_OFFSET = 56
 _MATRIX_NUMBERS = struct.Struct(">5i")  # the first five of nine: a, b, u, c, d
@@ -53,51 +67,51 @@ class Length:
     frames: int  # up to the end of what holds frames
     file: int  # with an index and other things that may follow
 
-    def lacks_frames(self, part: Part) -> bool:
+    def lacks_frames(self, read_range: ReadRange) -> bool:
         """Whether the frames are not all there."""
-        return _is_missing(part, self.frames)
+        return _is_missing(read_range, self.frames)
 
-    def lacks_rest(self, part: Part) -> bool:
+    def lacks_rest(self, read_range: ReadRange) -> bool:
         """Whether something at the end is missing, be it only an index."""
-        return _is_missing(part, self.file)
+        return _is_missing(read_range, self.file)
 
 
-def declared_length(part: Part) -> Length | None:
+def declared_length(read_range: ReadRange) -> Length | None:
     """Return the length that a video file says that it has; None if it says nothing, or is damaged.
 
-    `part` reads bytes of the file, from an offset and of a size.
+    `read_range` reads bytes of the file, from an offset and of a size.
     """
     try:
-        return _declared_length(part)
+        return _declared_length(read_range)
     except (struct.error, ValueError, IndexError):  # damage
         return None
 
 
-def _declared_length(part: Part) -> Length | None:
+def _declared_length(read_range: ReadRange) -> Length | None:
     """Return the length that a video file of any container says that it has, or None.
 
-    The container is told by the first bytes of the file. A damaged file may raise a struct.error,
-    ValueError or IndexError. `part` reads bytes of the file, from an offset and of a size.
+    The first bytes of the file tell the container. A damaged file may raise a struct.error,
+    ValueError or IndexError.
     """
-    head = part(0, 16)
+    head = read_range(0, 16)
     if head.startswith(b"RIFF"):
-        return _riff_length(part)
+        return _riff_length(read_range)
     if head.startswith(EBML.to_bytes(4)):
-        length = _matroska_length(part)
+        length = _matroska_length(read_range)
     elif head.startswith(ASF_HEADER):
-        length = _asf_length(part)
+        length = _asf_length(read_range)
     elif head.startswith(b"FLV"):
-        length = _flv_length(part)
+        length = _flv_length(read_range)
     elif head.startswith(MXF_PARTITION):
-        length = _mxf_length(part)
+        length = _mxf_length(read_range)
     else:
-        return _movie_length(part)
+        return _movie_length(read_range)
     if length is None:
         return None
-    return Length(length, length)
+    return Length(frames=length, file=length)
 
 
-def _is_missing(part: Part, length: int) -> bool:
+def _is_missing(read_range: ReadRange, length: int) -> bool:
     """Return whether a file has fewer bytes than `length`, by trying to read the last of these.
 
     It is False if the length is implausible, and if the file can only be read from its beginning,
@@ -105,11 +119,11 @@ def _is_missing(part: Part, length: int) -> bool:
     """
     if not 0 < length < 1 << 62:
         return False
-    can_seek = bool(part(1, 1))
-    return can_seek and not part(length - 1, 1)
+    can_seek = bool(read_range(1, 1))
+    return can_seek and not read_range(length - 1, 1)
 
 
-def _movie_length(part: Part) -> Length | None:
+def _movie_length(read_range: ReadRange) -> Length | None:
     """Return the length of an MP4 or MOV file, or None if it has no boxes.
 
     Such a file is a sequence of boxes, each of which begins with its size. The frames are in the
@@ -117,7 +131,7 @@ def _movie_length(part: Part) -> Length | None:
     """
     end_of_frames = 0
     end = 0
-    for box in top_boxes(part):
+    for box in top_boxes(read_range):
         end = box.end
         if box.kind == b"mdat":
             end_of_frames = box.end
@@ -126,7 +140,7 @@ def _movie_length(part: Part) -> Length | None:
     return Length(end_of_frames, end)
 
 
-def _riff_length(part: Part) -> Length | None:
+def _riff_length(read_range: ReadRange) -> Length | None:
     """Return the length of an AVI file, or None if it was not closed by its writer.
 
     A file is a sequence of RIFF lists, several of them if it is long. A list is "RIFF", its size
@@ -135,66 +149,72 @@ def _riff_length(part: Part) -> Length | None:
     end_of_frames = 0
     list_start = 0
     for _ in range(MAX_CHUNKS):
-        header = part(list_start, 12)
-        if len(header) < 12 or not header.startswith(b"RIFF"):
+        header = read_range(list_start, RIFF_NAME_END)
+        if len(header) < RIFF_NAME_END or not header.startswith(b"RIFF"):
             break
         size = int.from_bytes(header[4:8], "little")
         if size in UNFINISHED:
             return None
-        list_end = list_start + 8 + size
-        end_of_frames = _frame_list_end(part, list_start + 12, list_end)
-        list_start = list_end + size % 2
-    return Length(end_of_frames, max(1, list_start - RIFF_SLACK))
+        list_end = list_start + RIFF_HEADER_BYTES + size
+        end_of_frames = _frame_list_end(read_range, list_start + RIFF_NAME_END, list_end)
+        padding = size % 2
+        list_start = list_end + padding
+    file_end = max(1, list_start - RIFF_SLACK)
+    return Length(end_of_frames, file_end)
 
 
-def _frame_list_end(part: Part, start: int, end: int) -> int:
+def _frame_list_end(read_range: ReadRange, start: int, end: int) -> int:
     """Return the offset where the frames end in one RIFF list of an AVI; 0 if it has none.
 
     The range from `start` to `end` is a sequence of chunks: four bytes of a name, four of a size,
-    and the content. The chunk with the frames is called LIST, and its content begins with "movi".
+    and the content, padded to an even number. The chunk with the frames is called LIST, and its
+    content begins with "movi".
     """
-    position = start
-    while position < end:
-        header = part(position, 12)
-        if len(header) < 12:
+    chunk_start = start
+    while chunk_start < end:
+        header = read_range(chunk_start, RIFF_NAME_END)
+        if len(header) < RIFF_NAME_END:
             return 0
         size = int.from_bytes(header[4:8], "little")
-        has_frames = header.startswith(b"LIST") and header[8:] == b"movi"
+        chunk_end = chunk_start + RIFF_HEADER_BYTES + size
+        has_frames = header.startswith(b"LIST") and header[RIFF_HEADER_BYTES:] == b"movi"
         if has_frames and size not in UNFINISHED:
-            return position + 8 + size
-        position += 8 + size + size % 2
+            return chunk_end
+        padding = size % 2
+        chunk_start = chunk_end + padding
     return 0
 
 
-def _matroska_length(part: Part) -> int | None:
+def _matroska_length(read_range: ReadRange) -> int | None:
     """Return where the segment of a Matroska or WebM file ends; None if it was not closed."""
-    head = part(0, 4096)
+    head = read_range(0, 4096)
     for element in elements(head, 0, len(head)):
         if element.number == SEGMENT:
             return element.end
     return None
 
 
-def _asf_length(part: Part) -> int | None:
-    """Return the length of an ASF or WMV file; None for a broadcast, whose length was not known.
+def _asf_length(read_range: ReadRange) -> int | None:
+    """Return the length of an ASF or WMV file, which an object in its header says.
 
-    Behind the 16 bytes that identify the file properties, its size in bytes is at offset 40, and
-    its flags are at offset 88.
+    It is None without this object, and for a broadcast, whose length was not known.
     """
-    head = part(0, MAX_HEADER)
+    head = read_range(0, MAX_HEADER)
     start = head.find(ASF_FILE)
-    if start < 0 or len(head) < start + 92:
+    is_complete = 0 <= start <= len(head) - ASF_FILE_PROPERTIES.size
+    if not is_complete:
         return None
-    flags = int.from_bytes(head[start + 88 : start + 92], "little")
-    is_broadcast = bool(flags & 1)  # whose length was not known
+    file_size: int
+    file_size, flags = ASF_FILE_PROPERTIES.unpack_from(head, start)
+    is_broadcast = bool(flags & ASF_BROADCAST)
     if is_broadcast:
         return None
-    return int.from_bytes(head[start + 40 : start + 48], "little")
+    return file_size
 
 
-def _flv_length(part: Part) -> int | None:
+def _flv_length(read_range: ReadRange) -> int | None:
     """Return the length of an FLV file, which its metadata call "filesize"; None without it."""
-    match = _FLV_LENGTH.search(part(0, 1 << 16))
+    match = _FLV_LENGTH.search(read_range(0, 1 << 16))
     if match is None:
         return None
     return _flv_bytes(match[1])
@@ -208,38 +228,43 @@ def _flv_bytes(number: bytes) -> int | None:
     return None
 
 
-def _mxf_length(part: Part) -> int | None:
+def _mxf_length(read_range: ReadRange) -> int | None:
     """Return how long an MXF file is at least: up to the key with which its footer begins.
 
-    It is None if the file was not closed, as then the footer's offset is 0. The file begins with a
-    key of 16 bytes, a length, and fields. The length takes one byte if that is below 128; else the
-    lower 7 bits of the byte say how many bytes of length follow. The offset of the footer is the 8
-    bytes from the 24th byte of the fields on.
+    It is None if the file was not closed, as the header then says 0 for the footer's offset. The
+    header is a key, the length of its fields, and the fields.
     """
-    head = part(0, 64)
-    first_length_byte = head[16]
-    fields_start = 17
-    if first_length_byte >= 128:
-        fields_start += first_length_byte & 0x7F
-    footer_field = fields_start + 24
-    footer = int.from_bytes(head[footer_field : footer_field + 8])
-    if footer == 0:
+    head = read_range(0, 64)
+    fields_start = MXF_KEY_BYTES + _mxf_length_bytes(head[MXF_KEY_BYTES])
+    footer_field = fields_start + MXF_FOOTER_FIELD
+    footer_start = int.from_bytes(head[footer_field : footer_field + 8])
+    if footer_start == 0:
         return None
-    return footer + len(MXF_PARTITION)
+    return footer_start + len(MXF_PARTITION)
 
 
-def is_whole(part: Part) -> bool:
+def _mxf_length_bytes(first_byte: int) -> int:
+    """Return how many bytes a length takes in MXF, as its first byte says.
+
+    Below 128, this byte is the length itself. Else its lower seven bits say how many bytes follow.
+    """
+    if first_byte < 0x80:
+        return 1
+    return 1 + (first_byte & 0x7F)
+
+
+def is_whole(read_range: ReadRange) -> bool:
     """Return whether a video file is as long as its own header says.
 
     It is False if the header does not say a length (only Matroska, ASF and FLV do), if bytes are
     missing, or if the end is all zeros: room was made for it, but it was never written.
     """
-    file_end = _end_by_header(part(0, HEAD_BYTES))
+    file_end = _end_by_header(read_range(0, HEAD_BYTES))
     if file_end is None or file_end >= MAX_OFFSET:
         return False
     tail_start = max(0, file_end - TAIL_BYTES)
     tail_length = file_end - tail_start
-    tail = part(tail_start, tail_length)
+    tail = read_range(tail_start, tail_length)
     is_complete = len(tail) == tail_length
     is_written = any(tail)
     return is_complete and is_written
@@ -260,53 +285,68 @@ def _end_by_header(head: bytes) -> int | None:
     return _flv_bytes(length_field["flv"])
 
 
-def is_mirrored(part: Part) -> bool:
+def is_mirrored(read_range: ReadRange) -> bool:
     """Return whether the frames of a video are to be shown mirrored.
 
     Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
     for each track; the first video track counts, and two mirrored matrices cancel each other.
     """
-    head = part(0, HEAD_BYTES)
+    head = read_range(0, HEAD_BYTES)
     if head.startswith(EBML.to_bytes(4)):
         return _YAW.search(head) is not None
-
-    def read_once(start: int, size: int) -> bytes:  # what is in `head` is not read again
-        if start + size <= len(head):
-            return head[start : start + size]
-        return part(start, size)
-
-    moov = _find_moov(read_once)
-    video_handler = _VIDEO_TRACK.search(moov)  # behind the matrix of the first video track
+    moov = _find_moov(_reusing(head, read_range))
+    video_handler = _VIDEO_TRACK.search(moov)
     if video_handler is None:
         return False
+    # The matrices of the movie and of its first video track are before that track's handler.
     movie_mirrors = _mirrors(moov, b"mvhd", video_handler.start())
     track_mirrors = _mirrors(moov, b"tkhd", video_handler.start())
     return movie_mirrors != track_mirrors
 
 
-def _find_moov(part: Part) -> bytes:
+def _reusing(head: bytes, read_range: ReadRange) -> ReadRange:
+    """Return a function that reads a file like `read_range`, but not the bytes of `head` again.
+
+    `head` are the first bytes of the file.
+    """
+
+    def read(start: int, size: int) -> bytes:
+        if start + size <= len(head):
+            return head[start : start + size]
+        return read_range(start, size)
+
+    return read
+
+
+def _find_moov(read_range: ReadRange) -> bytes:
     """Return the bytes of the box "moov" of a MOV or MP4 file, which describes its tracks.
 
     A file is a sequence of boxes: 4 bytes of size, 4 of kind, and content. A size of 1 says that
     the real one is in the 8 bytes behind the kind, and 0 that the box goes up to the end of the
     file. The bytes are empty without such a box, and at most `MAX_MOOV`.
     """
-    position = 0
+    box_start = 0
     for _ in range(MAX_BOXES):
-        header = part(position, 16)
+        header = read_range(box_start, 16)
         size = int.from_bytes(header[:4])
-        if size == 1:
+        kind = header[4:8]
+        if size == BOX_SIZE_FOLLOWS:
             size = int.from_bytes(header[8:16])
-        if header[4:8] == b"moov":
-            return part(position, min(size or MAX_MOOV, MAX_MOOV))
-        if size < 8 or position + size >= MAX_OFFSET:
+        if kind == b"moov":
+            if size == 0:
+                return read_range(box_start, MAX_MOOV)
+            return read_range(box_start, min(size, MAX_MOOV))
+        next_box = box_start + size
+        if size < MIN_BOX_BYTES or next_box >= MAX_OFFSET:  # the last box, or damage
             break
-        position += size
+        box_start = next_box
     return b""
 
 
 def _mirrors(moov: bytes, box_type: bytes, end: int) -> bool:
     """Return whether the display matrix of a MOV or MP4 file, or of a track, mirrors the frames.
+
+    It is False if the matrix is missing or cut.
 
     Args:
         moov: The box of the file that describes its tracks.
@@ -314,14 +354,16 @@ def _mirrors(moov: bytes, box_type: bytes, end: int) -> bool:
         end: The offset in `moov` before which to look. As a box of each track is in `moov`, the
             last one before it counts.
     """
-    box_start = moov.rfind(box_type, 0, end)
-    is_complete = 0 <= box_start <= end - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
+    type_start = moov.rfind(box_type, 0, end)
+    last_complete_start = end - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
+    is_complete = 0 <= type_start <= last_complete_start
     if not is_complete:
         return False
-    version = moov[box_start + len(box_type)]
-    if version > 1:
+    version = moov[type_start + len(box_type)]
+    offset_of_version = _MATRIX_OFFSETS[box_type]
+    if version >= len(offset_of_version):
         return False
-    matrix_start = box_start + _MATRIX_OFFSETS[box_type][version]
+    matrix_start = type_start + offset_of_version[version]
     a, b, _, c, d = _MATRIX_NUMBERS.unpack_from(moov, matrix_start)
     # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
     return int(a * d) < int(b * c)

@@ -15,7 +15,7 @@ from detcli.data.capture_time import CaptureTime, to_text
 from detcli.source.avif import exif_of_avif
 from detcli.source.jpeg_header import EXIF_START, read_header
 from detcli.source.segments import JPEG
-from detcli.source.tiff import CLASSIC, MAX_FIELDS, tiff_fields
+from detcli.source.tiff import CLASSIC, MAX_FIELDS, TiffField, tiff_fields
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -33,9 +33,6 @@ _OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _FIRST_PHOTOGRAPH = 1826  # the year; what claims to be older is none
 _MICROSECOND_DIGITS = 6
-
-_Field = tuple[int, int, int]
-"""Type, number of values, and the value or its position, as `tiff_fields` yields them."""
 
 
 def capture_time(data: bytes) -> CaptureTime | None:
@@ -150,7 +147,7 @@ def _webp_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         position = start + length + length % 2
 
 
-def _fields_with_dates(tiff: bytes) -> dict[int, _Field]:
+def _fields_with_dates(tiff: bytes) -> dict[int, TiffField]:
     """Collect the fields of EXIF by tag, of the first directory and of the one for photographs.
 
     Raises:
@@ -159,34 +156,36 @@ def _fields_with_dates(tiff: bytes) -> dict[int, _Field]:
     """
     fields = _fields_of_directory(tiff)
     if _EXIF_DIRECTORY in fields:
-        _, _, position = fields[_EXIF_DIRECTORY]
-        fields.update(_fields_of_directory(tiff, position))
+        position_of_directory = fields[_EXIF_DIRECTORY].value
+        fields.update(_fields_of_directory(tiff, position_of_directory))
     return fields
 
 
-def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, _Field]:
+def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, TiffField]:
     """Collect the fields of the directory at a position by tag; None is that of the first one."""
-    fields: dict[int, _Field] = {}
-    for tag, value_type, value_count, value in tiff_fields(tiff, position):
-        fields.setdefault(tag, (value_type, value_count, value))
+    fields: dict[int, TiffField] = {}
+    for field in tiff_fields(tiff, position):
+        fields.setdefault(field.tag, field)
         if len(fields) > MAX_FIELDS:
             raise ValueError(f"more than {MAX_FIELDS} fields")
     return fields
 
 
-def _text(tiff: bytes, fields: dict[int, _Field], tag: int) -> str:
-    """Read the text of a field, without what fills it up; empty if there is no such text."""
-    if tag not in fields:
+def _text(tiff: bytes, fields: dict[int, TiffField], tag: int) -> str:
+    """Read the text of a field, without what fills it up; empty if there is no such text.
+
+    A short text is in the field itself, in place of the position of a longer one.
+    """
+    field = fields.get(tag)
+    if field is None or field.value_type != _ASCII or field.value_count > _MAX_CHARACTERS:
         return ""
-    value_type, byte_count, value = fields[tag]
-    if value_type != _ASCII or byte_count > _MAX_CHARACTERS:
-        return ""
+    byte_count = field.value_count
     if byte_count > _INLINE_BYTES:
-        content = tiff[value : value + byte_count]
+        content = tiff[field.value : field.value + byte_count]
     elif tiff.startswith(b"I"):
-        content = value.to_bytes(_INLINE_BYTES, "little")[:byte_count]
+        content = field.value.to_bytes(_INLINE_BYTES, "little")[:byte_count]
     else:
-        content = value.to_bytes(_INLINE_BYTES, "big")[:byte_count]
+        content = field.value.to_bytes(_INLINE_BYTES, "big")[:byte_count]
     text_bytes, _, _ = content.partition(b"\0")
     return text_bytes.decode("ascii", "replace").strip()
 

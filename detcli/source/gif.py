@@ -2,7 +2,10 @@
 
 _HEADER_BYTES = 13  # with the size of the canvas
 _EXTENSION, _IMAGE = 0x21, 0x2C
-_DESCRIPTOR_BYTES = 10
+_FLAGS_OF_CANVAS = 10  # where the header has the byte that tells of a palette for all images
+_DESCRIPTOR_BYTES = 10  # of an image: what it is, its place and size, and flags
+_EXTENSION_BYTES = 2  # before its blocks: that it is one, and its kind
+_CODE_SIZE_BYTES = 1  # before the blocks of an image
 _HAS_PALETTE = 0x80
 
 
@@ -19,17 +22,18 @@ def count_frames(data: bytes, limit: int) -> int:
     """
     count = 0
     try:
-        position = _HEADER_BYTES + _bytes_of_palette(data[10])
+        position = _HEADER_BYTES + _bytes_of_palette(data[_FLAGS_OF_CANVAS])
         while count < limit:
             if data[position] == _EXTENSION:
-                position = _end_of_blocks(data, position + 2)  # behind its kind
+                blocks_start = position + _EXTENSION_BYTES
             elif data[position] == _IMAGE:
                 count += 1
-                palette_bytes = _bytes_of_palette(data[position + 9])
-                code_size_position = position + _DESCRIPTOR_BYTES + palette_bytes
-                position = _end_of_blocks(data, code_size_position + 1)
+                descriptor_end = position + _DESCRIPTOR_BYTES
+                palette_bytes = _bytes_of_palette(data[descriptor_end - 1])  # by its flags
+                blocks_start = descriptor_end + palette_bytes + _CODE_SIZE_BYTES
             else:  # the end, or damage
                 break
+            position = _end_of_blocks(data, blocks_start)
     except IndexError:  # cut, which the decoder reports
         pass
     return count

@@ -11,6 +11,12 @@ PNG = b"\x89PNG"
 JPEG_2000 = b"\xff\x4f\xff\x51"
 """With which the codestream of a JPEG 2000 image begins."""
 
+_PNG_SIGNATURE_BYTES = 8
+_CHUNK_HEADER = struct.Struct(">I4s")  # length of the content, and kind
+_CHECKSUM_BYTES = 4  # behind the content of a chunk
+_PNG_START = struct.Struct(">12x4sII")
+"""The kind of the first chunk of a PNG, which should be IHDR, and the width and height in it."""
+
 _MAX_TILES = 4096  # of a small JPEG 2000 image; a tile takes some 10 KiB
 _TILE_AREA = 4096  # pixels of each tile in a large one
 
@@ -27,10 +33,10 @@ def check_png(data: bytes, max_pixels: int) -> None:
     Raises:
         DecodeError: It has more than `max_pixels`, or bytes are missing.
     """
-    has_size = data[12:16] == b"IHDR" and len(data) >= 24
-    if has_size:
-        width, height = struct.unpack_from(">II", data, 16)
-        check_size((height, width), max_pixels)
+    if len(data) >= _PNG_START.size:
+        kind, width, height = _PNG_START.unpack_from(data)
+        if kind == b"IHDR":
+            check_size((height, width), max_pixels)
     missing = _count_missing_bytes(data)
     if missing > 0:
         raise DecodeError(f"a damaged PNG: at least {missing} bytes are missing", "fetch it again")
@@ -39,19 +45,19 @@ def check_png(data: bytes, max_pixels: int) -> None:
 def _count_missing_bytes(png: bytes) -> int:
     """Count the bytes that are missing from the first chunk of a PNG that is cut; 0 if none is.
 
-    Behind the eight bytes of its signature, a PNG is a series of chunks up to one of the kind IEND.
-    A chunk has its length and kind (four bytes each), its content, and a checksum of four bytes.
+    Behind its signature, a PNG is a series of chunks up to one of the kind IEND. A chunk has a
+    header, its content, and a checksum.
     """
-    position = 8
-    while position + 8 <= len(png):
+    chunk_start = _PNG_SIGNATURE_BYTES
+    while chunk_start + _CHUNK_HEADER.size <= len(png):
         content_bytes: int
-        content_bytes, kind = struct.unpack_from(">I4s", png, position)
-        position += 8 + content_bytes + 4
-        missing = position - len(png)
-        if missing > 0:
-            return missing
+        content_bytes, kind = _CHUNK_HEADER.unpack_from(png, chunk_start)
+        chunk_end = chunk_start + _CHUNK_HEADER.size + content_bytes + _CHECKSUM_BYTES
+        if chunk_end > len(png):
+            return chunk_end - len(png)
         if kind == b"IEND":
             break
+        chunk_start = chunk_end
     return 0
 
 

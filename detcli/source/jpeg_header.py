@@ -122,9 +122,7 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
             is_in_order = field.tag > highest_tag
             if tiff[:4] not in CLASSIC or not is_in_order:
                 return None
-            return _orientation_of_field(
-                field.value_type, field.value, is_little_endian=tiff.startswith(b"I")
-            )
+            return _orientation_of_field(field, is_little_endian=tiff.startswith(b"I"))
         if field.tag in _TEXT_TAGS and _ends_beyond(tiff, field):
             return None
         highest_tag = max(highest_tag, field.tag)
@@ -137,23 +135,26 @@ def _ends_beyond(tiff: bytes, text: TiffField) -> bool:
     return is_stored_elsewhere and text.value + text.value_count > len(tiff)
 
 
-def _orientation_of_field(value_type: int, value: int, *, is_little_endian: bool) -> int:
-    """Read the orientation from the four bytes in which a field of EXIF stores its value.
+def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
+    """Read the orientation from its field in EXIF.
+
+    The value has four bytes, of which a number of two bytes (a SHORT) takes the first two. Every
+    type counts as a SHORT, except a number of four bytes (a LONG) up to 8, of which OpenCV takes
+    the wrong half if it is in big endian.
 
     Args:
-        value_type: The type of the field's value; all but LONG are taken as a SHORT.
-        value: The four bytes as one number, in the file's order of bytes.
-        is_little_endian: Whether that order has the lowest byte first.
+        field: The field, whose value is the four bytes as a number.
+        is_little_endian: Whether the first byte of a number in the file is the lowest.
 
     Returns:
         1 to 8; 1 for a number that is not an orientation.
     """
-    if value_type == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
-        orientation = value
-    elif is_little_endian:  # a SHORT is in the first two bytes, which are the lower half here
-        orientation = value & 0xFFFF
+    if field.value_type == _LONG and field.value <= 8:
+        orientation = field.value
+    elif is_little_endian:
+        orientation = field.value & 0xFFFF
     else:
-        orientation = value >> 16
+        orientation = field.value >> 16
     if 1 <= orientation <= 8:
         return orientation
     return 1

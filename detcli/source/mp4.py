@@ -10,7 +10,7 @@ from detcli.core import frozen
 from detcli.data.geometry import Size
 
 # Reads up to a number of bytes of a file from an offset; none if it cannot be read.
-Part = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes]
 
 MAX_MOOV = 16 << 20  # bytes: tracks of sound, with their tables, may precede that of the video
 MAX_BOXES = 1000  # that are looked at in a file; one in fragments has two for each
@@ -89,34 +89,36 @@ class Movie:
     is_fragmented: bool
 
 
-def read_movie(part: Part) -> Movie | None:
+def read_movie(read_range: ReadRange) -> Movie | None:
     """Read what an MP4 or MOV file says of its tracks, from its box "moov".
 
-    It is None if the file is in another format, has no such box, or is damaged. `part` reads bytes
-    of the file, from an offset and of a size.
+    It is None if the file is in another format, has no such box, or is damaged.
+
+    Args:
+        read_range: Reads bytes of the file, from an offset and of a size.
     """
-    moov = _first_of_kind(top_boxes(part), b"moov")
+    moov = _first_of_kind(top_boxes(read_range), b"moov")
     if moov is None or moov.end - moov.start > MAX_MOOV:
         return None
-    data = part(moov.start, moov.end - moov.start)
+    data = read_range(moov.start, moov.end - moov.start)
     try:
         return _parse_movie(data, moov)
     except (struct.error, ValueError, IndexError, OverflowError):
         return None
 
 
-def top_boxes(part: Part) -> Iterator[Box]:
+def top_boxes(read_range: ReadRange) -> Iterator[Box]:
     """Yield the outermost boxes of an MP4 or MOV file; the last may end beyond the file.
 
     A box has 4 bytes of size and 4 of its kind. A size of 1 says that the real one is in the 8
     bytes behind these. A file of another format has no boxes.
 
     Args:
-        part: Reads bytes of the file, from an offset and of a size.
+        read_range: Reads bytes of the file, from an offset and of a size.
     """
     start = 0
     for _ in range(MAX_BOXES):
-        header = part(start, LONG_HEADER_BYTES)
+        header = read_range(start, LONG_HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             return
         size = int.from_bytes(header[:4])
@@ -136,7 +138,7 @@ def top_boxes(part: Part) -> Iterator[Box]:
         start = end
 
 
-def fragment_samples(part: Part, track: Track) -> int | None:
+def fragment_samples(read_range: ReadRange, track: Track) -> int | None:
     """Count the frames of a track in an MP4 file that is written in fragments.
 
     Each fragment is a box "moof" that tells how many frames it has. The file ends with an index of
@@ -144,15 +146,15 @@ def fragment_samples(part: Part, track: Track) -> int | None:
     fragments.
 
     Args:
-        part: Reads bytes of the file, from an offset and of a size.
+        read_range: Reads bytes of the file, from an offset and of a size.
         track: The track whose frames are counted.
     """
     count = 0
     last_kind = b""
-    for box in top_boxes(part):
+    for box in top_boxes(read_range):
         last_kind = box.kind
         if box.kind == b"moof" and box.end - box.start <= MAX_MOOV:
-            data = part(box.start, box.end - box.start)
+            data = read_range(box.start, box.end - box.start)
             count += _count_samples_in_fragment(data, track.number)
     if last_kind != b"mfra":
         return None

@@ -2,7 +2,7 @@
 
 import io
 
-from detcli.source.mp4 import Part
+from detcli.source.mp4 import ReadRange
 
 BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
 
@@ -10,30 +10,31 @@ BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
 class PartFile(io.BufferedIOBase):
     """A file whose bytes are read by a function, as OpenCV takes it in place of a name."""
 
-    def __init__(self, part: Part, size: int) -> None:
+    def __init__(self, read_range: ReadRange, size: int) -> None:
         """`size` is the length of the file in bytes."""
         super().__init__()
-        self._part = part
+        self._read_range = read_range
         self._size = size
         self._position = 0
         self._block = b""  # the bytes that were read last
         self._block_start = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read bytes from the current position on.
+        """Read bytes from the current position on, from the block of the file that has them.
 
-        The file is read in blocks of `BLOCK` bytes, and an answer does not go over the end of a
-        block: it may have fewer than `size` bytes, and is empty only at the end of the file.
+        An answer does not go over the end of the block, so it may have fewer than `size` bytes. It
+        is empty only at the end of the file.
         """
         max_bytes = size
         if max_bytes is None or max_bytes < 0:
             max_bytes = self._size - self._position
-        offset = self._position - self._block_start
-        if not 0 <= offset < len(self._block):
+        block_end = self._block_start + len(self._block)
+        is_in_block = self._block_start <= self._position < block_end
+        if not is_in_block:
             self._block_start = self._position
-            self._block = self._part(self._position, BLOCK)
-            offset = 0
-        data = self._block[offset : offset + max_bytes]
+            self._block = self._read_range(self._position, BLOCK)
+        start = self._position - self._block_start
+        data = self._block[start : start + max_bytes]
         self._position += len(data)
         return data
 
@@ -56,19 +57,19 @@ class PartFile(io.BufferedIOBase):
         return True
 
 
-def file_length(part: Part) -> int:
+def file_length(read_range: ReadRange) -> int:
     """Return the length of a file in bytes, found only by reading single bytes of it.
 
     The end is first passed by doubling an offset until no byte is there, and then found by halving
     the range between the last byte that was read and the first that was missing.
     """
     end = 1
-    while part(end, 1):
+    while read_range(end, 1):
         end *= 2
     start = end // 2  # the last byte lies from here on, and before the end
     while start + 1 < end:
         middle = (start + end) // 2
-        if part(middle, 1):
+        if read_range(middle, 1):
             start = middle
         else:
             end = middle

@@ -14,7 +14,7 @@ from detcli.source.capture import Reopen, frame_count, frames_per_second, positi
 from detcli.source.containers import is_mirrored
 from detcli.source.conversion import filled_memory, require_converted
 from detcli.source.loading import SourceProgress
-from detcli.source.mp4 import Part, Track, read_movie
+from detcli.source.mp4 import ReadRange, Track, read_movie
 
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
 
@@ -36,7 +36,7 @@ REORDERED = 32  # more frames than any codec stores before one that is shown ear
 
 
 def _read_nothing(_start: int, _size: int) -> bytes:
-    """Read a video whose file itself cannot be read, see `Part`."""
+    """Read a video whose file itself cannot be read, see `ReadRange`."""
     return b""
 
 
@@ -47,11 +47,11 @@ class VideoSource:
     name: str  # in records, without credentials
     open: Reopen
     address: str | None = None  # of its sound, see `Video`
-    part: Part = _read_nothing  # reads the file itself
+    part: ReadRange = _read_nothing  # reads the file itself
     stamp: str | None = None  # size and time of the file, see `Origin`
 
 
-def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
+def _flip_of(capture: cv2.VideoCapture, part: ReadRange) -> int | None:
     """Return the code with which `cv2.flip` mirrors the frames of a video; None for no mirroring.
 
     OpenCV turns frames as the file says, but does not mirror them. Frames that it turned to a side,
@@ -67,7 +67,7 @@ def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     return FLIP_UP_DOWN
 
 
-def _movie_track(part: Part) -> Track | None:
+def _movie_track(part: ReadRange) -> Track | None:
     """Return what an MP4 or MOV file says of its first video track, the one that OpenCV reads.
 
     It is None for other containers, and for a file without a video track. `part` reads bytes of

@@ -4,6 +4,7 @@ OpenCV reads the first track of images and cannot be told another one. So bytes 
 exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from detcli.source.matroska import (
     elements_by_number,
     unsigned,
 )
-from detcli.source.mp4 import Movie, Part, read_movie
+from detcli.source.mp4 import Movie, ReadRange, read_movie
 
 ASF_STREAM = bytes.fromhex("9107dcb7b7a9cf118ee600c00c205365")
 ASF_VIDEO = bytes.fromhex("c0ef19bc4d5bcf11a8fd00805f5c442b")
@@ -37,6 +38,14 @@ ASF_EXTENDED = bytes.fromhex("40a4d0d207e3d21197f000a0c95ea850")
 ASF_PADDING = bytes.fromhex("74d40618dfca0945a4ba9aabcb96aae8")
 ASF_COMMAND = bytes.fromhex("c0cfda59e659d011a3ac00a0c90348f6")
 ASF_COVER = "WM/Picture".encode("utf-16-le")
+
+ASF_OBJECT_HEADER = struct.Struct("<16sQ")  # the kind of an object and its size
+ASF_HEADER_BYTES = 30  # of the whole header, before its first object
+ASF_STREAM_TYPE = 24  # where an object that describes a stream has its type, in 16 bytes
+ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at 78 of such an object
+
+AVI_STREAM_TYPE = 8  # bytes from the name of a stream's header, "strh", to its type
+AVI_FRAME_SIZE = struct.Struct("<12xii")  # width and height, behind the name "strf"
 
 DEFAULT_SCORE = 5_000_000
 """What FFmpeg adds for a track that is shown by default, to the pixels of its frames."""
@@ -80,13 +89,13 @@ class TrackChoice:
     size: Size  # height and width of the frames
 
 
-def choose_track(part: Part) -> TrackChoice | None:
+def choose_track(read_range: ReadRange) -> TrackChoice | None:
     """Choose the video track that FFmpeg's own programs would, which is usually the largest.
 
     It is None if the file has fewer than two tracks, so that there is no choice, or is damaged.
     """
     try:
-        tracks = _video_tracks(part)
+        tracks = _video_tracks(read_range)
     except (struct.error, ValueError, IndexError):  # damage
         return None
     if len(tracks) < 2:
@@ -99,20 +108,20 @@ def choose_track(part: Part) -> TrackChoice | None:
     return TrackChoice(tuple(patches), video_tracks, best.size)
 
 
-def _video_tracks(part: Part) -> list[VideoTrack]:
+def _video_tracks(read_range: ReadRange) -> list[VideoTrack]:
     """List the video tracks and cover images of a file, in the order in which FFmpeg counts them.
 
     The first bytes of the file tell its container; one that is not known here has no tracks. A
     damaged file may raise a struct.error, ValueError or IndexError.
     """
-    head = part(0, 16)
+    head = read_range(0, 16)
     if head.startswith(EBML.to_bytes(4)):
-        return list(_matroska_tracks(part(0, MAX_HEADER)))
+        return list(_matroska_tracks(read_range(0, MAX_HEADER)))
     if head.startswith(b"RIFF"):
-        return list(_avi_tracks(part(0, MAX_HEADER)))
+        return list(_avi_tracks(read_range(0, MAX_HEADER)))
     if head.startswith(ASF_HEADER):
-        return list(_asf_tracks(part(0, MAX_HEADER)))
-    movie = read_movie(part)
+        return list(_asf_tracks(read_range(0, MAX_HEADER)))
+    movie = read_movie(read_range)
     if movie is None:
         return []
     return _movie_tracks(movie)
@@ -122,8 +131,8 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     """List the video tracks and cover images of an MP4 or MOV, in the order of their boxes.
 
     FFmpeg takes a track for data, and no longer for images, when the kinds of its box and of its
-    handler are "free", which are the bytes that hide it. The kind of a box is 4 bytes behind its
-    start. A track with the thumbnails of another track's chapters counts as a cover image.
+    handler are "free", which are the bytes that hide it. A track with the thumbnails of another
+    track's chapters counts as a cover image.
     """
     thumbnails: set[int] = set()  # numbers of tracks
     for track in movie.tracks:
@@ -133,18 +142,24 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
         if track.is_video and has_frames:
-            hides_box = Patch(track.start + 4, b"free")
             hides_handler = Patch(track.handler_offset, b"free")
             track_at[track.start] = VideoTrack(
                 track.size,
-                (hides_box, hides_handler),
+                (_frees_box(track.start), hides_handler),
                 is_default=track.is_enabled,
                 is_cover=track.number in thumbnails,
             )
     for start in movie.covers:
-        hides_cover = Patch(start + 4, b"free")
-        track_at[start] = VideoTrack((0, 0), (hides_cover,), is_cover=True)
+        track_at[start] = VideoTrack((0, 0), (_frees_box(start),), is_cover=True)
     return [track_at[start] for start in sorted(track_at)]
+
+
+def _frees_box(start: int) -> Patch:
+    """Return the patch by which the box at this offset is "free": unused space in the file.
+
+    The kind of a box is behind the four bytes of its size.
+    """
+    return Patch(start + 4, b"free")
 
 
 def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
@@ -204,39 +219,41 @@ def _matroska_size(head: bytes, video: Element | None) -> Size:
 def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks in the header of an AVI file.
 
-    Each stream has a header, "strh", with its type ("vids" for video) 8 bytes behind, and then a
-    format, "strf", with the width and height 12 bytes behind. A negative height says that rows are
-    stored from the top. `head` are the first bytes of the file.
+    Each stream has a header, "strh", which says its type ("vids" for video), and then a format,
+    "strf", with the width and height. A negative height says that rows are stored from the top.
+    FFmpeg no longer takes a stream for video if its type is another one. `head` are the first bytes
+    of the file.
     """
     start_of_frames = head.find(b"movi")
     if start_of_frames < 0:
         return
-    header = head.find(b"strh", 0, start_of_frames)
-    while header >= 0:
-        frame_format = head.find(b"strf", header, start_of_frames)
-        if head[header + 8 : header + 12] == b"vids" and frame_format >= 0:
-            width, height = struct.unpack_from("<ii", head, frame_format + 12)
-            yield VideoTrack((abs(height), width), (Patch(header + 8, b"dats"),))
-        header = head.find(b"strh", header + 4, start_of_frames)
+    descriptions = head[:start_of_frames]
+    for stream_header in re.finditer(b"strh", descriptions):
+        type_start = stream_header.start() + AVI_STREAM_TYPE
+        is_video = descriptions.startswith(b"vids", type_start)
+        format_start = descriptions.find(b"strf", stream_header.start())
+        if is_video and format_start >= 0:
+            width, height = AVI_FRAME_SIZE.unpack_from(head, format_start)
+            hides_stream = Patch(type_start, b"dats")
+            yield VideoTrack((abs(height), width), (hides_stream,))
 
 
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks and cover images in the header of an ASF or WMV file.
 
-    A stream has its type at offset 24 of its object, and the width and height of its frames at 78.
-    It is hidden from FFmpeg by another type, and a cover by another kind of its object. `head` are
-    the first bytes of the file.
+    A stream is hidden from FFmpeg by another type, and a cover by another kind of its object.
+    `head` are the first bytes of the file.
     """
     for start, data in _asf_objects(head):
-        kind = data[:16]
+        kind = data[: len(ASF_STREAM)]
         is_cover = kind == ASF_EXTENDED and ASF_COVER in data
-        is_video = kind == ASF_STREAM and data[24:40] == ASF_VIDEO
+        is_video = kind == ASF_STREAM and data.startswith(ASF_VIDEO, ASF_STREAM_TYPE)
         if is_cover:
             hides_cover = Patch(start, ASF_PADDING)
             yield VideoTrack((0, 0), (hides_cover,), is_cover=True)
-        elif is_video and len(data) >= 86:
-            width, height = struct.unpack_from("<II", data, 78)
-            hides_stream = Patch(start + 24, ASF_COMMAND)
+        elif is_video and len(data) >= ASF_FRAME_SIZE.size:
+            width, height = ASF_FRAME_SIZE.unpack_from(data)
+            hides_stream = Patch(start + ASF_STREAM_TYPE, ASF_COMMAND)
             yield VideoTrack((height, width), (hides_stream,))
 
 
@@ -250,28 +267,29 @@ class _AsfObject(NamedTuple):
 def _asf_objects(head: bytes) -> Iterator[_AsfObject]:
     """Yield the objects in the header of an ASF file; the last may be cut off, as `head` is.
 
-    The header has 30 bytes, with its length at 16, and then objects, one behind the other.
+    The header is an object itself, so that its own kind and size come first.
     """
     header_end = int.from_bytes(head[16:24], "little")
-    start = 30
-    while start + 24 <= min(header_end, len(head)):
-        size = int.from_bytes(head[start + 16 : start + 24], "little")
-        if size < 24:
+    objects_end = min(header_end, len(head))
+    start = ASF_HEADER_BYTES
+    while start + ASF_OBJECT_HEADER.size <= objects_end:
+        _, size = ASF_OBJECT_HEADER.unpack_from(head, start)
+        if size < ASF_OBJECT_HEADER.size:  # damaged
             return
         yield _AsfObject(start, head[start : start + size])
         start += size
 
 
-def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
-    """Return a function that reads a file like `part`, but with some of its bytes exchanged."""
+def patched(read_range: ReadRange, patches: tuple[Patch, ...]) -> ReadRange:
+    """Return a function that reads a file like `read_range`, with some of its bytes exchanged."""
 
     def read(start: int, size: int) -> bytes:
-        data = bytearray(part(start, size))
+        data = bytearray(read_range(start, size))
         for patch in patches:
-            for index, value in enumerate(patch.data):
-                offset = patch.start + index - start
-                if 0 <= offset < len(data):
-                    data[offset] = value
+            for index, new_byte in enumerate(patch.data):
+                position = patch.start + index - start  # in what was read; it may be elsewhere
+                if 0 <= position < len(data):
+                    data[position] = new_byte
         return bytes(data)
 
     return read
