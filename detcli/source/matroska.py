@@ -9,6 +9,8 @@ PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
 VIDEO_TYPE = 1  # a type of track
 SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
 
+MAX_NUMBER_BYTES = 4  # of the number that says what an element is
+
 
 class Element(NamedTuple):
     """An element of a Matroska file: a number that says what it is, and where its content lies."""
@@ -21,9 +23,8 @@ class Element(NamedTuple):
 def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
     """Yield the elements of a Matroska file in a range of bytes, without those inside of them.
 
-    An element is a number that says what it is, a length, and the content. The number and the
-    length take one to eight bytes each: the count of zero bits at the begin of the first byte says
-    how many more bytes there are.
+    An element is a number that says what it is, a length, and the content. It ends the range if
+    its length is unknown, or if it is damaged.
 
     Args:
         data: The first bytes of the file.
@@ -32,20 +33,28 @@ def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
     """
     position = start
     while position < end:
-        id_bytes = 9 - data[position].bit_length()
-        number = int.from_bytes(data[position : position + id_bytes])
-        position += id_bytes
-        if id_bytes > 4 or position >= end or not data[position]:
+        number_bytes = _byte_count(data[position])
+        length_start = position + number_bytes
+        number = int.from_bytes(data[position:length_start])
+        if number_bytes > MAX_NUMBER_BYTES or length_start >= end or data[length_start] == 0:
             return
-        length_bytes = 9 - data[position].bit_length()
-        unknown_length = (1 << (7 * length_bytes)) - 1  # all of its bits are set
-        length = int.from_bytes(data[position : position + length_bytes]) & unknown_length
-        position += length_bytes
-        if length == unknown_length:
-            yield Element(number, position, None)
+        length_bytes = _byte_count(data[length_start])
+        content_start = length_start + length_bytes
+        # Of each byte, the length has seven bits, as the count of bytes takes one for each.
+        all_bits = (1 << (7 * length_bytes)) - 1
+        length = int.from_bytes(data[length_start:content_start]) & all_bits
+        is_length_unknown = length == all_bits
+        if is_length_unknown:
+            yield Element(number, content_start, None)
             return
-        yield Element(number, position, position + length)
-        position += length
+        position = content_start + length
+        yield Element(number, content_start, position)
+
+
+def _byte_count(first_byte: int) -> int:
+    """Return how many bytes a number takes: one, and one for each zero bit with which it begins."""
+    leading_zeros = 8 - first_byte.bit_length()
+    return 1 + leading_zeros
 
 
 def elements_by_number(head: bytes, start: int, end: int) -> dict[int, Element]:

@@ -17,6 +17,9 @@ MAX_BOXES = 1000  # that are looked at in a file; one in fragments has two for e
 MAX_SAMPLES = 1 << 24  # of a track; more is damage
 HEADER_BYTES = 8  # of a box: its size and its kind
 LONG_HEADER_BYTES = 16  # with a size of 8 bytes behind them
+SIZE_FOLLOWS = 1  # in place of a box's size, which is then behind its kind
+UP_TO_END = 0  # in place of the size of a box that ends with the one that it is in
+VERSION_AND_FLAGS_BYTES = 4  # with which the content of many boxes begins
 MAX_FILE_OFFSET = 1 << 63  # beyond what a file can be read at
 
 FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp"})
@@ -127,7 +130,7 @@ def top_boxes(read_range: ReadRange) -> Iterator[Box]:
         if is_other_format:
             return
         body = start + HEADER_BYTES
-        if size == 1:
+        if size == SIZE_FOLLOWS:
             size = int.from_bytes(header[8:16])
             body = start + LONG_HEADER_BYTES
         end = start + size
@@ -165,23 +168,29 @@ def _count_samples_in_fragment(data: bytes, track_number: int) -> int:
     """Count the frames of a track in a fragment of an MP4 file.
 
     A fragment has a box "traf" for each track. In this, "tfhd" tells the number of the track, and
-    each "trun" how many frames it has; both numbers are 4 bytes behind the begin of the content.
+    each "trun" how many frames it has.
 
     Args:
         data: The bytes of the fragment's box "moof".
         track_number: The number by which the file refers to the track.
     """
     count = 0
-    for fragment in _child_boxes(data, Box(b"moof", 0, 8, len(data))):
-        if fragment.kind != b"traf":
+    moof = Box(b"moof", start=0, body=HEADER_BYTES, end=len(data))
+    for track in _child_boxes(data, moof):
+        if track.kind != b"traf":
             continue
-        header = _find_box(data, fragment, b"tfhd")
-        if header is None or _uint32(data, header.body + 4) != track_number:
+        header = _find_box(data, track, b"tfhd")
+        if header is None or _number_behind_flags(data, header) != track_number:
             continue
-        for run in _child_boxes(data, fragment):
+        for run in _child_boxes(data, track):
             if run.kind == b"trun":
-                count += _uint32(data, run.body + 4)
+                count += _number_behind_flags(data, run)
     return count
+
+
+def _number_behind_flags(data: bytes, box: Box) -> int:
+    """Read the number of four bytes with which a box begins, behind its version and flags."""
+    return _uint32(data, box.body + VERSION_AND_FLAGS_BYTES)
 
 
 def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
@@ -199,13 +208,14 @@ def _child_boxes(data: bytes, parent: Box) -> Iterator[Box]:
         size = _uint32(data, start)
         kind = data[start + 4 : start + 8]
         body = start + HEADER_BYTES
-        if size == 1:
+        if size == SIZE_FOLLOWS:
             size = int.from_bytes(data[start + 8 : start + 16])
             body = start + LONG_HEADER_BYTES
-        end = start + size
-        if size == 0:
+        if size == UP_TO_END:
             end = parent.end
-        if end < body:
+        else:
+            end = start + size
+        if end < body:  # damaged
             return
         yield Box(kind, start, body, min(end, parent.end))
         start = end

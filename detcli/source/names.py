@@ -160,26 +160,37 @@ def name_mark(path: str) -> str:
     return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
+class _Original(NamedTuple):
+    """The image of an annotated copy, as the name of the copy tells it."""
+
+    path_without_suffix: str
+    path_hash: str  # of the whole path, see `name_mark`
+
+
 def without_copies(files: list[str]) -> list[str]:
     """Return the files without annotated copies that an earlier run has put beside its images.
 
     The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
     copy only if its image is among the files, and the hash is that of the image's path.
     """
-    # What a file's name says of its image if it is a copy: the path without suffix, and the hash.
-    image_of_copy: dict[str, tuple[str, ...]] = {}
+    original_by_copy: dict[str, _Original] = {}  # of each file that is named as a copy
     for file in files:
         copy = COPY.fullmatch(file)
         if copy is not None:
-            image_of_copy[file] = copy.group("picture", "mark")
-    if not image_of_copy:
+            original_by_copy[file] = _Original(copy["picture"], copy["mark"])
+    if not original_by_copy:
         return files
 
-    images = set()
+    originals = set()  # what a copy of each file would say of it
     for file in files:
         path_without_suffix, _ = os.path.splitext(file)
-        images.add((path_without_suffix, name_mark(os.path.abspath(file))))
-    return [file for file in files if image_of_copy.get(file) not in images]
+        originals.add(_Original(path_without_suffix, name_mark(os.path.abspath(file))))
+    remaining_files = []
+    for file in files:
+        is_copy = original_by_copy.get(file) in originals
+        if not is_copy:
+            remaining_files.append(file)
+    return remaining_files
 
 
 def is_missing(name: str) -> bool:
@@ -320,7 +331,7 @@ def _folders(root: str) -> Iterator[str]:
     Args:
         root: The folder; empty for the current one, whose folders are yielded as "a", not "./a".
     """
-    start = root or "."
+    start = root or os.curdir
     visited = {identity(start)}
     for path, names, _ in os.walk(start, followlinks=True):
         next_names = []
@@ -335,7 +346,7 @@ def _folders(root: str) -> Iterator[str]:
         if root:
             yield path
         else:
-            yield path[len("./") :]  # empty for the current folder itself, "."
+            yield path.removeprefix(os.curdir).removeprefix(os.sep)
 
 
 MAX_NAME_BYTES = 65536  # no system accepts a longer path
@@ -469,19 +480,20 @@ def _split_lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | 
     line = bytearray()  # what is there of the current line
     is_too_long = False  # whether an error was yielded in its place
     for chunk in chunks:
-        for index, piece in enumerate(chunk.split(separator)):
-            ends_line = index > 0  # as a separator is before the piece
-            if ends_line and not is_too_long:
-                yield bytes(line)
-            if ends_line:
-                line = bytearray()
-                is_too_long = False
-            line += piece
-
+        pieces = chunk.split(separator)
+        last_piece = pieces.pop()  # of a line that goes on in the next chunk
+        for end_of_line in pieces:
+            if not is_too_long:
+                yield bytes(line + end_of_line)
+            line = bytearray()
+            is_too_long = False
         if is_too_long:
-            line.clear()
             continue
-        max_bytes = MAX_LINE_BYTES if BEGUN_JSON.match(line) else MAX_NAME_BYTES
+
+        line += last_piece
+        max_bytes = MAX_NAME_BYTES
+        if BEGUN_JSON.match(line):
+            max_bytes = MAX_LINE_BYTES
         if len(line) > max_bytes:
             line = bytearray()
             is_too_long = True

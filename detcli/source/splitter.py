@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from detcli.core.errors import DecodeError
 from detcli.source.segments import JPEG
-from detcli.source.tiff import CLASSIC, tiff_fields
+from detcli.source.tiff import CLASSIC, TiffField, tiff_fields
 
 # Markers by their second byte.
 _RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
@@ -37,6 +37,11 @@ _BEHIND_START = 2
 # In the Multi-Image Format, the tag of the list of images, and the size of an entry in it.
 _MPF_ENTRIES = 0xB002
 _MPF_ENTRY_BYTES = 16
+_MPF_KIND = b"MPF\0"
+"""How the content of the segment with the list begins; an index laid out as a TIFF follows."""
+
+_CHUNK_HEADER = struct.Struct(">I4s")  # of a PNG: the length of the content, and the kind
+_CHUNK_FRAME_BYTES = _CHUNK_HEADER.size + 4  # with the checksum behind the content
 
 
 class _Span(NamedTuple):
@@ -193,14 +198,15 @@ class Splitter:
         chunk_start = len(_PNG)
         kind = b""
         while kind != b"IEND":
-            yield from self._wait_for(chunk_start + 12)
-            length, kind = struct.unpack_from(">I4s", self._data, chunk_start)
+            yield from self._wait_for(chunk_start + _CHUNK_FRAME_BYTES)
+            content_bytes: int
+            content_bytes, kind = _CHUNK_HEADER.unpack_from(self._data, chunk_start)
             is_header = kind == b"IHDR"
             is_first = chunk_start == len(_PNG)
             if not kind.isalpha() or is_header != is_first:
                 raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
             self._has_pixels = True
-            chunk_start += 12 + length
+            chunk_start += _CHUNK_FRAME_BYTES + content_bytes
         yield from self._wait_for(chunk_start)
         return chunk_start
 
@@ -374,7 +380,7 @@ def _attached_spans(segment: bytes, offset: int) -> set[_Span]:
     """Return where the images lie in a stream that a camera appended to its main one.
 
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
-    lists them in an APP2 segment of the main image: four bytes "MPF" and zero, and a small TIFF.
+    lists them in an APP2 segment of the main image, in an index that is laid out as a small TIFF.
 
     Args:
         segment: The content of an APP2 segment of a JPEG, which may be of another kind.
@@ -383,20 +389,20 @@ def _attached_spans(segment: bytes, offset: int) -> set[_Span]:
     Returns:
         The spans; none if the segment is of another kind, or damaged.
     """
-    index = segment[4:]
-    if not segment.startswith(b"MPF\0") or index[:4] not in CLASSIC:
+    index = segment[len(_MPF_KIND) :]
+    is_index = segment.startswith(_MPF_KIND) and index[:4] in CLASSIC
+    if not is_index:
         return set()
     try:
         for field in tiff_fields(index):
             if field.tag == _MPF_ENTRIES:
-                entries = range(field.value, field.value + field.value_count)
-                return _index_spans(index, entries, index_offset=offset + 4)
+                return _index_spans(index, field, index_offset=offset + len(_MPF_KIND))
     except struct.error:
         pass  # damaged: an appended image then counts as an input
     return set()
 
 
-def _index_spans(index: bytes, entries: range, *, index_offset: int) -> set[_Span]:
+def _index_spans(index: bytes, entries: TiffField, *, index_offset: int) -> set[_Span]:
     """Read the list of images in an index of the Multi-Image Format, but for the main image.
 
     An entry has 16 bytes: 4 of attributes, 4 of a length, 4 of an offset, and 4 of others. The
@@ -404,16 +410,21 @@ def _index_spans(index: bytes, entries: range, *, index_offset: int) -> set[_Spa
 
     Args:
         index: The index, which begins as a TIFF does: with I for little-endian numbers.
-        entries: The offsets of all bytes of the entries in the index.
+        entries: The field with the position of the entries in the index, and the count of their
+            bytes.
         index_offset: Where the index begins in the stream.
+
+    Raises:
+        struct.error: An entry is beyond the end of the index.
     """
-    entry_format = ">4xII"
+    length_and_offset = struct.Struct(">4xII")
     if index.startswith(b"I"):
-        entry_format = "<4xII"
+        length_and_offset = struct.Struct("<4xII")
     spans = set()
-    last_entry = entries.stop - _MPF_ENTRY_BYTES
-    for entry in range(entries.start, last_entry + 1, _MPF_ENTRY_BYTES):
-        length, image_offset = struct.unpack_from(entry_format, index, entry)
+    entry_count = entries.value_count // _MPF_ENTRY_BYTES
+    for number in range(entry_count):
+        entry = entries.value + number * _MPF_ENTRY_BYTES
+        length, image_offset = length_and_offset.unpack_from(index, entry)
         is_main_image = image_offset == 0
         if not is_main_image:
             begin = index_offset + image_offset

@@ -371,16 +371,16 @@ def pax_records(content: bytes) -> PaxRecords:
     records = []
     start = 0
     while start < len(content) and content[start] != 0:
-        space = content.find(b" ", start, start + MAX_LENGTH_DIGITS)
-        digits = b""
-        if space >= 0:
-            digits = content[start:space]
-        if not digits.isdigit():
+        beginning = content[start : start + MAX_LENGTH_DIGITS]
+        digits, space, _ = beginning.partition(b" ")
+        if not space or not digits.isdigit():
             raise TarError("a pax header without lengths")
         end = start + int(digits)
-        last_byte = content[end - 1 : end]
-        key, equals_sign, value = content[space + 1 : end - 1].partition(b"=")
-        if not equals_sign or last_byte != b"\n":
+        key_start = start + len(digits) + len(space)
+        key_and_value = content[key_start:end]
+        is_complete = end <= len(content) and key_and_value.endswith(b"\n")
+        key, equals_sign, value = key_and_value.removesuffix(b"\n").partition(b"=")
+        if not is_complete or not equals_sign:
             raise TarError("a pax header with a wrong length")
         records.append((key.decode("utf-8", "replace"), value))
         start = end
