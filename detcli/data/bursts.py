@@ -139,9 +139,10 @@ def _in_order_of_appearance(groups: _Integers) -> _Integers:
         [0, 1, 0, 2]
     """
     _, first_positions = np.unique(groups, return_index=True)
-    new_numbers = np.empty(len(first_positions), np.int64)
-    new_numbers[np.argsort(first_positions)] = np.arange(len(first_positions))
-    return new_numbers[groups]
+    groups_by_appearance = np.argsort(first_positions)  # in the example: 2, 0, 1
+    new_number_of_group = np.empty(len(first_positions), np.int64)
+    new_number_of_group[groups_by_appearance] = np.arange(len(first_positions))
+    return new_number_of_group[groups]
 
 
 def with_burst(record: RecordJson, burst: Burst) -> RecordJson:

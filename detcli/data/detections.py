@@ -290,9 +290,12 @@ class Detections:
             raise ValueError(f"the values to sort by must be (N,), got {values.shape}")
         if not descending:
             return with_rows(self, np.argsort(values, kind="stable"))
-        # Sorted from the end, so that reversing the order does not reverse equals.
-        positions_from_end = np.argsort(values[::-1], kind="stable")[::-1]
-        return with_rows(self, len(self) - 1 - positions_from_end)
+        # An ascending order is read from its end. That would reverse equals, so the values are
+        # sorted from their end as well.
+        ascending = np.argsort(np.flip(values), kind="stable")
+        distances_to_last_row = np.flip(ascending)
+        last_row = len(self) - 1
+        return with_rows(self, last_row - distances_to_last_row)
 
     def _values_of(self, key: str | npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the values that `sort_by` sorts by, for its argument."""

@@ -277,13 +277,13 @@ class NearbyBoxes:
         """
         ranges = self._ranges_near(box_numbers)
         nearby_counts = (ranges.ends - ranges.begins).sum(axis=1)
-        has_many = nearby_counts >= MANY_NEARBY
-        is_open = (nearby_counts >= MIN_IMAGES) & ~has_many
-        open_ranges = _Ranges(ranges.begins[is_open], ranges.ends[is_open])
-        overlap_counts = self._overlap_counts(box_numbers[is_open], open_ranges)
-        has_enough = has_many
-        has_enough[is_open] = overlap_counts >= MIN_IMAGES
-        selected: _Integers = box_numbers[has_enough]
+        has_many_nearby = nearby_counts >= MANY_NEARBY
+        has_to_be_counted = (nearby_counts >= MIN_IMAGES) & ~has_many_nearby
+        ranges_to_count = _Ranges(ranges.begins[has_to_be_counted], ranges.ends[has_to_be_counted])
+        overlap_counts = self._overlap_counts(box_numbers[has_to_be_counted], ranges_to_count)
+        may_begin_group = has_many_nearby.copy()
+        may_begin_group[has_to_be_counted] = overlap_counts >= MIN_IMAGES
+        selected: _Integers = box_numbers[may_begin_group]
         return selected
 
     def overlapping(self, box_number: int) -> _Integers:
@@ -308,17 +308,19 @@ class NearbyBoxes:
         Returns:
             `(M,)`.
         """
+        ranges_of_each_box = ranges.begins.shape[1]
+        begins = ranges.begins.ravel()
         lengths = (ranges.ends - ranges.begins).ravel()
-        # Each pair of a box and one near it has a place in flat arrays, range by range.
+        # All pairs of a box and one near it are in flat arrays, one range behind the other.
         range_of_pair = np.repeat(np.arange(len(lengths)), lengths)
-        begins_in_pairs = np.cumsum(lengths) - lengths
-        place_in_range = np.arange(lengths.sum()) - begins_in_pairs[range_of_pair]
-        others = self._order[ranges.begins.ravel()[range_of_pair] + place_in_range]
-        positions = range_of_pair // ranges.begins.shape[1]  # in `box_numbers`
-        first_boxes = box_numbers[positions]
+        first_pair_of_range = np.cumsum(lengths) - lengths
+        step_in_range = np.arange(lengths.sum()) - first_pair_of_range[range_of_pair]
+        nearby_boxes = self._order[begins[range_of_pair] + step_in_range]
+        positions = range_of_pair // ranges_of_each_box  # in `box_numbers`
+        boxes = box_numbers[positions]
 
-        ious = overlap(self._boxes[first_boxes], self._boxes[others])
-        is_same_kind = self._kinds[first_boxes] == self._kinds[others]
+        ious = overlap(self._boxes[boxes], self._boxes[nearby_boxes])
+        is_same_kind = self._kinds[boxes] == self._kinds[nearby_boxes]
         overlaps = is_same_kind & (ious >= MIN_IOU)
         return np.bincount(positions[overlaps], minlength=len(box_numbers))
 

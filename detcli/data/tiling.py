@@ -309,20 +309,33 @@ class _Candidates:
         for area_index in range(len(self.areas)):
             first, second = self._overlapping_pairs(area_index)
             similarity = self._similarity(first, second)
+            is_match = (similarity >= SAME_IOU) | self._is_piece_of_uncut(first, second)
+            for similarity_of_pair, first_index, second_index in zip(
+                similarity[is_match].tolist(),
+                first[is_match].tolist(),
+                second[is_match].tolist(),
+                strict=True,
+            ):
+                yield _Match(similarity_of_pair, first_index, second_index)
 
-            first_is_cut = self.is_cut[first]
-            only_one_is_cut = first_is_cut != self.is_cut[second]
-            first_boxes = self.boxes[first]
-            second_boxes = self.boxes[second]
-            cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
-            intersection = area(common(first_boxes, second_boxes))
-            is_covered = intersection >= MIN_COVERED * cut_box_area
+    def _is_piece_of_uncut(self, first: IndexArray, second: IndexArray) -> npt.NDArray[np.bool_]:
+        """Tell of each pair whether one box is cut, and the other is not and contains most of it.
 
-            matches = (similarity >= SAME_IOU) | (only_one_is_cut & is_covered)
-            for position in np.flatnonzero(matches).tolist():
-                yield _Match(
-                    float(similarity[position]), int(first[position]), int(second[position])
-                )
+        Args:
+            first: `(P,)`, the first detection of each pair.
+            second: `(P,)`, the second one.
+
+        Returns:
+            `(P,)`.
+        """
+        first_boxes = self.boxes[first]
+        second_boxes = self.boxes[second]
+        first_is_cut = self.is_cut[first]
+        only_one_is_cut = first_is_cut != self.is_cut[second]
+        cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
+        intersection = area(common(first_boxes, second_boxes))
+        is_mostly_covered = intersection >= MIN_COVERED * cut_box_area
+        return np.asarray(only_one_is_cut & is_mostly_covered)
 
     def _similarity(self, first: IndexArray, second: IndexArray) -> Floats:
         """Compute the intersection over union of the boxes of detections, pair by pair.

@@ -153,9 +153,8 @@ def _kth_and_above(keys: Array, k: int) -> Indices:
     """
     length = keys.shape[-1]
     kth_largest_position = length - k  # in ascending order
-    kth_largest = np.partition(keys, kth_largest_position, axis=-1)[
-        ..., kth_largest_position, np.newaxis
-    ]  # (..., 1)
+    partitioned = np.partition(keys, kth_largest_position, axis=-1)
+    kth_largest = partitioned[..., kth_largest_position, np.newaxis]  # (..., 1)
     # Positions count through all rows: row * length + index. There are at least k of each row, and
     # more where several entries equal the k-th largest.
     positions = np.flatnonzero(keys >= kth_largest)
