@@ -21,7 +21,7 @@ from detcli.model.contract import class_ids
 from detcli.model.file import prepare
 from detcli.model.zoo import MODELS, find
 from detcli.sink.image import hidden, is_covered
-from detcli.storage.files import temporary, temporary_file_errors
+from detcli.storage.temporary import temporary, temporary_file_errors
 
 BARCODE_FIELDS = frozenset(column.name for column in OPTIONAL_COLUMNS if column.option == "read")
 """The fields of a detection that describe its barcode; hiding it leaves only a text of null."""

@@ -5,7 +5,7 @@ import json
 from detcli.data.bursts import BurstFinder, with_burst
 from detcli.data.json_text import encode
 from detcli.sink.protocol import Encodable, RecordSink, Stored
-from detcli.storage.files import temporary, temporary_file_errors
+from detcli.storage.temporary import temporary, temporary_file_errors
 
 
 class BurstSink:

@@ -14,6 +14,7 @@ decode.py              bytes to pixels
 header_checks.py       headers for which OpenCV would allocate far too much
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
+tiff_directory.py      the fields of a TIFF, and of EXIF
 tiff_forms.py          the forms of TIFF, and how each is read
 segments.py, jpeg_header.py  the segments of a JPEG; its size, orientation and scans
 exif.py                when a photograph was taken

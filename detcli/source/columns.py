@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from detcli.core.errors import DecodeError, DeviceError, SourceError, loading, system_reason
 from detcli.source.limits import LARGER
-from detcli.storage.files import temporary
+from detcli.storage.temporary import temporary
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,8 @@ from detcli.source.jpeg_header import (
 from detcli.source.limits import FETCH_AGAIN, LARGER, RESAVE, check_size
 from detcli.source.pnm import has_second_image
 from detcli.source.segments import END_MARKER, JPEG, has_end
-from detcli.source.tiff import damaged_tiff, has_second_page
+from detcli.source.tiff import has_second_page
+from detcli.source.tiff_directory import damaged_tiff
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 

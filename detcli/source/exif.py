@@ -15,7 +15,7 @@ from detcli.data.capture_time import CaptureTime, to_text
 from detcli.source.avif import exif_of_avif
 from detcli.source.jpeg_header import EXIF_START, read_header
 from detcli.source.segments import JPEG
-from detcli.source.tiff import CLASSIC, MAX_FIELDS, TiffField, tiff_fields
+from detcli.source.tiff_directory import CLASSIC, MAX_FIELDS, TiffField, tiff_fields
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

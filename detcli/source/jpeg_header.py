@@ -9,7 +9,7 @@ from detcli.core.errors import DecodeError
 from detcli.data.geometry import Size
 from detcli.source.limits import RESAVE
 from detcli.source.segments import APP1, FRAMES, SCAN, SCAN_MARKER, segments
-from detcli.source.tiff import CLASSIC, TiffField, tiff_fields
+from detcli.source.tiff_directory import CLASSIC, TiffField, tiff_fields
 
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
 

@@ -21,7 +21,7 @@ from detcli.source.loading import Item, failed_item
 from detcli.source.names import ListedInput
 from detcli.source.reading import VersionedPath, stamp_of
 from detcli.source.sources import SourceEntry
-from detcli.storage.files import temporary, temporary_file_errors
+from detcli.storage.temporary import temporary, temporary_file_errors
 
 NAMES_IN_LINE = 1000  # of the temporary file
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from detcli.core.errors import DecodeError
 from detcli.source.segments import JPEG
-from detcli.source.tiff import CLASSIC, TiffField, tiff_fields
+from detcli.source.tiff_directory import CLASSIC, TiffField, tiff_fields
 
 # Markers by their second byte.
 _RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length

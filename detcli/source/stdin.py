@@ -11,7 +11,7 @@ from detcli.source.decode import DecodeOptions, format_of, load_bytes
 from detcli.source.loading import STDIN, Item, SourceProgress, failed_item
 from detcli.source.reading import gather, stdin_chunks
 from detcli.source.splitter import IMAGE_STARTS, Splitter
-from detcli.source.tiff import BIG, CLASSIC
+from detcli.source.tiff_directory import BIG, CLASSIC
 
 _BMP_OR_TEXT_PNM = (b"BM", b"P")
 """How images begin whose end cannot be found in a stream."""

@@ -1,4 +1,4 @@
-"""TIFF: its fields, its forms, and how OpenCV is made to read each rightly.
+"""TIFF: its forms, and how OpenCV is made to read each rightly.
 
 OpenCV has two ways. For colours it asks libtiff, which gives 8 bits and knows every photometric
 interpretation, but multiplies colours by an alpha that is stored apart from them. Values of 16 bits
@@ -7,15 +7,24 @@ one of the ways of `TiffWay`, if need be with some of its fields changed in memo
 """
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from detcli.core.errors import DecodeError
 from detcli.core.opencv import cv2
-from detcli.data.geometry import Pixels, Size
+from detcli.data.geometry import Pixels
 from detcli.source.limits import RESAVE, check_size, require_bytes
+from detcli.source.tiff_directory import (
+    HEIGHT,
+    LONG,
+    LONG8,
+    MAX_FIELDS,
+    VALUE_FORMATS,
+    WIDTH,
+    Directory,
+    TiffLayout,
+    damaged_tiff,
+)
 from detcli.source.tiff_forms import (
     FLOAT,
     MIN_IS_BLACK,
@@ -29,12 +38,6 @@ from detcli.source.tiff_forms import (
 )
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
-CLASSIC = frozenset({b"II*\0", b"MM\0*"})
-BIG = frozenset({b"II+\0", b"MM\0+"})
-
-MAX_FIELDS = 4096
-"""Of a directory; writers make some dozens."""
-
 MAX_TILE_PIXELS = 1 << 20
 """Of a tile that is larger than the image."""
 
@@ -43,7 +46,7 @@ MAX_PARTS = 1 << 20
 
 # The tags of fields.
 _NEW_SUBFILE_TYPE, _THUMBNAIL_OR_MASK = 254, 0b101
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
+_BITS, _COMPRESSION, _PHOTOMETRIC = 258, 259, 262
 _STRIP_OFFSETS, _SAMPLES, _STRIP_BYTES, _PLANAR = 273, 277, 279, 284
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
 _ROWS_OF_STRIP, _PREDICTOR, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 278, 317, 338, 339
@@ -51,8 +54,8 @@ _FILL_ORDER, _ORIENTATION, _PALETTE_COLOURS, _JPEG_TABLES = 266, 274, 320, 347
 # Where the strips or tiles of an image are in the file, and how long they are: one value for each.
 _POSITIONS_AND_LENGTHS = (_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES)
 _SAME_IN_PLANES = (
-    _WIDTH,
-    _HEIGHT,
+    WIDTH,
+    HEIGHT,
     _COMPRESSION,
     _FILL_ORDER,
     _ORIENTATION,
@@ -65,196 +68,6 @@ _UNCOMPRESSED = 1
 
 _ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
 _TURNED = range(2, 9)  # orientations
-
-_BYTE, _SHORT, _LONG, _LONG8 = 1, 3, 4, 16  # types of values
-_VALUE_FORMATS = {_BYTE: "B", _SHORT: "H", _LONG: "I", _LONG8: "Q"}
-
-
-class TiffField(NamedTuple):
-    """A field of a classic TIFF, as it is stored."""
-
-    tag: int
-    value_type: int
-    value_count: int
-    value: int  # the last four bytes as a number: the value, or the position of longer ones
-
-
-def tiff_fields(tiff: bytes, directory: int | None = None) -> Iterator[TiffField]:
-    """Yield the fields of a directory of a classic TIFF, as they are stored.
-
-    EXIF is laid out like that. A field takes 12 bytes: its tag and type in two bytes each, then the
-    number of its values and the value itself, or its position, in four bytes each.
-
-    Args:
-        tiff: The whole file.
-        directory: The position of the directory; None for that of the first one.
-
-    Raises:
-        struct.error: The data end before the fields do.
-    """
-    order = _byte_order(tiff)
-    start = directory
-    if start is None:
-        (start,) = struct.unpack_from(f"{order}I", tiff, 4)
-    (count,) = struct.unpack_from(f"{order}H", tiff, start)
-    if start == 0:  # no directory
-        return
-    read_field = struct.Struct(f"{order}HHII").unpack_from
-    for index in range(count):
-        yield TiffField._make(read_field(tiff, start + 2 + 12 * index))
-
-
-def _byte_order(tiff: bytes) -> str:
-    """Return the order of bytes of a TIFF, as `struct` writes it: < or >."""
-    if tiff.startswith(b"I"):
-        return "<"
-    return ">"
-
-
-class _Layout(NamedTuple):
-    """How a directory is stored, which is a list of fields: in a classic TIFF or in a BigTIFF.
-
-    A BigTIFF has offsets and counts of eight bytes in place of four and two.
-    """
-
-    order: str  # < or >, as in `struct`
-    offset: str  # the format of an offset in the file
-    count_format: str  # of the number of fields
-    first_position: int  # where the offset of the first directory is
-    field: str  # the format of a field: tag, type, number of values, value or offset
-    field_bytes: int
-
-    @classmethod
-    def of_file(cls, tiff: bytes) -> "_Layout":
-        """Choose the layout by the first four bytes of a file."""
-        order = _byte_order(tiff)
-        if tiff[:4] in BIG:
-            return cls(
-                order,
-                offset="Q",
-                count_format="Q",
-                first_position=8,
-                field=f"{order}HHQQ",
-                field_bytes=20,
-            )
-        return cls(
-            order,
-            offset="I",
-            count_format="H",
-            first_position=4,
-            field=f"{order}HHII",
-            field_bytes=12,
-        )
-
-
-class Directory:
-    """The fields of a page of a TIFF, which describe it and tell where its pixels are.
-
-    Attributes:
-        data: The whole file.
-        layout: How its directories are stored.
-        fields: Type, number of values, and position of the values in the file, by tag; empty if
-            there is no such page.
-
-    Raises:
-        DecodeError: It is cut, or has more fields than any writer makes.
-    """
-
-    def __init__(self, data: bytes, page: int = 0) -> None:
-        """Read the fields of a page, which counts from 0."""
-        self.data = data
-        self.layout = _Layout.of_file(data)
-        self.fields: dict[int, tuple[int, int, int]] = {}
-        try:
-            self._read_page(page)
-        except (struct.error, OverflowError):  # an offset beyond any file
-            raise damaged_tiff() from None
-
-    def _read_page(self, page: int) -> None:
-        """Read all fields of a page, which counts from 0; none if the file has fewer pages."""
-        start = self._start_of_page(page)
-        if start == 0:
-            return
-        layout = self.layout
-        field_count = self._unpack(layout.count_format, start)
-        if field_count > MAX_FIELDS:
-            raise DecodeError(
-                f"a TIFF with {field_count} fields, more than any writer makes", RESAVE
-            )
-        first_field = start + struct.calcsize(layout.count_format)
-        for index in range(field_count):
-            self._read_field(first_field + index * layout.field_bytes)
-
-    def _start_of_page(self, page: int) -> int:
-        """Return the position of the directory of a page, which counts from 0; 0 if it has none.
-
-        A directory begins with the number of its fields. Behind them is the position of the
-        directory of the next page, or 0. The first one's position is in the header of the file.
-        """
-        layout = self.layout
-        count_bytes = struct.calcsize(layout.count_format)
-        start = self._unpack(layout.offset, layout.first_position)
-        for _ in range(page):
-            if start == 0:
-                break
-            field_count = self._unpack(layout.count_format, start)
-            end_of_fields = start + count_bytes + field_count * layout.field_bytes
-            start = self._unpack(layout.offset, end_of_fields)
-        return start
-
-    def _read_field(self, position: int) -> None:
-        """Read the field at a position of the file, and add it to `fields`.
-
-        Values that take more bytes than an offset are elsewhere in the file, and the field ends
-        with their offset. Others are in its last bytes themselves.
-        """
-        layout = self.layout
-        tag, value_type, value_count, offset = struct.unpack_from(layout.field, self.data, position)
-        inline_bytes = struct.calcsize(layout.offset)
-        value_bytes = value_count * struct.calcsize(_VALUE_FORMATS.get(value_type, "B"))
-        if value_bytes > inline_bytes:
-            value_position = offset
-        else:
-            value_position = position + layout.field_bytes - inline_bytes
-        field = (value_type, value_count, value_position)
-        self.fields.setdefault(tag, field)  # of fields with the same tag, libtiff takes the first
-
-    def _unpack(self, number_format: str, position: int) -> int:
-        """Read a number of a format of `struct` at a position of the file."""
-        values: tuple[int] = struct.unpack_from(
-            self.layout.order + number_format, self.data, position
-        )
-        return values[0]
-
-    def values(self, tag: int, limit: int) -> tuple[int, ...]:
-        """Read the integers of a field, at most `limit` of them; none if there is no such field.
-
-        Raises:
-            DecodeError: They are not integers, or beyond the end of the file.
-        """
-        if tag not in self.fields:
-            return ()
-        value_type, value_count, position = self.fields[tag]
-        if value_type not in _VALUE_FORMATS:
-            raise damaged_tiff()
-        count = min(value_count, limit)
-        value_format = f"{self.layout.order}{count}{_VALUE_FORMATS[value_type]}"
-        try:
-            return struct.unpack_from(value_format, self.data, position)
-        except (struct.error, OverflowError):  # an offset beyond any file
-            raise damaged_tiff() from None
-
-    def value(self, tag: int, default: int) -> int:
-        """Read the first integer of a field; the default if there is no such field."""
-        values = self.values(tag, 1)
-        if not values:
-            return default
-        return values[0]
-
-    @property
-    def size(self) -> Size:
-        """Height and width of the image as it is stored."""
-        return (self.value(_HEIGHT, 0), self.value(_WIDTH, 0))
 
 
 def has_second_page(data: bytes) -> bool:
@@ -364,11 +177,6 @@ def form_of(directory: Directory) -> TiffForm:
     )
 
 
-def damaged_tiff() -> DecodeError:
-    """Make the error of a TIFF that OpenCV does not decode, or whose fields are cut."""
-    return DecodeError("a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE)
-
-
 def _refused(form: TiffForm) -> DecodeError:
     """Make the error of a TIFF whose form is not read, with a description of the form."""
     number_kinds = {SIGNED: " signed", FLOAT: " floating point"}
@@ -414,7 +222,7 @@ def _end_of_tables(directory: Directory) -> int:
     for tag in (_PALETTE_COLOURS, _JPEG_TABLES):
         if tag in directory.fields:
             value_type, value_count, position = directory.fields[tag]
-            bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(value_type, "B"))
+            bytes_per_value = struct.calcsize(VALUE_FORMATS.get(value_type, "B"))
             end = max(end, position + value_count * bytes_per_value)
     return end
 
@@ -484,10 +292,10 @@ def _with_value(directory: Directory, tag: int, value: int) -> bytes:
     """
     if not directory.values(tag, 1):
         return directory.data
-    value_type, _, position = directory.fields[tag]
-    value_format = directory.layout.order + _VALUE_FORMATS[value_type]
+    stored = directory.fields[tag]
+    value_format = directory.layout.order + VALUE_FORMATS[stored.value_type]
     changed = bytearray(directory.data)
-    struct.pack_into(value_format, changed, position, value)
+    struct.pack_into(value_format, changed, stored.position, value)
     return bytes(changed)
 
 
@@ -522,7 +330,7 @@ def _with_one_plane(directory: Directory, plane: int) -> bytes:
     return _with_fields(directory, fields)
 
 
-def _append_field(file: bytearray, layout: _Layout, tag: int, values: tuple[int, ...]) -> bytes:
+def _append_field(file: bytearray, layout: TiffLayout, tag: int, values: tuple[int, ...]) -> bytes:
     """Make the entry of a field for a directory, with its value or the position of its values.
 
     Args:
@@ -532,7 +340,7 @@ def _append_field(file: bytearray, layout: _Layout, tag: int, values: tuple[int,
         values: Its values; all are stored in as many bytes as an offset.
     """
     value_format = layout.offset
-    value_type = _LONG8 if value_format == "Q" else _LONG
+    value_type = LONG8 if value_format == "Q" else LONG
     value_or_position = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
     if len(values) != 1:
         position = len(file)
@@ -559,8 +367,10 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     for tag, values in fields.items():
         entry_by_tag[tag] = _append_field(file, layout, tag, values)
     if _JPEG_TABLES in directory.fields:  # which stay where they are
-        kind, length, position = directory.fields[_JPEG_TABLES]
-        entry_by_tag[_JPEG_TABLES] = struct.pack(layout.field, _JPEG_TABLES, kind, length, position)
+        tables = directory.fields[_JPEG_TABLES]
+        entry_by_tag[_JPEG_TABLES] = struct.pack(
+            layout.field, _JPEG_TABLES, tables.value_type, tables.value_count, tables.position
+        )
 
     # The header says where the directory begins: behind all that the file has now.
     directory_position = struct.pack(layout.order + layout.offset, len(file))

@@ -6,7 +6,6 @@ import io
 import os
 import stat
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -577,23 +576,6 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
     """
     hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
-
-
-IN_MEMORY = 8 << 20  # bytes of a temporary file that are kept in memory
-
-
-def temporary() -> BinaryIO:
-    """An unnamed file, gone if the process dies; use it within `temporary_file_errors`."""
-    return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
-
-
-@contextlib.contextmanager
-def temporary_file_errors() -> Iterator[None]:
-    """Raise an OSError as one that names the folder for temporary files, not the store."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(tempfile.gettempdir(), error) from error
 
 
 _REMEDIES = {

@@ -27,8 +27,6 @@ from detcli.storage.files import (
     output_states,
     read_json,
     read_text,
-    temporary,
-    temporary_file_errors,
     unwritable,
     write_file,
     write_output,
@@ -528,15 +526,6 @@ def test_a_file_that_is_not_json_is_the_error_of_its_reader(tmp_path, content, r
     with pytest.raises(UsageError) as caught:
         read_json(path, lambda path, reason: UsageError(f"{path.name}: {reason}"))
     assert str(caught.value) == f"a.json: {reason}"
-
-
-def test_a_temporary_file_is_in_memory_up_to_8_mib_and_then_in_a_folder(tmp_path, monkeypatch):
-    """So that a large one does not fill the memory; here the folder is missing."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    with temporary() as file:
-        file.write(bytes(8 << 20))
-        with pytest.raises(OutputError, match="missing"), temporary_file_errors():
-            file.write(b"x")
 
 
 def test_other_files_are_written_though_a_stream_is_closed(tmp_path, monkeypatch):

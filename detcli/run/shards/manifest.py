@@ -31,7 +31,7 @@ from detcli.core.lines import LineTooLongError, bounded_line, require_within_lim
 from detcli.data.record import SettingsJson
 from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
-from detcli.storage.files import temporary, temporary_file_errors
+from detcli.storage.temporary import temporary, temporary_file_errors
 
 FIRST_MANIFEST = "_manifest.jsonl"
 MANIFEST_NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")

@@ -27,7 +27,7 @@ from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of
 from detcli.source.names import is_address, is_archive, is_video, path_of
-from detcli.storage.files import temporary, temporary_file_errors
+from detcli.storage.temporary import temporary, temporary_file_errors
 
 DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError)
 """What reading a damaged file may raise, besides OSError."""

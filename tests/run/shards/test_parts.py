@@ -132,7 +132,7 @@ def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
 
 
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("detcli.storage.files.IN_MEMORY", 1000)
+    monkeypatch.setattr("detcli.storage.temporary.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
     store = published(tmp_path, records)
     assert len(list(read_part(store, PART_NAME, SHARD))) == 100
