@@ -157,19 +157,39 @@ def _area_inside(
         heights.append(_heights_at(side, starts, ends))
     borders = np.unique(np.clip(np.concatenate(heights), top, bottom))  # (S + 1,)
     middles = (borders[:-1] + borders[1:]) / 2  # (S,)
-
-    # Where each edge is at the middle of each strip, (S, K); at infinity if it is not there.
-    is_there = (starts[:, 1] <= middles[:, np.newaxis]) != (ends[:, 1] <= middles[:, np.newaxis])
-    slopes = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])
-    edge_x = starts[:, 0] + (middles[:, np.newaxis] - starts[:, 1]) * slopes
-    edge_x = np.sort(np.where(is_there, edge_x, np.inf), axis=1)
-    if edge_x.shape[1] % 2:
-        edge_x = np.pad(edge_x, ((0, 0), (0, 1)), constant_values=np.inf)
+    strip_heights = np.diff(borders)
 
     # From the first to the second edge is inside, from the third to the fourth, and so on.
-    edge_x = np.clip(edge_x, left, right)
-    widths = (edge_x[:, 1::2] - edge_x[:, ::2]).sum(axis=1)
-    return float((widths * np.diff(borders)).sum())
+    edge_x = np.clip(_edges_at(middles, starts, ends), left, right)
+    begins_of_inside = edge_x[:, ::2]
+    ends_of_inside = edge_x[:, 1::2]
+    widths = (ends_of_inside - begins_of_inside).sum(axis=1)
+    return float((widths * strip_heights).sum())
+
+
+def _edges_at(
+    heights: npt.NDArray[np.float64],
+    starts: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """Return the x of the edges of a polygon that horizontal lines cross, from left to right.
+
+    Args:
+        heights: `(S,)`, the y of each line.
+        starts: `(K, 2)`, where each edge begins.
+        ends: `(K, 2)`, where each edge ends.
+
+    Returns:
+        `(S, E)`, in which E is even; infinity stands for each edge that a line does not cross.
+    """
+    line_y = heights[:, np.newaxis]
+    is_crossed = (starts[:, 1] <= line_y) != (ends[:, 1] <= line_y)  # (S, K)
+    slopes = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])
+    edge_x = starts[:, 0] + (line_y - starts[:, 1]) * slopes
+    from_left = np.sort(np.where(is_crossed, edge_x, np.inf), axis=1)
+    if from_left.shape[1] % 2:
+        from_left = np.pad(from_left, ((0, 0), (0, 1)), constant_values=np.inf)
+    return from_left
 
 
 def _heights_at(

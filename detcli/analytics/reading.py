@@ -178,7 +178,7 @@ def read_in(
         confident: Whether the detection's score is above its confidence.
         linear: Whether a linear code is expected.
     """
-    unconfirmed_content: bytes | None = None  # of a linear code that was read once
+    first_content: bytes | None = None  # of a linear code that was read once
     for attempt in _attempts(grey, box, confident=confident):
         if not attempt.is_trusted and not budget.spend(attempt.crop.pixels.size):
             return None
@@ -186,17 +186,14 @@ def read_in(
         certain = nearest_in(box, readings.certain)
         if certain is not None:
             return certain
-        if not readings.to_confirm:
-            continue
-        if len(readings.to_confirm) > 1:  # they contradict each other
+        contents = set(readings.to_confirm)
+        if first_content is not None and contents == {first_content}:
+            return readings.to_confirm[first_content]
+        differs_from_first = first_content is not None and bool(contents)
+        if len(contents) > 1 or differs_from_first:
             return None
-        [barcode] = readings.to_confirm.values()
-        if unconfirmed_content is None:
-            unconfirmed_content = barcode.content
-        elif barcode.content == unconfirmed_content:
-            return barcode
-        else:
-            return None
+        if contents:
+            [first_content] = contents
     return None
 
 

@@ -72,7 +72,7 @@ from urllib.parse import quote
 from detcli.core.errors import OutputError, UsageError
 from detcli.sink.folder import mark_folder
 from detcli.storage.files import AppendedFile, make_folder, write_file, writing
-from detcli.storage.folder import NO_LINK, NO_WAIT, lock
+from detcli.storage.folder import NO_LINK, NO_WAIT, LockState, lock
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
 FORMAT = 1
@@ -108,7 +108,7 @@ class PageFolder:
         self._runs: list[dict[str, Any]] = []  # with the number of chunks of each, see `describe`
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.close)
-            if lock(self._lock) is False:
+            if lock(self._lock) is LockState.HELD_BY_OTHER:
                 raise UsageError(f"another run is writing to {path}", "wait until it ends")
             self._require_no_links()
             if resumed:

@@ -35,7 +35,7 @@ from detcli.sink.journal_lines import encode_line, parse_line
 from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import file_stamp, present_stamp
 from detcli.storage.files import AtomicFile, unwritable, write_all
-from detcli.storage.folder import NO_WAIT, Folder, lock, sync
+from detcli.storage.folder import NO_WAIT, Folder, LockState, lock, sync
 
 VERSION_1_START = b'{"schema_version": 1,'
 """How a record of version 1 begins, which is written again in the form of this version."""
@@ -338,7 +338,7 @@ class Journal:
         """
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UsageError(f"--resume {self._path}: not a regular file", "name a file")
-        if lock(file) is False:
+        if lock(file) is LockState.HELD_BY_OTHER:
             raise UsageError(
                 f"--resume {self._path}: another run is writing to it", "wait until it ends"
             )

@@ -294,8 +294,8 @@ def _unusable(entry: Item) -> Unusable:
     try:
         entry.load()  # which raises the error that the item was made with
     except InputError as error:
-        may_be_gone_later = error.outage_at == 1
-        if may_be_gone_later:
+        is_of_place = error.outage_at == 1  # already one such error is blamed on the place
+        if is_of_place:
             raise error.about(source) from error
         return Unusable(source, str(error), error.hint)
     raise TypeError("an entry without a name is a failure")

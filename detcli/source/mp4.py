@@ -325,18 +325,19 @@ def _parse_track(
     sizes = _find_box(data, table, b"stsz")
     sample_count = 0
     if sizes is not None:
-        sample_count = _uint32(data, sizes.body + 8)
+        sample_count = _uint32(data, sizes.body + 8)  # behind version, flags and a common size
     number = _uint32(data, header.body + _offset_behind_times(data, header))
     media_scale = _time_scale(data, media_header)
     times = None
     if not is_fragmented:
         times = _compute_sample_times(data, table, sample_count)
 
+    handler_kind = handler.body + 8  # behind version, flags and four bytes that nobody uses
     return Track(
         number=number,
         start=data_offset + box.start,
-        handler=data[handler.body + 8 : handler.body + 12],
-        handler_offset=data_offset + handler.body + 8,
+        handler=data[handler_kind : handler_kind + 4],
+        handler_offset=data_offset + handler_kind,
         size=_frame_size(data, table),
         is_enabled=bool(data[header.body + 3] & ENABLED),
         chapters=_chapter_tracks(data, box),

@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.core.interrupts import interrupts
-from detcli.storage.folder import NO_WAIT, Folder, OutputState, lock, sync
+from detcli.storage.folder import NO_WAIT, Folder, LockState, OutputState, lock, sync
 
 T = TypeVar("T")
 
@@ -434,15 +434,13 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
         OutputError: Another process has it locked for longer than a moment.
     """
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
-    is_locked = lock(descriptor)  # None if the file system has no locks
-    while is_locked is False:
+    while lock(descriptor) is LockState.HELD_BY_OTHER:
         if time.monotonic() > deadline_s:
             raise OutputError(
                 f"{folder} has been locked by another run for {LOCK_TIMEOUT_S:.0f} s",
                 "see whether that run is suspended, or write to another folder",
             )
         time.sleep(LOCK_RETRY_S)
-        is_locked = lock(descriptor)
 
 
 def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.BufferedReader:

@@ -7,6 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from io import FileIO
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -131,9 +132,9 @@ class Folder:
                 return name, file
             # Until it is locked, another process that opens the folder takes it for the file of a
             # dead process, and may lock and remove it. Then another one is made.
-            is_locked = lock(file) is not False
+            is_ours = lock(file) is not LockState.HELD_BY_OTHER
             has_name = os.fstat(file.fileno()).st_nlink > 0
-            if is_locked and has_name:
+            if is_ours and has_name:
                 return name, file
             file.close()
 
@@ -240,21 +241,25 @@ class Folder:
                 descriptor = os.open(name, os.O_RDWR | NO_LINK | NO_WAIT, dir_fd=self._descriptor)
                 with FileIO(descriptor, "r+") as file:
                     is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-                    if is_regular and lock(file):
+                    if is_regular and lock(file) is LockState.LOCKED:
                         self.remove(name)
 
 
-def lock(file: FileIO | int) -> bool | None:
+class LockState(Enum):
+    """What became of the attempt to lock a file."""
+
+    LOCKED = "locked now"
+    HELD_BY_OTHER = "locked by another process"
+    WITHOUT_LOCKS = "on a file system that has no locks"
+
+
+def lock(file: FileIO | int) -> LockState:
     """Lock a file until it is closed, or its process ends.
 
     In Windows the position in the file is then 0.
 
     Args:
         file: The open file, or its descriptor.
-
-    Returns:
-        True if it is locked now; False if another process has it locked; None if the file system
-        has no locks.
     """
     if isinstance(file, int):
         descriptor = file
@@ -272,10 +277,10 @@ def lock(file: FileIO | int) -> bool | None:
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        return False
+        return LockState.HELD_BY_OTHER
     except OSError:  # some network file systems
-        return None
-    return True
+        return LockState.WITHOUT_LOCKS
+    return LockState.LOCKED
 
 
 def sync(descriptor: int) -> None:

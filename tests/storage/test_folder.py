@@ -16,7 +16,7 @@ from detcli.storage.files import (
     AtomicFile,
     write_file,
 )
-from detcli.storage.folder import Folder, lock
+from detcli.storage.folder import Folder, LockState, lock
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path):
@@ -145,7 +145,7 @@ def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "msvcrt", windows_locks)
     monkeypatch.setattr(sys, "platform", "win32")
     with (tmp_path / "a.jsonl").open("wb", buffering=0) as file:
-        assert lock(file)
+        assert lock(file) is LockState.LOCKED
         assert file.tell() == 0
     assert positions == [2**31 - 2]
 
