@@ -240,9 +240,7 @@ class _Location(NamedTuple):
 def _location_of_item(iloc: memoryview, item: int) -> _Location:
     """Find where the bytes of an item are, from the content of the box `iloc`.
 
-    Behind version and flags (four bytes) are the sizes of the numbers that follow, in half a byte
-    each, and the number of items. An item has its number, where it is stored, a position from which
-    others count, and its parts.
+    Behind version and flags are the sizes of the numbers that follow, and the number of items.
 
     Args:
         iloc: The content of the box.
@@ -252,35 +250,62 @@ def _location_of_item(iloc: memoryview, item: int) -> _Location:
         KeyError: The box does not have the item, or numbers of a size that no writer uses.
         struct.error: The box is cut.
     """
-    version = iloc[0]
-    (sizes,) = struct.unpack_from(">H", iloc, VERSION_AND_FLAGS_BYTES)
-    start_format = _NUMBER_FORMATS[sizes >> 12]
-    length_format = _LENGTH_FORMATS[sizes >> 8 & 0xF]
-    base_format = _NUMBER_FORMATS[sizes >> 4 & 0xF]
-    number_format = "I" if version == 2 else "H"
-    index_format = ""  # Version 0 has no index of a part, and always stores items in the file.
-    stored_in_format = ""
-    if version > 0:
-        index_format = _NUMBER_FORMATS[sizes & 0xF]
-        stored_in_format = "H"
-
+    formats = _LocationFormats.of_box(iloc)
     numbers = _NumberReader(iloc, position=VERSION_AND_FLAGS_BYTES + 2)
-    item_count = numbers.next(number_format)
+    item_count = numbers.next(formats.number)
     for _ in range(item_count):
-        item_number = numbers.next(number_format)
-        stored_in = numbers.next(stored_in_format) & 0xF
-        numbers.next("H")  # the file that holds it, which is always this one
-        base = numbers.next(base_format)
-        parts = []
-        part_count = numbers.next("H")
-        for _ in range(part_count):
-            numbers.next(index_format)
-            start = base + numbers.next(start_format)
-            length = numbers.next(length_format)
-            parts.append(_ItemPart(start, length))
+        item_number = numbers.next(formats.number)
+        location = _read_location(numbers, formats)
         if item_number == item:
-            return _Location(stored_in, parts)
+            return location
     raise KeyError(item)
+
+
+class _LocationFormats(NamedTuple):
+    """The formats of the numbers in a box `iloc`, as `_NumberReader` takes them."""
+
+    start: str  # of a part of an item
+    length: str  # of a part
+    base: str  # of the position from which the starts of an item's parts count
+    part_index: str  # empty in version 0, which has none
+    number: str  # of an item, and of their count
+    stored_in: str  # empty in version 0, which stores all items in the file
+
+    @classmethod
+    def of_box(cls, iloc: memoryview) -> "_LocationFormats":
+        """Read the sizes of the numbers, in half a byte each, from the content of the box.
+
+        Raises:
+            KeyError: A size is one that no writer uses.
+            struct.error: The box is cut.
+        """
+        version = iloc[0]
+        (sizes,) = struct.unpack_from(">H", iloc, VERSION_AND_FLAGS_BYTES)
+        start = _NUMBER_FORMATS[sizes >> 12]
+        length = _LENGTH_FORMATS[sizes >> 8 & 0xF]
+        base = _NUMBER_FORMATS[sizes >> 4 & 0xF]
+        number = "H"
+        if version == 2:
+            number = "I"
+        if version == 0:
+            return cls(start, length, base, part_index="", number=number, stored_in="")
+        part_index = _NUMBER_FORMATS[sizes & 0xF]
+        return cls(start, length, base, part_index=part_index, number=number, stored_in="H")
+
+
+def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Location:
+    """Read where the next item of a box `iloc` is stored, from behind the item's number."""
+    stored_in = numbers.next(formats.stored_in) & 0xF
+    numbers.next("H")  # the file that holds it, which is always this one
+    base = numbers.next(formats.base)
+    parts = []
+    part_count = numbers.next("H")
+    for _ in range(part_count):
+        numbers.next(formats.part_index)
+        start = base + numbers.next(formats.start)
+        length = numbers.next(formats.length)
+        parts.append(_ItemPart(start, length))
+    return _Location(stored_in, parts)
 
 
 _NUMBER_FORMATS = {0: "", 4: "I", 8: "Q"}

@@ -436,9 +436,8 @@ def _compute_sample_times(
 def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.int64]:
     """Expand a table of counts and values to an array with the value of each sample.
 
-    The rows (2, 40) and (1, 50) become 40, 40, 50. The box has a version and flags in 4 bytes, how
-    many rows there are in 4, and the rows. Values may be negative in any version, as FFmpeg reads
-    them.
+    The rows (2, 40) and (1, 50) become 40, 40, 50. Values may be negative in any version of the
+    box, as FFmpeg reads them.
 
     Args:
         data: The bytes of the box "moov".
@@ -447,10 +446,11 @@ def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.in
     """
     if box is None:
         return np.zeros(0, np.int64)
-    declared_rows = _uint32(data, box.body + 4)
-    stored_rows = (box.end - box.body - 8) // 8
+    declared_rows = _number_behind_flags(data, box)
+    rows_start = box.body + VERSION_AND_FLAGS_BYTES + 4  # behind how many rows there are
+    stored_rows = (box.end - rows_start) // 8
     row_count = min(declared_rows, stored_rows)
-    numbers = np.frombuffer(data, ">i4", 2 * row_count, box.body + 8)
+    numbers = np.frombuffer(data, ">i4", 2 * row_count, rows_start)
     rows = numbers.reshape(-1, 2).astype(np.int64)
     values = rows[:, 1]
     counts = rows[:, 0].clip(0, limit)

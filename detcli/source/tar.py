@@ -405,14 +405,16 @@ def _header_number(field: bytes) -> int:
 def _region_fields(fields: bytes, count: int) -> Regions:
     """Parse the regions of a sparse file in a header; they end with the first that is empty.
 
-    A region has 12 bytes of an offset and 12 of a size. `fields` begins with the first region, and
-    has room for `count` of them.
+    A region is an offset and a size, each a number in text. `fields` begins with the first region,
+    and has room for `count` of them.
     """
     regions = []
     for start in range(0, count * REGION, REGION):
-        offset = fields[start : start + 12]
-        size = fields[start + 12 : start + REGION]
-        if not offset.strip(b"\0 "):
+        middle = start + REGION // 2
+        offset = fields[start:middle]
+        size = fields[middle : start + REGION]
+        is_empty = not offset.strip(b"\0 ")
+        if is_empty:
             break
         regions.append((_header_number(offset), _header_number(size)))
     return regions
