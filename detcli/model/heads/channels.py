@@ -1,6 +1,7 @@
 """Which tensors a graph joins along the channels of another: boxes, scores, and parts of these."""
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -56,20 +57,41 @@ def channel_groups(
         return cut_tensor, []
 
     uncut_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start)
+    all_groups = groups_along(index, uncut_tensor, axis)
     groups: ChannelGroups = []
-    input_start = 0
-    for size, name in groups_along(index, uncut_tensor, axis):
-        input_stop = input_start + size
-        channels_in_cut = min(input_stop, start + length) - max(input_start, start)
-        is_whole_input = size > 0 and channels_in_cut == size
+    for size, name, channels_in_cut in _groups_with_cut(all_groups, start, start + length):
+        is_whole_input = channels_in_cut == size
+        inner_groups: ChannelGroups = []
         if is_whole_input and depth:
             # An input that the cut holds whole may itself be cut from what a Concat joins.
             _, inner_groups = channel_groups(index, name, depth - 1)
-            groups += inner_groups or [(size, name)]
-        elif channels_in_cut > 0:
-            groups.append((channels_in_cut, name))
-        input_start = input_stop
+        groups += inner_groups or [(channels_in_cut, name)]
     return cut_tensor, groups
+
+
+class _CutGroup(NamedTuple):
+    """One of several joined tensors, of which a cut takes some channels."""
+
+    size: int  # how many channels the tensor has
+    name: str
+    channels_in_cut: int  # how many of them are cut out, at least one
+
+
+def _groups_with_cut(groups: ChannelGroups, start: int, stop: int) -> list[_CutGroup]:
+    """List the joined tensors that have channels in the range from `start` to before `stop`.
+
+    For example, the range 3 to 6 takes one channel of the first and two of the second tensor of
+    `[(4, boxes), (80, scores)]`.
+    """
+    cut_groups = []
+    group_start = 0
+    for size, name in groups:
+        group_stop = group_start + size
+        channels_in_cut = min(group_stop, stop) - max(group_start, start)
+        if channels_in_cut > 0:
+            cut_groups.append(_CutGroup(size, name, channels_in_cut))
+        group_start = group_stop
+    return cut_groups
 
 
 def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) -> tuple[str, int]:
@@ -103,12 +125,13 @@ def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) 
 
 def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
     """Go back from a tensor through nodes that only reorder, add or drop its axes."""
+    axis_operators = ("Transpose", "Unsqueeze", "Squeeze")
     source = tensor
-    node = index.producer(source, "Transpose", "Unsqueeze", "Squeeze")
+    node = index.producer(source, *axis_operators)
     while node is not None:
         source = node.input[0]
-        node = index.producer(source, "Transpose", "Unsqueeze", "Squeeze")
-    return index.computed_as(source)
+        node = index.producer(source, *axis_operators)
+    return index.computed_as(source)  # the name under which a node computes it, before any copy
 
 
 def axis_and_start_of_cut(
@@ -270,15 +293,15 @@ def _groups_behind_overwriting(
         The number of channels and the name of each tensor; empty if it is not clear which channels
         are overwritten, or what was there before.
     """
-    data, indices, updates = scatter.input[:3]
-    overwritten = _overwritten_channels(index, data, indices, updates, axis)
+    overwritten = _overwritten_channels(index, scatter, axis)
     if overwritten is None:
         return []
-    tensor_of_channel = _tensor_of_each_channel(groups_along(index, data, axis, depth))
+    old_tensor, _, new_tensor = scatter.input[:3]
+    tensor_of_channel = _tensor_of_each_channel(groups_along(index, old_tensor, axis, depth))
     if not tensor_of_channel:  # It is not known to be joined from others.
-        channel_count = index.size(data, axis) or 0
-        tensor_of_channel = [data] * channel_count
-    tensor_of_channel[overwritten.start : overwritten.stop] = [updates] * len(overwritten)
+        channel_count = index.size(old_tensor, axis) or 0
+        tensor_of_channel = [old_tensor] * channel_count
+    tensor_of_channel[overwritten.start : overwritten.stop] = [new_tensor] * len(overwritten)
     return _groups_of_channels(tensor_of_channel)
 
 
@@ -298,42 +321,50 @@ def _groups_of_channels(tensor_of_channel: list[str]) -> ChannelGroups:
     return groups
 
 
-def _overwritten_channels(
-    index: GraphIndex, data: str, indices: str, updates: str, axis: int
-) -> range | None:
+def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> range | None:
     """Tell which channels of a tensor a ScatterND overwrites, if it overwrites them whole.
+
+    For example, new centres [1, 8400, 2] can overwrite channels 0 and 1 of a head [1, 8400, 85].
 
     Args:
         index: The graph.
-        data: The tensor whose elements are overwritten.
-        indices: The positions of these elements.
-        updates: The new elements.
+        scatter: The ScatterND. Its inputs are the old elements, the positions of those that are
+            overwritten, and the new elements.
         axis: The axis of the channels.
 
     Returns:
-        None unless the new elements have the shape of neighbouring channels, and lie in their
-        order.
+        None unless the new elements replace neighbouring channels, in the same order.
     """
-    data_dims = index.shapes[data]
-    update_dims = index.shapes[updates]
-    positions = index.array(indices)
-    if positions is None or not data_dims or len(update_dims) != len(data_dims):
+    old_tensor, positions_tensor, new_tensor = scatter.input[:3]
+    positions = index.array(positions_tensor)
+    if positions is None:
         return None
-    # Only the number of channels may differ between the two.
-    whole_channels = list(data_dims)
-    whole_channels[axis] = update_dims[axis]
-    sizes = [size for size in update_dims if isinstance(size, int)]
-    if len(sizes) < len(update_dims) or sizes != whole_channels:
+    old_dims = index.shapes[old_tensor]
+    new_sizes = [size for size in index.shapes[new_tensor] if isinstance(size, int)]
+    has_unknown_sizes = len(new_sizes) < len(index.shapes[new_tensor])
+    if has_unknown_sizes or not _differ_only_at(old_dims, new_sizes, axis):
         return None
-    # There is a position, with an index for each axis, for each new element.
-    if positions.size == 0 or positions.shape != (*sizes, len(sizes)):
+    # For each new element there is a position, which has an index for each axis.
+    if positions.size == 0 or positions.shape != (*new_sizes, len(new_sizes)):
         return None
-    start = int(positions[..., axis].min())
-    positions_of_channels = np.moveaxis(np.indices(sizes), 0, -1)
-    positions_of_channels[..., axis] += start
-    if not np.array_equal(positions, positions_of_channels):
+
+    # If they replace whole channels, the positions count all elements in their order, from the
+    # first channel on.
+    first_channel = int(positions[..., axis].min())
+    expected_positions = np.moveaxis(np.indices(new_sizes), 0, -1)
+    expected_positions[..., axis] += first_channel
+    if not np.array_equal(positions, expected_positions):
         return None
-    return range(start, start + sizes[axis])
+    return range(first_channel, first_channel + new_sizes[axis])
+
+
+def _differ_only_at(dims: Dims, sizes: list[int], axis: int) -> bool:
+    """True if a shape has the same sizes as another on all axes, apart from perhaps one."""
+    if not dims or len(dims) != len(sizes):
+        return False
+    expected = list(dims)
+    expected[axis] = sizes[axis]
+    return expected == sizes
 
 
 def _joins_along(concat: NodeProto, axis: int, rank: int) -> bool:
@@ -348,7 +379,7 @@ def _joins_along(concat: NodeProto, axis: int, rank: int) -> bool:
 def _axis_in_first_input(
     node: NodeProto, source_dims: Dims, axis: int, *, rank: int, channels: int
 ) -> int | None:
-    """Find the axis of a node's first input that is an axis of its output, that of the channels.
+    """Find the axis of the channels in a node's first input, from their axis in its output.
 
     Args:
         node: The node.
@@ -363,8 +394,11 @@ def _axis_in_first_input(
     if node.op_type in {"Concat", "Mul", "Div"}:
         return axis
     if node.op_type == "Transpose":
+        # Axis i of the output is axis permutation[i] of the input.
         permutation = integers(node, "perm")
-        return permutation[axis] if axis < len(permutation) else None
+        if axis < len(permutation):
+            return permutation[axis]
+        return None
     if node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
         return _channel_axis_before(source_dims, rank, axis, channels)
     return None
@@ -389,14 +423,12 @@ def _groups_of_concat(
         return []
     groups: ChannelGroups = []
     for size, name in zip(sizes, concat.input, strict=True):
-        nested_groups: ChannelGroups = []
         nested_concat = index.producer(name, "Concat")
-        rank = len(index.shapes[name])  # 0 where the shape is not known
-        if nested_concat is None or len(nested_concat.input) < 2:
-            groups.append((size, name))
-            continue
-        if _joins_along(nested_concat, axis, rank):
-            nested_groups = _groups_of_concat(index, nested_concat, axis, size)
+        nested_groups: ChannelGroups = []
+        if nested_concat is not None and len(nested_concat.input) > 1:
+            rank = len(index.shapes[name])  # 0 where the shape is not known
+            if _joins_along(nested_concat, axis, rank):
+                nested_groups = _groups_of_concat(index, nested_concat, axis, size)
         groups += nested_groups or [(size, name)]
     return groups
 
@@ -417,18 +449,22 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
     """
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
-    source_rank = len(source_dims)
     # If only axes before that of the channels were joined or split, it stays in place counted from
     # the end; if only axes behind it, counted from the front.
-    axes_from_end = rank - axis if rank else 1
-    same_from_end = source_rank - axes_from_end
+    axes_from_end = 1
+    if rank:
+        axes_from_end = rank - axis
+    same_from_end = len(source_dims) - axes_from_end
+    same_from_front = axis
+    is_last_axis = axis == rank - 1
     if axis > 1:
-        candidates = [same_from_end]
-    elif axis == rank - 1:
-        candidates = [same_from_end, axis]
+        possible_axes = [same_from_end]
+    elif is_last_axis:
+        possible_axes = [same_from_end, same_from_front]
     else:
-        candidates = [axis, same_from_end]
-    for candidate in candidates:
-        if 0 <= candidate < source_rank and source_dims[candidate] == channels:
-            return candidate
+        possible_axes = [same_from_front, same_from_end]
+    for possible_axis in possible_axes:
+        exists = 0 <= possible_axis < len(source_dims)
+        if exists and source_dims[possible_axis] == channels:
+            return possible_axis
     return None

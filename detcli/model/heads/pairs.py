@@ -1,6 +1,7 @@
 """Finds heads whose boxes and scores are two tensors of a graph, with an entry for each anchor."""
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -103,8 +104,9 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     """Find the output that holds landmarks, where its shape could also be that of scores.
 
     Landmarks are the x and y of points, so each box has an even count of numbers. They are as a
-    layer leaves them, while scores come from a softmax or sigmoid. What the scores or boxes are
-    computed from are not landmarks, but logits or distances.
+    layer leaves them, while scores come from a softmax or sigmoid. So there are two ways to read
+    the graph, with the same boxes, and one of the two takes the landmarks for the scores. What the
+    scores or boxes are computed from are not landmarks, but logits or distances.
 
     Args:
         index: The graph.
@@ -113,15 +115,15 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     Returns:
         The name of the output; None if it is not clear that it holds landmarks.
     """
-    boxes = {head.boxes for head in heads}
-    if len(heads) != 2 or len(boxes) != 1:
+    have_same_boxes = len({head.boxes for head in heads}) == 1
+    if len(heads) != 2 or not have_same_boxes:
         return None
     heads_without_activation = [head for head in heads if head.scores_are is Activation.LINEAR]
     if len(heads_without_activation) != 1:
         return None
     head_with_landmarks = heads_without_activation[0]
     numbers_per_box = head_with_landmarks.class_count
-    if numbers_per_box is None or numbers_per_box % 2:
+    if numbers_per_box is None or numbers_per_box % 2 == 1:
         return None
     landmarks = head_with_landmarks.scores[0].tensor
     computed_from_it = index.moved_from(landmarks) - {landmarks}
@@ -220,7 +222,7 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
     Args:
         index: The graph.
         head: The head; whether its scores begin with an objectness is not known yet.
-        score_count: How many scores each box has.
+        score_count: How many scores each box has, an objectness included.
 
     Returns:
         None if the nodes that compute the tensors show that they are not boxes and scores.
@@ -231,9 +233,14 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
         return None
     has_objectness = _begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
-    if have_same_shape and not _are_told_apart(index, head, has_objectness=has_objectness):
-        return None
-    class_count = score_count - 1 if has_objectness else score_count
+    if have_same_shape:
+        scores_as_boxes = box_decoding(index, scores)
+        if not _are_told_apart(head, scores_as_boxes, has_objectness=has_objectness):
+            return None
+
+    class_count = score_count
+    if has_objectness:
+        class_count = score_count - 1
     return replace(
         head,
         class_count=class_count,
@@ -243,43 +250,62 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
     )
 
 
-def _are_told_apart(index: GraphIndex, head: Head, *, has_objectness: bool) -> bool:
-    """True if the boxes and scores of a head are not confused, though both have four channels.
+def _are_told_apart(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
+    """True if the nodes show which of two tensors of the same shape is the boxes.
+
+    With four classes, boxes and scores have the same shape, so the graph has to show that the two
+    are not the other way round.
 
     Args:
-        index: The graph.
-        head: The head, whose boxes and scores may be the wrong way round.
+        head: The head as it is assumed to be.
+        scores_as_boxes: How its scores would have been decoded if they were the boxes.
         has_objectness: Whether its scores begin with an objectness.
     """
-    scores_as_boxes = box_decoding(index, head.scores[0].tensor)
     if scores_as_boxes is not None and scores_as_boxes.method in BOX_ONLY_METHODS:
-        return False
-    if has_objectness and head.layer not in PRODUCTS:
+        return False  # The assumed scores are boxes.
+    is_of_cells = not head.of_queries
+    if has_objectness and is_of_cells:
         return True  # Detectors with cells have the objectness before the scores, not the boxes.
-    return _nodes_tell_boxes_from_scores(
-        decoded=head.decoded,
-        decoded_scores=scores_as_boxes,
-        scores_are=head.scores_are,
-        layer=head.layer,
-    )
+    if head.decodes(*BOX_ONLY_METHODS):
+        return True  # The assumed boxes are boxes.
+    if is_of_cells:
+        return False
+    return _sigmoid_boxes_are_told_apart(head, scores_as_boxes)
+
+
+def _sigmoid_boxes_are_told_apart(head: Head, scores_as_boxes: Decoded | None) -> bool:
+    """True if boxes that end in a sigmoid, as a transformer's do, cannot be the scores.
+
+    Scores may end in a sigmoid as well. But only boxes are computed from an earlier estimate of
+    the boxes, which is added before the sigmoid. `scores_as_boxes` is how the scores would have been decoded if they
+    were the boxes.
+    """
+    if not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED):
+        return False
+    if head.scores_are is not Activation.SIGMOID:
+        return True
+    if scores_as_boxes is None or scores_as_boxes.method is not BoxDecode.SIGMOID:
+        return False
+    return head.decodes(BoxDecode.REFINED)
 
 
 def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
-    An objectness says how probable it is that there is any object, of whatever class. It shows in
-    two ways. Either a tensor of one channel is joined to the scores of the classes; or one layer
-    predicts boxes, objectness and classes together, as in YOLOv5, and the scores are not yet
-    multiplied by the objectness.
+    An objectness says how probable it is that there is any object, of whatever class. Either it is
+    a tensor of one channel that is joined to the scores of the classes. Or one layer predicts
+    boxes, objectness and classes together, as in YOLOv5; if the scores were already multiplied by
+    the objectness, none is left.
     """
-    tensor, groups = channel_groups(index, scores)
-    sizes_before_classes = [size for size, _ in groups[:-1]]
+    tensor_of_scores, joined_groups = channel_groups(index, scores)
+    sizes_before_classes = [size for size, _ in joined_groups[:-1]]
     if sizes_before_classes == [1]:
         return True
-    if groups:
-        _, tensor = groups[0]
-    shared_layers = layer_outputs(index, boxes) & layer_outputs(index, scores)
-    return bool(shared_layers) and not is_multiplied(index, tensor)
+    if joined_groups:
+        _, tensor_of_scores = joined_groups[0]
+    layers_of_both = layer_outputs(index, boxes) & layer_outputs(index, scores)
+    has_common_layer = bool(layers_of_both)
+    return has_common_layer and not is_multiplied(index, tensor_of_scores)
 
 
 def _class_axis(
@@ -296,27 +322,31 @@ def _class_axis(
         channel_axis: The axis of the four coordinates in the boxes, 1 or 2.
         layer: The operator that predicts the boxes; a matrix product in transformers.
     """
-    possible_axes = []  # those that leave the other axis for the anchors
-    for class_axis in (channel_axis, _other_axis(channel_axis)):
+    possible_axes = []
+    for class_axis in (1, 2):
         anchor_axis = _other_axis(class_axis)
         if _may_be_equal(score_dims[anchor_axis], anchor_count):
             possible_axes.append(class_axis)
-
     if layer in PRODUCTS:  # Transformers always have the same order in boxes and scores.
         if channel_axis in possible_axes:
             return channel_axis
         return None
+    return _shortest_axis(score_dims, possible_axes)
 
-    size_of_axis = {}
-    for axis in possible_axes:
-        size = score_dims[axis]
-        if isinstance(size, int):
-            size_of_axis[axis] = size
-    if not size_of_axis:
-        return None
-    # Of two possible axes it is the smaller one, as there are fewer classes than cells; of equal
-    # ones the last.
-    return min(size_of_axis, key=lambda axis: (size_of_axis[axis], -axis))
+
+def _shortest_axis(dims: Dims, axes: list[int]) -> int | None:
+    """Choose the shortest of some axes of a shape, as there are fewer classes than cells of a grid.
+
+    Of equally long axes it is the last one. None if the length of none is known.
+    """
+    shortest_axis = None
+    shortest_length = math.inf
+    for axis in axes:
+        length = dims[axis]
+        if isinstance(length, int) and length <= shortest_length:
+            shortest_axis = axis
+            shortest_length = length
+    return shortest_axis
 
 
 def _may_be_equal(size: int | str | None, other_size: int | str | None) -> bool:
@@ -340,40 +370,6 @@ def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
         if are_boxes_selected != are_scores_selected:
             return False
     return True
-
-
-def _nodes_tell_boxes_from_scores(
-    *,
-    decoded: Decoded | None,
-    decoded_scores: Decoded | None,
-    scores_are: Activation | None,
-    layer: str,
-) -> bool:
-    """True if the nodes show which of two tensors of one shape is the boxes.
-
-    With four classes, boxes and scores have the same shape, and either tensor may be the boxes.
-
-    Args:
-        decoded: How the assumed boxes were decoded; None if that is unknown.
-        decoded_scores: How the assumed scores would have been decoded if they were the boxes.
-        scores_are: The activation function of the assumed scores.
-        layer: The operator that predicts the boxes; a matrix product in transformers.
-    """
-    method = None if decoded is None else decoded.method
-    method_of_scores = None if decoded_scores is None else decoded_scores.method
-    if method_of_scores in BOX_ONLY_METHODS:
-        return False  # The assumed scores are boxes.
-    if method in BOX_ONLY_METHODS:
-        return True
-    if method is None or method is BoxDecode.LINEAR:
-        return False
-    # The boxes end in a sigmoid, as those of a transformer do. Scores may end in a sigmoid as well,
-    # but are not computed from an earlier estimate of the boxes.
-    if layer not in PRODUCTS:
-        return False
-    if scores_are is not Activation.SIGMOID:
-        return True
-    return method is BoxDecode.REFINED and method_of_scores is BoxDecode.SIGMOID
 
 
 def find_best_class_head(index: GraphIndex) -> Head | None:
@@ -410,13 +406,13 @@ def _boxes_before_selection(index: GraphIndex, depend_on_selection: set[str]) ->
         depend_on_selection: The tensors that depend on which boxes or classes were selected.
     """
 
-    def is_candidate(name: str) -> bool:
+    def may_be_all_boxes(name: str) -> bool:
         dims = index.shapes[name]
         has_shape_of_boxes = len(dims) == HEAD_RANK and dims[2] == BOX_COORDINATES
         return has_shape_of_boxes and name not in depend_on_selection
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
-        if is_candidate(name):
+        if may_be_all_boxes(name):
             return ()
         only_moves_elements = moved_inputs(node, name) is not None
         if name in depend_on_selection or only_moves_elements:
@@ -424,8 +420,11 @@ def _boxes_before_selection(index: GraphIndex, depend_on_selection: set[str]) ->
         return ()
 
     outputs = [output.name for output in index.graph.output]
-    names = [name for _, name in index.behind_all(outputs, inputs_to_follow)]
-    return [name for name in names if is_candidate(name)]
+    boxes = []
+    for _, name in index.behind_all(outputs, inputs_to_follow):
+        if may_be_all_boxes(name):
+            boxes.append(name)
+    return boxes
 
 
 def find_query_head(index: GraphIndex) -> Head | None:
@@ -489,7 +488,8 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
     """Find the scores [B, Q, C] of queries that were flattened, as for a TopK over all of them.
 
-    Reshapes and a sigmoid may come between, in any order. The search passes over all of them.
+    Reshapes and a sigmoid may come between, in any order. The search passes over all of them, up
+    to a reshape whose input has fewer than three axes.
 
     Args:
         index: The graph.
@@ -498,7 +498,8 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
     Returns:
         The name of the scores; None if the tensor has three axes itself, or no scores are found.
     """
-    if len(index.shapes[tensor]) >= HEAD_RANK:
+    is_flattened = len(index.shapes[tensor]) < HEAD_RANK
+    if not is_flattened:
         return None
     scores = tensor
     for _ in range(MAX_RESHAPES):
@@ -506,8 +507,8 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
         if node is None:
             return _nearest_of_head_rank(index, scores)
         source = node.input[0]
-        is_reshape = node.op_type in {"Flatten", "Reshape"}
-        if is_reshape and len(index.shapes[source]) < HEAD_RANK:
+        may_flatten = node.op_type in {"Flatten", "Reshape"}
+        if may_flatten and len(index.shapes[source]) < HEAD_RANK:
             return _nearest_of_head_rank(index, scores)
         scores = source
     return None
@@ -538,15 +539,17 @@ def find_plugin_head(index: GraphIndex) -> Head | None:
     Raises:
         Unrecognised: The node leaves out a class that stands for the background.
     """
-    for suppression in index.nodes("EfficientNMS_TRT"):
-        for entry in suppression.attribute:
-            class_ids = entry.ints or [entry.i]
-            # An id of -1 says that no class stands for the background.
-            if entry.name == "background_class" and any(class_id >= 0 for class_id in class_ids):
-                raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
-        boxes, scores = suppression.input[:2]
-        return _head_of_boxes_and_scores(index, str(boxes), str(scores))
-    return None
+    suppressions = index.nodes("EfficientNMS_TRT")
+    if not suppressions:
+        return None
+    suppression = suppressions[0]
+    for entry in suppression.attribute:
+        class_ids = entry.ints or [entry.i]
+        # An id of -1 says that no class stands for the background.
+        if entry.name == "background_class" and any(class_id >= 0 for class_id in class_ids):
+            raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
+    boxes, scores = suppression.input[:2]
+    return _head_of_boxes_and_scores(index, str(boxes), str(scores))
 
 
 ATTENTION = frozenset({"Attention", "GridSample", "MultiHeadAttention", "Softmax"})

@@ -6,12 +6,13 @@ from graph_builder import Graph
 from onnx import helper
 
 from detcli.config.values import BoxFormat
+from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import Activation, BoxDecode, Decoded
+from detcli.model.heads import Activation, BoxDecode, ChannelRange, Decoded, Head
 from detcli.model.heads.pairs import (
+    _are_told_apart,
     _class_axis,
-    _nodes_tell_boxes_from_scores,
     _scores_before_flattening,
     _selected_count,
     find_pair_head,
@@ -128,14 +129,18 @@ def test_what_was_flattened_for_a_top_k():
 def test_boxes_of_four_classes_are_told_by_what_makes_them(
     box_method, score_method, scores_are, layer, are_told_apart
 ):
-    decoded, decoded_scores = (
-        Decoded(BoxDecode[method], BoxFormat.CXCYWH) if method else None
-        for method in (box_method, score_method)
-    )
-    nodes_tell_apart = _nodes_tell_boxes_from_scores(
+    decoded = Decoded(BoxDecode[box_method], BoxFormat.CXCYWH)
+    scores_as_boxes = None
+    if score_method is not None:
+        scores_as_boxes = Decoded(BoxDecode[score_method], BoxFormat.CXCYWH)
+    head = Head(
+        Layout.PAIR,
+        boxes=(ChannelRange("boxes"),),
+        scores=(ChannelRange("scores"),),
+        class_count=4,
+        anchors_first=True,
         decoded=decoded,
-        decoded_scores=decoded_scores,
         scores_are=Activation[scores_are],
         layer=layer,
     )
-    assert nodes_tell_apart == are_told_apart
+    assert _are_told_apart(head, scores_as_boxes, has_objectness=False) == are_told_apart
