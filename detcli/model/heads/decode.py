@@ -127,13 +127,14 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
         The last step of the search if the node decodes the boxes, or joins decoded boxes;
         otherwise its inputs, which hold the same boxes in another unit or order.
     """
-    boxes_before_cut, groups = channel_groups(index, boxes)
-    if [size for size, _ in groups] == [2, 2]:
-        # Two tensors of two channels each were joined.
-        (_, centres), (_, sizes) = groups
+    # If boxes are cut from what a Concat joins, those of the joined tensors count that are in them.
+    boxes_before_cut, joined_groups = channel_groups(index, boxes)
+    channel_counts = [channel_count for channel_count, _ in joined_groups]
+    if channel_counts == [2, 2]:
+        (_, centres), (_, sizes) = joined_groups
         return DecodingStep(is_last=True, decoded=_decoding_of_halves(index, centres, sizes))
-    if len(groups) == 1:
-        _, boxes_before_cut = groups[0]
+    if len(joined_groups) == 1:
+        _, boxes_before_cut = joined_groups[0]
     node = index.producer(boxes_before_cut)
     if node is None:
         return DecodingStep(is_last=False)
@@ -204,8 +205,9 @@ def _gives_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
 def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
     """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
 
-    A factor is the height and width of the input if it is greater than every stride (32); smaller
-    factors are strides, which change grid cells to pixels, and tell nothing.
+    Coordinates in pixels become fractions if they are divided by the height and width of the
+    input, and the other way round if they are multiplied. These are greater than every stride
+    between grid cells (32); a multiplication by strides, from cells to pixels, tells nothing.
 
     Args:
         factor: The constant.
@@ -219,13 +221,15 @@ def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bo
     lowest = float(np.min(factor))
     highest = float(np.max(factor))
     is_input_size = lowest > LARGEST_STRIDE
-    if divides:
-        return True if is_input_size else None
-    # An array of more than the four factors of a box's numbers holds a stride for each anchor.
-    if is_input_size and factor.size <= BOX_COORDINATES:
-        return False
     is_one_by_input_size = 0 < highest < 1 / LARGEST_STRIDE
-    return True if is_one_by_input_size else None
+    # An array of more than the four factors of a box's numbers holds a stride for each anchor.
+    is_for_coordinates = factor.size <= BOX_COORDINATES
+    if not divides and is_input_size and is_for_coordinates:
+        return False
+    gives_fractions = is_input_size if divides else is_one_by_input_size
+    if gives_fractions:
+        return True
+    return None
 
 
 def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
@@ -306,20 +310,23 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
         None if the operators are not those of a known method.
     """
     nodes_of_tensors = [source_nodes(index, name) for name in tensors]
-    match [_common_operator(nodes) for nodes in nodes_of_tensors]:
+    operators = [_common_operator(nodes) for nodes in nodes_of_tensors]
+    match operators:
         # Corners: anchor point - distances, anchor point + distances.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            first_of_bottom_right = len(tensors) // 2
+            bottom_right = len(tensors) // 2  # position of the first tensor of that corner
             subtraction = nodes_of_tensors[0][0]
-            addition = nodes_of_tensors[first_of_bottom_right][0]
+            addition = nodes_of_tensors[bottom_right][0]
             method = _method_of_shared_centre(index, subtraction, addition)
             return Decoded(method or BoxDecode.DISTANCES, BoxFormat.XYXY)
         # Centre and size of two such corners: (low + high) / 2, high - low.
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
-            if _scales_sum(index, nodes_of_tensors[0][0]):
+            scaling = nodes_of_tensors[0][0]
+            if _scales_sum(index, scaling):
                 return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH)
             return None
-    if len(tensors) == 2 and all(2 in index.shapes[name][1:] for name in tensors):
+    have_two_channels = all(2 in index.shapes[name][1:] for name in tensors)
+    if len(tensors) == 2 and have_two_channels:
         return _decoding_of_halves(index, tensors[0], tensors[1])
     return None
 
@@ -357,19 +364,32 @@ def _are_fractions(index: GraphIndex, boxes: str) -> bool | None:
     for _ in range(2 * DECODE_DEPTH):
         node = index.producer(tensor)
         if node is None:
-            break
-        is_scaling = node.op_type in {"Div", "Mul"}
-        if is_scaling:
+            return None
+        if node.op_type in {"Div", "Mul"}:
             gives_fractions = _gives_fractions(index, node)
             if gives_fractions is not None:
                 return gives_fractions
+        source = _first_computed_input(index, node, tensor)
+        if source is None:
+            return None
+        tensor = source
+    return None
+
+
+def _first_computed_input(index: GraphIndex, node: NodeProto, output: str) -> str | None:
+    """Find the input of a node that holds the same boxes as its output, perhaps in another unit.
+
+    Returns:
+        The first input that is not a constant; None if there is none, or if the node does more
+        than scale, move or convert the boxes to corners.
+    """
+    if node.op_type in {"Div", "Mul"} or converts_to_corners(index, node):
         inputs = list(node.input)
-        if not is_scaling and not converts_to_corners(index, node):
-            inputs = moved_inputs(node, tensor) or []
-        computed_inputs = [name for name in inputs if is_computed(index, name)]
-        if not computed_inputs:
-            break
-        tensor = computed_inputs[0]
+    else:
+        inputs = moved_inputs(node, output) or []
+    for name in inputs:
+        if is_computed(index, name):
+            return name
     return None
 
 
@@ -391,12 +411,14 @@ def _method_of_shared_centre(
     """
     if not _share_both_inputs(index, subtraction, addition):
         return None
-    centre, half_size = subtraction.input[:2]
-    centre = tensor_before_join(index, centre)
+    cut_centre, half_size = subtraction.input[:2]
+    # Centre and size may have been joined, and cut apart again.
+    centre = tensor_before_join(index, cut_centre)
     nodes_of_centre = source_nodes(index, centre)
     if _common_operator(nodes_of_centre) == "Sigmoid":
         return _method_of_sigmoid(index, nodes_of_centre[0])
-    size = tensor_before_join(index, _before_halving(index, half_size))
+    cut_size = _before_halving(index, half_size)
+    size = tensor_before_join(index, cut_size)
     return method_of_centre_and_size(index, centre, size)
 
 
@@ -404,11 +426,12 @@ def _share_both_inputs(index: GraphIndex, subtraction: NodeProto, addition: Node
     """True if a Sub and an Add have the same two inputs; the Add may have them in either order."""
     minuend, subtrahend = subtraction.input[:2]
     first_term, second_term = addition.input[:2]
-    if _hold_same_elements(index, minuend, first_term):
-        return _hold_same_elements(index, subtrahend, second_term)
-    return _hold_same_elements(index, minuend, second_term) and _hold_same_elements(
-        index, subtrahend, first_term
-    )
+    other_term = second_term
+    if not _hold_same_elements(index, minuend, first_term):
+        if not _hold_same_elements(index, minuend, second_term):
+            return False
+        other_term = first_term
+    return _hold_same_elements(index, subtrahend, other_term)
 
 
 def _before_halving(index: GraphIndex, half_size: str) -> str:

@@ -253,8 +253,7 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
 def _are_told_apart(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
     """True if the nodes show which of two tensors of the same shape is the boxes.
 
-    With four classes, boxes and scores have the same shape, so the graph has to show that the two
-    are not the other way round.
+    With four classes, boxes and scores have the same shape, and may be the other way round.
 
     Args:
         head: The head as it is assumed to be.
@@ -277,8 +276,7 @@ def _sigmoid_boxes_are_told_apart(head: Head, scores_as_boxes: Decoded | None) -
     """True if boxes that end in a sigmoid, as a transformer's do, cannot be the scores.
 
     Scores may end in a sigmoid as well. But only boxes are computed from an earlier estimate of
-    the boxes, which is added before the sigmoid. `scores_as_boxes` is how the scores would have been decoded if they
-    were the boxes.
+    the boxes, which is added before the sigmoid.
     """
     if not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED):
         return False
@@ -488,8 +486,7 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
     """Find the scores [B, Q, C] of queries that were flattened, as for a TopK over all of them.
 
-    Reshapes and a sigmoid may come between, in any order. The search passes over all of them, up
-    to a reshape whose input has fewer than three axes.
+    Reshapes and a sigmoid may come between, in any order. The search passes over all of them.
 
     Args:
         index: The graph.
