@@ -162,13 +162,7 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
         return head.tensors[0]
 
     channel_axis = 2 if head.anchors_first else 1
-    if head.grid is not None and head.layout is Layout.SCALES:
-        boxes, scores = decoded_grid(add, head.grid, plan.image)
-    else:
-        boxes = add.channels(head.boxes[0], channel_axis)
-        scores = add.channels(head.scores[0], channel_axis)
-    if head.scores_transposed:
-        scores = add.swapped(scores)
+    boxes, scores = _boxes_and_scores(add, plan, channel_axis)
     if head.objectness:
         scores = _multiply_by_objectness(add, scores, head, channel_axis)
     if plan.anchors_first and not head.anchors_first:
@@ -181,6 +175,27 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
         boxes = add.cast(boxes, FLOAT)
         scores = add.cast(scores, FLOAT)
     return add("Concat", boxes, scores, axis=channel_axis)
+
+
+def _boxes_and_scores(add: NodeBuilder, plan: Adaptation, channel_axis: int) -> tuple[str, str]:
+    """Add the nodes that give boxes and scores two tensors with their channels on one axis.
+
+    Args:
+        add: Adds nodes to the graph.
+        plan: Where boxes and scores are in the graph.
+        channel_axis: The axis of the channels.
+
+    Returns:
+        The names of the tensor of the boxes and of that of the scores.
+    """
+    head = plan.head
+    if head.grid is not None and head.layout is Layout.SCALES:
+        return decoded_grid(add, head.grid, plan.image)
+    boxes = add.channels(head.boxes[0], channel_axis)
+    scores = add.channels(head.scores[0], channel_axis)
+    if head.scores_transposed:
+        scores = add.swapped(scores)
+    return boxes, scores
 
 
 def _multiply_by_objectness(add: NodeBuilder, scores: str, head: Head, channel_axis: int) -> str:
@@ -250,7 +265,8 @@ def _detection_rows(add: NodeBuilder, plan: Adaptation) -> str:
 def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str:
     """Add the nodes that give columns of selected detections the shape `[B, K, width]` in float32.
 
-    The graph may have them without a batch axis, and scores and class ids without a column axis.
+    K is the number of detections. Boxes in the graph are `[B, K, 4]` or `[K, 4]`. Scores and class
+    ids are columns beside them, or `[B, K]` or `[K]`.
 
     Args:
         add: Adds nodes to the graph.
@@ -261,43 +277,48 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
         The name of the tensor with that shape.
     """
     rank = len(add.index.shapes[columns.tensor])
-    tensor = add.channels(columns, rank - 1)
     has_column_axis = width == BOX_COORDINATES or columns.stop is not None
     rank_with_batch = 3 if has_column_axis else 2  # [B, K, width] or [B, K]
     batch_size = 1
     if rank == rank_with_batch:
         batch_size = KEEP_SIZE
-    tensor = add("Reshape", tensor, [batch_size, -1, width])
-    return add.cast(tensor, FLOAT)
+    last_axis = rank - 1
+    tensor = add.channels(columns, last_axis)
+    reshaped = add("Reshape", tensor, [batch_size, -1, width])
+    return add.cast(reshaped, FLOAT)
 
 
 def _feed(add: NodeBuilder, plan: Adaptation) -> None:
     """Add nodes that compute all inputs of the graph from its images, in front of all others.
 
+    `add` puts nodes at the end of the graph, so they are moved to its front afterwards.
+
     Args:
-        add: Adds nodes to the end of the graph, which are then moved to its front.
+        add: Adds nodes to the graph.
         plan: Which inputs there are, and what they take.
     """
     graph = add.graph
-    nodes_of_graph = list(graph.node)
+    network_node_count = len(graph.node)
     for other in plan.others:
         _feed_other(add, other, plan.image)
-    nodes_for_others = list(graph.node)[len(nodes_of_graph) :]
-    replaced = {other.name for other in plan.others}
-    inputs: list[onnx.ValueInfoProto] = []
-    nodes_for_image: list[onnx.NodeProto] = []
-    if plan.image.is_unusual:
-        node_count = len(graph.node)
-        new_input = _convert_images(add, plan.image)
-        nodes_for_image = list(graph.node)[node_count:]
-        inputs.append(new_input)
-        replaced.add(new_input.name)
+    replaced_inputs = {other.name for other in plan.others}
 
-    inputs.extend(value for value in graph.input if value.name not in replaced)
+    conversion_start = len(graph.node)
+    inputs: list[onnx.ValueInfoProto] = []
+    if plan.image.is_unusual:
+        converted_input = _convert_images(add, plan.image)
+        inputs.append(converted_input)
+        replaced_inputs.add(converted_input.name)
+    inputs.extend(value for value in graph.input if value.name not in replaced_inputs)
     del graph.input[:]
     graph.input.extend(inputs)
+
+    all_nodes = list(graph.node)
+    network_nodes = all_nodes[:network_node_count]
+    nodes_for_others = all_nodes[network_node_count:conversion_start]
+    nodes_for_images = all_nodes[conversion_start:]
     # The nodes for other inputs read the converted image, and so follow its conversion.
-    replace_nodes(graph, nodes_for_image + nodes_for_others + nodes_of_graph)
+    replace_nodes(graph, nodes_for_images + nodes_for_others + network_nodes)
 
 
 def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
