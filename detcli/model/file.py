@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from detcli.config.values import BoxFormat
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import DetcliError, ModelError
 from detcli.model.contract import Contract
 from detcli.model.external_data import (
@@ -242,13 +242,13 @@ class ModelFile:
             if not roundings:
                 return read_model
             take_out(read_model.original, roundings)
-        unrounded = self._read_as(read_model.original, folds=False)
-        unrounded = unrounded._replace(roundings=tuple(roundings))
-        if isinstance(unrounded.reading, ModelError):
-            return unrounded
-        contract = unrounded.reading.contract
-        contract = replace(contract, warnings=(*contract.warnings, roundings[0].warning))
-        return unrounded._replace(reading=replace(unrounded.reading, contract=contract))
+
+        read_again = self._read_as(read_model.original, folds=False)
+        reading = read_again.reading
+        if not isinstance(reading, ModelError):
+            warnings = (*reading.contract.warnings, roundings[0].warning)
+            reading = replace(reading, contract=replace(reading.contract, warnings=warnings))
+        return read_again._replace(reading=reading, roundings=tuple(roundings))
 
     @property
     def roundings(self) -> "tuple[Rounding, ...]":
@@ -552,21 +552,18 @@ def _prepared(file: ModelFile) -> PreparedModel:
     Raises:
         ChangedError: The files have changed since the name of an entry was computed.
     """
-    suffix = _suffix_of_description(file)
-    description = json.loads(cached(f"prepared/{file.sha256}-{suffix}", lambda: _describe(file)))
-    described_files = tuple(ExternalFile(**fields) for fields in description["external"])
+    first_description = _cached_description(file, file.sha256, lambda: _describe(file))
+    described_files = _described_external_files(first_description)
     external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
     # The hash of the ONNX file and of the files with its weights: of all that the graph depends on.
     hash_with_weights = identity_of(file.sha256, external)
 
-    # The first description is found by the ONNX file alone. If the weights have changed since it
-    # was written, it is not valid any more.
+    description = first_description
     if external != described_files:
-        description = json.loads(
-            cached(
-                f"prepared/{hash_with_weights}-{suffix}",
-                lambda: _describe(_require_unchanged(file, external)),
-            )
+        # The first description is found by the ONNX file alone, and the weights beside it have
+        # changed since it was written.
+        description = _cached_description(
+            file, hash_with_weights, lambda: _describe(_require_unchanged(file, external))
         )
     contract = Contract.from_json(description["contract"])
     runs_as_it_is = description["output"] == contract.head and not external
@@ -581,6 +578,24 @@ def _prepared(file: ModelFile) -> PreparedModel:
         sha256=identity_of(file.sha256, external, file.sidecar),
         half=description["half"],
     )
+
+
+def _cached_description(file: ModelFile, digest: str, describe: Callable[[], bytes]) -> Fields:
+    """Return the description of a model, see `_describe`, from the cache if it is there.
+
+    Args:
+        file: The model.
+        digest: The hash of the files that the description is of, which names it in the cache.
+        describe: Writes the description if the cache does not have it.
+    """
+    content = cached(f"prepared/{digest}-{_suffix_of_description(file)}", describe)
+    description: Fields = json.loads(content)
+    return description
+
+
+def _described_external_files(description: Fields) -> tuple[ExternalFile, ...]:
+    """Return the files with a model's weights, as they were when its description was written."""
+    return tuple(ExternalFile(**fields) for fields in description["external"])
 
 
 def _graph_in_cache(
