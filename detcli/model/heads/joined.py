@@ -51,21 +51,47 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         split = _split_before_maximum(index, maximum)
         if split is None:
             continue
-        head = split.input[0]
-        anchors_first = index.axes(maximum) in ([-1], [2])
-        transpose = index.producer(head)
-        if transpose is not None and swaps_last_axes(transpose):
-            head = transpose.input[0]
-            anchors_first = False
-        if len(split.output) == 3:
-            return _head_split_in_three(
-                index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
-            )
-        if len(index.outputs) == 1:
-            scores = split.output[-1]
-            body = _describe_joined_head(index, head, scores, anchors_first=anchors_first)
-            return replace(body, layout=Layout.END_TO_END)
+        is_channel_axis_last = index.axes(maximum) in ([-1], [2])
+        head = _head_before_split(
+            index, split, is_channel_axis_last=is_channel_axis_last, boxes_only=boxes_only
+        )
+        if head is not None:
+            return head
     return None
+
+
+def _head_before_split(
+    index: GraphIndex, split: NodeProto, *, is_channel_axis_last: bool, boxes_only: bool
+) -> Head | None:
+    """Describe the head that a YOLO splits into boxes and scores, to select by the scores.
+
+    Args:
+        index: The graph.
+        split: The Split, or a Slice that gives the scores alone.
+        is_channel_axis_last: Whether the channels are the last axis of what is split.
+        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
+
+    Returns:
+        None if the graph has several outputs, without masks or keypoints that would explain it.
+
+    Raises:
+        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
+    """
+    head = split.input[0]
+    anchors_first = is_channel_axis_last
+    transpose = index.producer(head)
+    if transpose is not None and swaps_last_axes(transpose):
+        head = transpose.input[0]
+        anchors_first = False
+    if len(split.output) == 3:  # boxes, scores, and masks or keypoints
+        return _head_split_in_three(
+            index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
+        )
+    if len(index.outputs) != 1:
+        return None
+    scores = split.output[-1]
+    description = _describe_joined_head(index, head, scores, anchors_first=anchors_first)
+    return replace(description, layout=Layout.END_TO_END)
 
 
 def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | None:
@@ -110,21 +136,27 @@ def _head_split_in_three(
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node separates a head's four channels of boxes from those behind them.
 
-    It is a Slice of all channels from the fifth on, or a Split into boxes, scores and perhaps more.
+    It is a Split into boxes, scores and perhaps more, or a Slice of all channels from the fifth on.
     """
     if node.op_type == "Split" and len(node.output) in {2, 3}:
         first_size = index.size(node.output[0], attribute(node, "axis", 0))
         return first_size in {BOX_COORDINATES, None}
-    if node.op_type != "Slice" or len(node.input) < 4:
-        return False
+    if node.op_type == "Slice" and len(node.input) >= 4:
+        return _slices_all_behind_boxes(index, node)
+    return False
+
+
+def _slices_all_behind_boxes(index: GraphIndex, node: NodeProto) -> bool:
+    """True if a Slice takes all channels of a head from the fifth on, those behind the boxes."""
     # The inputs of a Slice are data, starts, ends and axes.
-    start, end, axis = (index.constant(name) for name in node.input[1:4])
-    if start != [BOX_COORDINATES] or end is None:
+    head = node.input[0]
+    starts, ends, axes = (index.constant(name) for name in node.input[1:4])
+    if starts != [BOX_COORDINATES] or ends is None:
         return False
-    channel_count = 0
-    if axis and len(index.shapes[node.input[0]]) == HEAD_RANK:
-        channel_count = index.size(node.input[0], axis[0]) or 0
-    return end[0] >= channel_count
+    channel_count = 0  # where it is not known, any end is taken for that of the channels
+    if axes and len(index.shapes[head]) == HEAD_RANK:
+        channel_count = index.size(head, axes[0]) or 0
+    return ends[0] >= channel_count
 
 
 def find_joined_head(
@@ -141,15 +173,12 @@ def find_joined_head(
         None if no output is such a head.
     """
     final_outputs = []
-    for name in index.outputs:
-        # YOLOv5 exported for training also outputs the feature maps that its head is made of.
-        other_outputs = set(index.outputs) - {name}
-        if index.moved_from(name).isdisjoint(other_outputs):
-            final_outputs.append(_before_added_axes(index, name))
+    for name in _outputs_that_no_other_uses(index):
+        final_outputs.append(_before_added_axes(index, name))
     has_one_output = len(final_outputs) == 1
     for name in final_outputs:
-        for axis in (1, 2):
-            head = _head_joined_along(index, name, axis, boxes_only=boxes_only)
+        for channel_axis in (1, 2):
+            head = _head_joined_along(index, name, channel_axis, boxes_only=boxes_only)
             if head is not None and (has_one_output or boxes_only):
                 return head
     if not has_one_output or index.nodes(*SELECTION):
@@ -166,6 +195,19 @@ def _before_added_axes(index: GraphIndex, output: str) -> str:
             return output
         tensor = unsqueeze.input[0]
     return tensor
+
+
+def _outputs_that_no_other_uses(index: GraphIndex) -> list[str]:
+    """List the outputs of a graph that none of its other outputs is computed from.
+
+    YOLOv5 exported for training also outputs the feature maps that its head is computed from.
+    """
+    final_outputs = []
+    for name in index.outputs:
+        other_outputs = set(index.outputs) - {name}
+        if index.moved_from(name).isdisjoint(other_outputs):
+            final_outputs.append(name)
+    return final_outputs
 
 
 def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
@@ -209,18 +251,23 @@ def _head_of_unclear_channels(
     """
     join, is_transposed = _concat_of_boxes_and_scores(index, tensor)
     if join is not None:
-        is_channel_axis_last = _concat_axis(join) == 2
-        anchors_first = is_channel_axis_last != is_transposed  # a Transpose swaps the axes
+        channels_last_at_join = _concat_axis(join) == 2
+        channels_last = channels_last_at_join
+        if is_transposed:
+            channels_last = not channels_last_at_join
         _, scores = join.input
-        return _describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
+        return _describe_joined_head(index, tensor, scores, anchors_first=channels_last)
+
     dims = index.shapes[tensor]
     if len(dims) != HEAD_RANK or dims[1] == dims[2]:
         return None
-    # Without class names, an axis of unknown size may be that of the channels.
-    channel_count = BOX_COORDINATES + len(names) if names else None
+    channel_count = None  # without class names, an axis of unknown size may be the channels
+    if names:
+        channel_count = BOX_COORDINATES + len(names)
     if channel_count not in dims[1:]:
         return None
-    return _describe_joined_head(index, tensor, tensor, anchors_first=channel_count == dims[2])
+    channels_last = dims[2] == channel_count
+    return _describe_joined_head(index, tensor, tensor, anchors_first=channels_last)
 
 
 def _head_of_boxes_then_scores(
@@ -259,18 +306,31 @@ def _describe_joined_head(
     description = _head_of_boxes_then_scores(head, class_count, anchors_first=anchors_first)
     if scores != head:
         description = replace(description, scores_are=score_activation(index, scores))
-    boxes = box_tensor_of(index, head)
-    if boxes == head:
-        # No Concat of boxes and scores alone makes the head, but the first of several joined
-        # tensors may still be the boxes.
-        groups = groups_along(index, head, axis=2 if anchors_first else 1)
-        if not groups:
-            return description
-        first_size, boxes = groups[0]
-        if first_size != BOX_COORDINATES:
-            return description
+    boxes = _box_tensor_or_first_joined(index, head, channel_axis=2 if anchors_first else 1)
+    if boxes is None:
+        return description
     decoded = box_decoding(index, boxes)
     return replace(description, decoded=decoded, layer=nearest_layer_operator(index, boxes))
+
+
+def _box_tensor_or_first_joined(index: GraphIndex, head: str, channel_axis: int) -> str | None:
+    """Find the tensor of the boxes that a head joins to the scores, and perhaps to other tensors.
+
+    Returns:
+        None if the first of the joined tensors does not have four channels.
+    """
+    boxes = box_tensor_of(index, head)
+    if boxes != head:
+        return boxes
+    # No Concat of boxes and scores alone makes the head, but the first of several joined tensors
+    # may still be the boxes.
+    groups = groups_along(index, head, channel_axis)
+    if not groups:
+        return None
+    channel_count, first_tensor = groups[0]
+    if channel_count != BOX_COORDINATES:
+        return None
+    return first_tensor
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
