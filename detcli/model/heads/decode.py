@@ -383,9 +383,9 @@ def _first_computed_input(index: GraphIndex, node: NodeProto, output: str) -> st
         The first input that is not a constant; None if there is none, or if the node does more
         than scale, move or convert the boxes to corners.
     """
-    if node.op_type in {"Div", "Mul"} or converts_to_corners(index, node):
-        inputs = list(node.input)
-    else:
+    inputs: list[str] = list(node.input)
+    is_scaling = node.op_type in {"Div", "Mul"}
+    if not is_scaling and not converts_to_corners(index, node):
         inputs = moved_inputs(node, output) or []
     for name in inputs:
         if is_computed(index, name):

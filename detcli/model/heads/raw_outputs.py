@@ -105,11 +105,15 @@ def _head_of_family(
     Returns:
         None if the shapes of the outputs, or the nodes that compute them, do not fit the family.
     """
-    map_sizes = []
-    anchor_counts = []
+    map_sizes = []  # height and width in cells, for each scale
+    anchor_counts = []  # anchors of a cell, for each scale
+    total_anchors = 0
     for scale, stride in enumerate(strides):
-        map_sizes.append([spec.cell_count(side, stride) for side in input_size])
-        anchor_counts.append(len(spec.anchors[scale]) if spec.anchors else 1)
+        map_size = [spec.cell_count(side, stride) for side in input_size]
+        anchor_count = len(spec.anchors[scale]) if spec.anchors else 1
+        map_sizes.append(map_size)
+        anchor_counts.append(anchor_count)
+        total_anchors += math.prod(map_size) * anchor_count
 
     layouts = []
     for name, dims in outputs.items():
@@ -117,16 +121,11 @@ def _head_of_family(
         if layout is None:
             return None
         layouts.append(layout)
-
-    groups = group_by_scale(layouts, spec, len(strides))
-    slices_of_scales = [_find_parts_in_outputs(index, group, spec) for group in groups]
+    outputs_by_scale = group_by_scale(layouts, spec, len(strides))
+    slices_of_scales = [_find_parts_in_outputs(index, group, spec) for group in outputs_by_scale]
     parts = _parts_of_scales(slices_of_scales)
     if parts is None:
         return None
-
-    total_anchors = 0
-    for map_size, anchor_count in zip(map_sizes, anchor_counts, strict=True):
-        total_anchors += math.prod(map_size) * anchor_count
     return _describe_grid_head(index, GridHead(spec, strides, parts, total_anchors))
 
 
@@ -149,10 +148,9 @@ def _parts_of_scales(
     slices_of_parts = {}
     for part in parts_of_first_scale:
         slices_of_part = tuple(slices[part] for slices in slices_of_scales)
-        activations_and_widths = {
-            (part_slice.activation, part_slice.width) for part_slice in slices_of_part
-        }
-        if len(activations_and_widths) > 1:
+        activations = {part_slice.activation for part_slice in slices_of_part}
+        widths = {part_slice.width for part_slice in slices_of_part}
+        if len(activations) > 1 or len(widths) > 1:
             return None
         slices_of_parts[part] = slices_of_part
     return slices_of_parts
@@ -263,6 +261,7 @@ def _divide_channels(
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         channels = range(start, start + channel_count)
+        start = channels.stop
         tensor: str | None = layout.name
         if not spec.is_of_one_layer:
             may_be_with_box = part is HeadPart.POINTS and layout.anchors == 1
@@ -270,14 +269,14 @@ def _divide_channels(
         if tensor is None:
             return {}
         activation = _activation_of_part(index, tensor, part)
-        may_be_part = _may_have_activation(activation, part, width, layout=layout, spec=spec)
-        if not may_be_part or not _may_come_from_cells(index, tensor, part, activation):
+        if not _may_have_activation(activation, part, width, layout=layout, spec=spec):
+            return {}
+        if not _may_come_from_cells(index, tensor, part, activation):
             return {}
         slices[part] = _channel_slice(layout, part, channels, activation, spec)
-        start = channels.stop
 
-    has_other_channels = start != layout.channels
-    if has_other_channels:
+    has_channels_of_no_part = start != layout.channels
+    if has_channels_of_no_part:
         return {}
     return slices
 
@@ -350,6 +349,9 @@ def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> 
     A width of 0 means that the family does not fix how many channels the part has, as with the
     classes. Such a part has the channels that the others leave.
 
+    For example, of 255 channels that three anchors share, boxes of width 4 and an objectness of
+    width 1 take 12 and 3, and leave 240 to the classes.
+
     Args:
         layout: The axes of the output.
         parts: The parts that it holds, and how many channels an anchor has of each.
@@ -357,7 +359,9 @@ def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> 
     """
     fixed_counts = []
     for part, width in parts:
-        anchors = 1 if _is_shared_by_anchors(part, spec) else layout.anchors
+        anchors = layout.anchors
+        if _is_shared_by_anchors(part, spec):
+            anchors = 1
         fixed_counts.append(width * anchors)
     remaining_channels = layout.channels - sum(fixed_counts)
     return [count if count > 0 else remaining_channels for count in fixed_counts]
@@ -448,8 +452,17 @@ def _may_have_activation(
         is_plausible = activation in {Activation.SOFTMAX, Activation.LINEAR}
         return is_plausible and anchors_share_channels == (part is HeadPart.PAIR)
     if part in SCORES:
-        return spec.softmax if activation is Activation.SOFTMAX else activation is not None
-    if part is not HeadPart.BOX or activation is Activation.LINEAR:
+        if activation is Activation.SOFTMAX:
+            return spec.softmax
+        return activation is not None
+    if part is HeadPart.BOX:
+        return _may_have_box_activation(activation, spec)
+    return True
+
+
+def _may_have_box_activation(activation: Activation | None, spec: GridSpec) -> bool:
+    """True if boxes of a family may have an activation function; None stands for decoded boxes."""
+    if activation is Activation.LINEAR:
         return True
     if activation is None:
         # The graph decodes its boxes: the input's size has to tell which family's they are.
@@ -483,14 +496,15 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     """
     spec = grid_head.spec
     parts = grid_head.parts
-    scores = parts.get(HeadPart.PAIR) or parts[HeadPart.CLASSES]
-    boxes = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
-    box_slices = boxes + parts.get(HeadPart.SIZE, ())
-    score_slices = scores + parts.get(HeadPart.OBJECTNESS, ())
+    class_slices = parts.get(HeadPart.PAIR) or parts[HeadPart.CLASSES]
+    score_slices = class_slices + parts.get(HeadPart.OBJECTNESS, ())
+    # Boxes are one part, or centre and size are two.
+    box_or_centre_slices = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
+    box_slices = box_or_centre_slices + parts.get(HeadPart.SIZE, ())
     decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
     if spec.offset is Offset.DISTANCES:
         decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
-    activation_in_graph = scores[0].activation
+    activation_in_graph = class_slices[0].activation
     activation_in_head = activation_in_graph
     if HeadPart.OBJECTNESS in parts or spec.softmax:
         # The nodes that detcli adds give scores from 0 to 1, as if by a sigmoid.
@@ -499,16 +513,16 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
         Layout.SCALES,
         boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
         scores=tuple(ChannelRange(score_slice.tensor) for score_slice in score_slices),
-        class_count=scores[0].width,
+        class_count=class_slices[0].width,
         anchors_first=True,
         decoded=decoded,
         scores_are=activation_in_head,
         grid=grid_head,
     )
-    is_decoded_by_detcli = boxes[0].activation is Activation.LINEAR
+    is_decoded_by_detcli = box_or_centre_slices[0].activation is Activation.LINEAR
     if is_decoded_by_detcli or spec.offset is Offset.SIGMOID:
         return head
-    return _as_decoded_by_graph(index, head, boxes, activation_in_graph)
+    return _as_decoded_by_graph(index, head, box_or_centre_slices, activation_in_graph)
 
 
 def _as_decoded_by_graph(
