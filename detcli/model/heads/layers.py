@@ -150,9 +150,10 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
         if not linear_inputs:
             return False
         for name in linear_inputs:
-            # No node computes an input of the graph, which is not a layer's output either: the None
-            # in its place makes the answer False.
-            nodes_to_check.extend(source_nodes(index, name) or [None])
+            nodes_of_input = source_nodes(index, name)
+            if not nodes_of_input:
+                return False  # It is an input of the graph, which no layer computes.
+            nodes_to_check.extend(nodes_of_input)
     return True
 
 
@@ -273,16 +274,19 @@ def biases_of_layer(index: GraphIndex, tensor: str) -> npt.NDArray[np.floating] 
     nodes = source_nodes(index, tensor)
     if len(nodes) != 1:
         return None
-    node = nodes[0]
-    if node.op_type == "MatMul":
+    last_node = nodes[0]
+    if last_node.op_type == "MatMul":
         return np.zeros(0, np.float32)
-    if node.op_type not in {"Add", "Gemm"}:
+    if last_node.op_type not in {"Add", "Gemm"}:
         return None
-    for name in node.input:
-        biases = index.array(index.computed_as(name))
-        is_weight = biases is not None and biases.ndim > 1 and biases.size > max(biases.shape)
-        if biases is not None and not is_weight and np.issubdtype(biases.dtype, np.floating):
-            return biases
+    for name in last_node.input:
+        constant = index.array(index.computed_as(name))  # also where a Cast or Identity follows it
+        if constant is None or not np.issubdtype(constant.dtype, np.floating):
+            continue
+        # Weights vary along two axes, biases along one only.
+        are_weights = constant.ndim > 1 and constant.size > max(constant.shape)
+        if not are_weights:
+            return constant
     return None
 
 

@@ -48,16 +48,18 @@ def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     if node.op_type not in RESHAPES:
         return False
     source = _before_reshapes(index, str(node.input[0]))
-    dims = _sizes_above_one(index, source)
-    reshaped = _sizes_above_one(index, str(node.output[0]))
-    if dims is None or reshaped is None or math.prod(dims) != math.prod(reshaped):
+    sizes_before = _sizes_above_one(index, source)
+    sizes_after = _sizes_above_one(index, str(node.output[0]))
+    if sizes_before is None or sizes_after is None:
         return False
-    if not keeps_axes(dims, reshaped):
+    if math.prod(sizes_before) != math.prod(sizes_after):
+        return False
+    if not keeps_axes(sizes_before, sizes_after):
         return True
     # The sizes alone may also fit a reshape that keeps axes, as from [8, 2, 2] to [4, 8].
-    channel_count = dims[0]
-    cell_count = math.prod(dims[1:])
-    has_cells_first = reshaped == [cell_count, channel_count] and cell_count != channel_count
+    channel_count = sizes_before[0]
+    cell_count = math.prod(sizes_before[1:])
+    has_cells_first = sizes_after == [cell_count, channel_count] and cell_count != channel_count
     return has_cells_first and _is_feature_map(index, source)
 
 
@@ -95,7 +97,7 @@ def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
     """True if a reshape only joins neighbouring axes and splits axes, without mixing others.
 
     That can be seen from the number of elements that the first axes have together: wherever a new
-    axis begins inside an old one, both have to divide evenly.
+    axis ends inside an old one, both have to divide evenly.
 
     Args:
         dims: The sizes of the axes before the reshape.
@@ -107,10 +109,12 @@ def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
     """
     # How many elements the first axes have together: 1, the first, the first two, and so on. For
     # [255, 80, 80] these are 1, 255, 20400 and 1632000.
-    products_before = list(itertools.accumulate(dims, operator.mul, initial=1))
-    for product in itertools.accumulate(reshaped, operator.mul):
-        smaller = max(before for before in products_before if before <= product)
-        larger = min(before for before in products_before if before >= product)
-        if product % smaller or larger % product:
+    old_products = list(itertools.accumulate(dims, operator.mul, initial=1))
+    for new_product in itertools.accumulate(reshaped, operator.mul):
+        # The old axis in which the new axis ends begins at one product and ends at the next.
+        old_start = max(product for product in old_products if product <= new_product)
+        old_end = min(product for product in old_products if product >= new_product)
+        divides_evenly = new_product % old_start == 0 and old_end % new_product == 0
+        if not divides_evenly:
             return False
     return True

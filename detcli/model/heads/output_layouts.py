@@ -130,14 +130,16 @@ def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
     Exports for Rockchip's RKNN add such outputs: its runtime skips the cells where the sum of the
     class scores is low.
     """
-    tensor = output
-    node = index.producer(tensor, "Clip", "Max", "Min")
+    limits = ("Clip", "Max", "Min")
+    unlimited = output
+    node = index.producer(unlimited, *limits)
     while node is not None:
-        tensor = node.input[0]
-        node = index.producer(tensor, "Clip", "Max", "Min")
-    sum_node = index.producer(tensor, "ReduceSum")
+        unlimited = node.input[0]
+        node = index.producer(unlimited, *limits)
+    sum_node = index.producer(unlimited, "ReduceSum")
     if sum_node is None:
         return False
+    # `computed_as` leaves out casts and copies, so that equal names mean equal elements.
     summed = index.computed_as(sum_node.input[0])
     return any(index.computed_as(name) == summed for name in outputs)
 
@@ -162,29 +164,30 @@ def layout_of_output(
     rank = len(dims)
     if rank not in {2, HEAD_RANK, 4, RANK_WITH_ANCHORS}:
         return None
-    batch_axis_count = 1 if rank > 2 else 0
-    sizes = [size for size in dims[batch_axis_count:] if isinstance(size, int)]
-    has_unknown_sizes = len(sizes) < rank - batch_axis_count
+    has_batch = rank > 2
+    first_axis = 1 if has_batch else 0  # behind the batch
+    sizes = [size for size in dims[first_axis:] if isinstance(size, int)]
+    has_unknown_sizes = len(sizes) < rank - first_axis
     if has_unknown_sizes:
         return None
 
     # The channels are last, or first behind the batch.
-    candidate_axes = [len(sizes) - 1]
-    if batch_axis_count and rank != RANK_WITH_ANCHORS:
-        candidate_axes.append(0)
+    channel_axes = [rank - 1]
+    if has_batch and rank != RANK_WITH_ANCHORS:
+        channel_axes.append(first_axis)
     all_expected = list(_expected_axes(rank, map_sizes, anchor_counts))
-    for axis in candidate_axes:
-        sizes_beside_channels = sizes[:axis] + sizes[axis + 1 :]
-        fitting = [axes for axes in all_expected if axes.sizes == sizes_beside_channels]
-        if fitting:
-            return OutputLayout(
-                name=name,
-                scale=fitting[0].scale,
-                channel_axis=axis + batch_axis_count,
-                rank=rank,
-                channels=sizes[axis],
-                anchors=fitting[0].anchors,
-            )
+    for channel_axis in channel_axes:
+        sizes_beside_channels = dims[first_axis:channel_axis] + dims[channel_axis + 1 :]
+        for expected in all_expected:
+            if expected.sizes == sizes_beside_channels:
+                return OutputLayout(
+                    name=name,
+                    scale=expected.scale,
+                    channel_axis=channel_axis,
+                    rank=rank,
+                    channels=sizes[channel_axis - first_axis],
+                    anchors=expected.anchors,
+                )
     return None
 
 

@@ -90,16 +90,17 @@ def selected_detections(index: GraphIndex) -> Head | None:
     all_parts: list[OutputPart] = []
     for output in index.outputs:
         all_parts += _parts_of_output(index, output)
-    parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
-    boxes = _selected_boxes(index, parts)
+    detection_parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
+    has_masks_or_keypoints = len(detection_parts) < len(all_parts)
+
+    boxes = _selected_boxes(index, detection_parts)
     if boxes is None:
         return None
-    candidates = _scores_or_class_ids(index, parts, boxes.columns)
-    class_ids = [part for part in candidates if _may_be_class_ids(index, part.tensor)]
-    scores = [part for part in candidates if not is_integral(index, part.tensor)]
+    numbers_of_boxes = _scores_or_class_ids(index, detection_parts, boxes.columns)
+    class_ids = [part for part in numbers_of_boxes if _may_be_class_ids(index, part.tensor)]
+    scores = [part for part in numbers_of_boxes if not is_integral(index, part.tensor)]
     if len(class_ids) != 1 or len(scores) != 1:
         return None
-
     return Head(
         Layout.ROWS,
         boxes=(boxes.columns,),
@@ -109,7 +110,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
         decoded=box_decoding(index, boxes.tensor),
         layer=nearest_layer_operator(index, boxes.tensor),
         labels=class_ids[0].columns,
-        has_more=len(parts) < len(all_parts),
+        has_more=has_masks_or_keypoints,
         are_products=_are_products(index, scores[0].tensor),
         candidates=_candidate_count(index),
     )
@@ -210,9 +211,11 @@ def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
         parts: All columns of all outputs, in their order.
     """
     in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
-    widths_before = [other.width for other in in_same_tensor[:-1]]
     is_last = in_same_tensor[-1] is part
-    return is_last and widths_before == [BOX_COORDINATES, 1, 1] and part.width > 1
+    if not is_last or part.width <= 1:
+        return False
+    widths_before = [other.width for other in in_same_tensor[:-1]]
+    return widths_before == [BOX_COORDINATES, 1, 1]
 
 
 def _scores_or_class_ids(
@@ -254,9 +257,11 @@ def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> O
         The output, of a column only the first; None if it has another shape.
     """
     dims = index.shapes[part.tensor]
-    if len(dims) == box_rank - 1 and dims[-1] != 1:
+    has_one_axis_less = len(dims) == box_rank - 1
+    if has_one_axis_less and dims[-1] != 1:
         return part
-    is_column = len(dims) == box_rank == 2 and part.width == 1
+    are_boxes_without_batch = box_rank == 2
+    is_column = are_boxes_without_batch and len(dims) == 2 and part.width == 1
     if is_column and dims[0] != 1:
         first_column = ChannelRange(part.columns.tensor, start=0, stop=1)
         return part._replace(columns=first_column)
@@ -268,20 +273,27 @@ def _columns_beside_boxes(
 ) -> list[OutputPart]:
     """List the columns beside the boxes, in the same tensor, that may be scores or class ids.
 
-    A column that does not depend on the images is an image's position in the batch, and so is the
-    first column of what NonMaxSuppression gives.
+    A column that is an image's position in the batch is neither: it does not depend on the images,
+    or it is the first column of what NonMaxSuppression gives.
     """
-    inputs = [value.name for value in index.image_inputs()]
-    images = [name for name in inputs if len(index.shapes[name]) >= HEAD_RANK]
-    depend_on_images = index.moved_from(*images)
+    depend_on_images = _tensors_behind_images(index)
     columns = []
     for part in parts:
-        if part.columns.tensor != boxes.tensor or part.columns == boxes:
+        is_in_tensor_of_boxes = part.columns.tensor == boxes.tensor
+        if not is_in_tensor_of_boxes or part.columns == boxes:
             continue
-        is_position_in_batch = suppression_column(index, part.tensor) == IMAGE_COLUMN
-        if part.tensor in depend_on_images and not is_position_in_batch:
+        if part.tensor not in depend_on_images:
+            continue
+        if suppression_column(index, part.tensor) != IMAGE_COLUMN:
             columns.append(part)
     return columns
+
+
+def _tensors_behind_images(index: GraphIndex) -> set[str]:
+    """Name all tensors that depend on the images, and not only on other inputs of a graph."""
+    inputs = [value.name for value in index.image_inputs()]
+    images = [name for name in inputs if len(index.shapes[name]) >= HEAD_RANK]
+    return index.moved_from(*images)
 
 
 def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
@@ -311,14 +323,11 @@ def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[Outpu
     """
     for start in range(len(parts) - BOX_COORDINATES + 1):
         stop = start + BOX_COORDINATES
-        coordinates = parts[start:stop]
-        boxes_tensor = _tensor_with_columns(index, coordinates)
+        boxes_tensor = _tensor_with_columns(index, parts[start:stop])
         if not boxes_tensor:
             continue
-        first_column = coordinates[0].columns
-        box_columns = ChannelRange(
-            first_column.tensor, first_column.start, first_column.start + BOX_COORDINATES
-        )
+        output, first_column, _ = parts[start].columns
+        box_columns = ChannelRange(output, first_column, first_column + BOX_COORDINATES)
         boxes = OutputPart(box_columns, boxes_tensor, BOX_COORDINATES)
         return parts[:start] + [boxes] + parts[stop:]
     return parts
@@ -488,15 +497,16 @@ def suppression_column(index: GraphIndex, tensor: str) -> int | None:
     class id (1) and the index of the box (2). None for a tensor that holds none of these.
     """
     for name in _tensors_moved_into(index, tensor):
-        node = index.producers.get(name)
-        if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
+        cut = index.producers.get(name)
+        if cut is None or cut.op_type not in {"Gather", "Slice", "Split"} or len(cut.input) < 2:
             continue
-        columns = index.constant(node.input[1])
-        if not columns or not _is_result_of_suppression(index, node.input[0]):
+        # Indices of a Gather, starts of a Slice, or sizes of a Split.
+        bounds = index.constant(cut.input[1])
+        if not bounds or not _is_result_of_suppression(index, cut.input[0]):
             continue
-        if node.op_type == "Split":
-            return list(node.output).index(name)
-        return columns[0]
+        if cut.op_type == "Split":
+            return list(cut.output).index(name)  # a Split gives each column as an output
+        return bounds[0]
     return None
 
 
