@@ -121,9 +121,9 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
     """
     if node.op_type in PASSED_THROUGH:
         return [str(name) for name in node.input[:1]]
-    inputs = moved_inputs(node, output)
-    if inputs is None:
-        inputs = list(node.input) if node.op_type in THROUGH else []
+    inputs = moved_inputs(node, output) or []
+    if node.op_type in THROUGH:
+        inputs = list(node.input)
     if len(inputs) < 2:
         return inputs
     probabilities = []

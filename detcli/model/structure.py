@@ -141,7 +141,21 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
         for name in node.output:
             if name and producer_positions.setdefault(name, position) != position:
                 raise ValueError(f"two nodes make {name}")
+    _check_no_circle(nodes, producer_positions)
+    for branch in branches(nodes):
+        _check_nodes(branch.node)
 
+
+def _check_no_circle(nodes: Iterable[NodeProto], producer_positions: dict[str, int]) -> None:
+    """Check that no node depends on its own output, directly or through other nodes.
+
+    Args:
+        nodes: The nodes of a graph.
+        producer_positions: For each tensor, the position of the node that computes it.
+
+    Raises:
+        ValueError: Some nodes form a circle.
+    """
     positions_before: dict[int, set[int]] = {}  # of the nodes whose outputs a node reads
     is_in_order = True
     for position, node in enumerate(nodes):
@@ -151,8 +165,6 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
             is_in_order = False
     if not is_in_order:  # sorting takes longer, and shows whether there is a circle
         _sorted(TopologicalSorter(positions_before), "nodes form a circle")
-    for branch in branches(nodes):
-        _check_nodes(branch.node)
 
 
 def _check_node_names(node: NodeProto) -> None:
