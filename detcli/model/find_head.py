@@ -168,23 +168,31 @@ class HeadSearch:
         Raises:
             Unrecognised: An axis of an output, apart from the batch, has another size.
         """
-        tensors = {tensor for head in heads for tensor in head.tensors}
-        by_nodes: dict[str, Dims] = shapes_by_nodes(self.model).shapes
-        is_known = all(by_nodes[tensor] and None not in by_nodes[tensor] for tensor in tensors)
-        # Nodes may compute the shape of a Reshape, which takes longer to follow.
-        if self.image.size is not None and not is_known:
-            by_nodes = shapes_at(self.model, self.image.name, self.image.size)
+        tensors: list[str] = []
         for head in heads:
-            for tensor in head.tensors:
-                declared = self.index.shapes[tensor]
-                computed = by_nodes[tensor]
-                if not computed or not _contradict(declared, computed):
-                    continue
+            tensors.extend(head.tensors)
+        computed_shapes = self._shapes_by_nodes(tensors)
+        for tensor in tensors:
+            declared = self.index.shapes[tensor]
+            computed = computed_shapes[tensor]
+            if computed and _contradict(declared, computed):
                 raise Unrecognised(
                     f"its file declares the shape {declared} for its output {tensor}, but its "
                     f"nodes compute {computed}",
                     "export the model again; its file does not say what it does",
                 )
+
+    def _shapes_by_nodes(self, tensors: list[str]) -> dict[str, Dims]:
+        """Infer shapes from the nodes alone, whatever the file declares.
+
+        Where this leaves the shape of one of `tensors` open, all are inferred for the size of the
+        input: nodes may compute the shape of a Reshape, which takes longer to follow.
+        """
+        shapes: dict[str, Dims] = shapes_by_nodes(self.model).shapes
+        are_known = all(shapes[tensor] and None not in shapes[tensor] for tensor in tensors)
+        if are_known or self.image.size is None:
+            return shapes
+        return shapes_at(self.model, self.image.name, self.image.size)
 
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
         """Choose the grid heads to look for, and return the name of each one's family.
