@@ -30,6 +30,10 @@ PALETTE = (
 ).split()
 GREY = (136, 136, 136)  # of what has no track yet, where there are tracks
 CASING = 3  # a colour stands between lines of a third of its width and brightness
+MIN_DISTANCE = 30  # in CIE L*a*b*, chroma halved; a line on nearer colours gets a casing
+EDGE_PIXELS = 15  # over which the colour beside a thin line is averaged, so that casings hold on
+# How boxes of one class that touch are told apart: the shares of white and of black mixed in.
+SHADES = ((0.0, 0.0), (0.45, 0.0), (0.0, 0.4))
 SEMIBOLD = 600  # font weight, 400 is regular
 BLACK = (0, 0, 0)
 WHITE = (255, 255, 255)
@@ -127,10 +131,10 @@ def _colours(detections: Detections) -> list[Colour]:
     """Choose the colour of each detection.
 
     It is that of its track in a video with tracking, and grey until the tracker is sure of the
-    object; otherwise that of its class.
+    object; otherwise that of its class, in another shade where boxes of the class touch.
     """
     if detections.track_id is None:
-        return [colour_of(class_id) for class_id in detections.class_id.tolist()]
+        return _class_colours(detections)
     colours = []
     for track_number in detections.track_id.tolist():
         if track_number > 0:
@@ -138,6 +142,33 @@ def _colours(detections: Detections) -> list[Colour]:
         else:
             colours.append(GREY)
     return colours
+
+
+def _class_colours(detections: Detections) -> list[Colour]:
+    """Choose the colour of each detection by its class, so that touching boxes can be counted.
+
+    The best detection has the colour itself. One whose box touches better ones of its class has
+    the first shade that none of them has, or the rarest among them.
+    """
+    shade_numbers = np.zeros(len(detections), int)
+    colours = []
+    for index, class_id in enumerate(detections.class_id.tolist()):
+        better_of_class = np.flatnonzero(detections.class_id[:index] == class_id)
+        touching = _touching(detections.xyxy[better_of_class], detections.xyxy[index])
+        neighbour_shades = shade_numbers[better_of_class[touching]]
+        shade_number = int(np.bincount(neighbour_shades, minlength=len(SHADES)).argmin())
+        shade_numbers[index] = shade_number
+        colours.append(shaded(colour_of(class_id), shade_number))
+    return colours
+
+
+def shaded(colour: Colour, shade_number: int) -> Colour:
+    """Return a lighter or darker shade of a colour, by its number in SHADES."""
+    white_share, black_share = SHADES[shade_number]
+    blue, green, red = (
+        round((value + white_share * (255 - value)) * (1 - black_share)) for value in colour
+    )
+    return blue, green, red
 
 
 def _barcodes(detections: Detections) -> list[Barcode | None]:
@@ -201,7 +232,9 @@ def _strokes(colour: Colour, line_width: int) -> list[tuple[Colour, int]]:
 def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> None:
     """Draw the outline of a box, whose lines stay inside the image in their whole width.
 
-    The lines are filled as rectangles, since OpenCV's lines are up to two pixels too wide.
+    The lines are filled as rectangles, since OpenCV's lines are up to two pixels too wide. A line
+    of one pixel has a dark casing only where the image is too similar to its colour: elsewhere
+    the casing would have twice as many pixels as the line, and its colour would not be seen.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -214,7 +247,13 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
     last_start = np.maximum(0, np.array([width, height, width, height]) - line_width)
     line_starts = np.clip(np.rint(box) - line_width // 2, 0, last_start).astype(int)
     left, top, right, bottom = line_starts.tolist()
+    around = (slice(max(0, top - 1), bottom + 2), slice(max(0, left - 1), right + 2))
+    background: Pixels | None = None
+    if line_width == 1:
+        background = canvas[around].copy()
     for stroke_colour, extra_width in _strokes(colour, line_width):
+        if background is not None and extra_width == 0:  # the casing is drawn, and the line is next
+            _remove_needless_casing(canvas[around], background, colour)
         end_distance = line_width + extra_width  # from the start of a line
         rows = slice(max(0, top - extra_width), bottom + end_distance)
         columns = slice(max(0, left - extra_width), right + end_distance)
@@ -222,6 +261,26 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
         canvas[rows, max(0, right - extra_width) : columns.stop] = stroke_colour
         canvas[rows.start : top + end_distance, columns] = stroke_colour
         canvas[max(0, bottom - extra_width) : rows.stop, columns] = stroke_colour
+
+
+def _remove_needless_casing(canvas: Pixels, background: Pixels, colour: Colour) -> None:
+    """Restore an image where its background differs enough from the colour of a thin line.
+
+    The background is averaged over some pixels, so that a casing is not a row of dots.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        background: `(H, W, 3)`, the image before the casing was drawn.
+        colour: BGR, of the line.
+    """
+    average = cv2.blur(background, (EDGE_PIXELS, EDGE_PIXELS))
+    ground_lab = cv2.cvtColor(average.astype(np.float32) / 255, cv2.COLOR_BGR2Lab)
+    line_pixel = np.array([[colour]], np.float32) / 255
+    line_lab = cv2.cvtColor(line_pixel, cv2.COLOR_BGR2Lab)
+    # Differences of hue are hard to see in thin lines, so they count half.
+    differences = (ground_lab - line_lab) * np.array([1, 0.5, 0.5], np.float32)
+    is_visible = np.linalg.norm(differences, axis=-1) >= MIN_DISTANCE
+    canvas[is_visible] = background[is_visible]
 
 
 def draw_path(
@@ -295,7 +354,8 @@ def draw_labels(
     """Draw the labels of boxes where they cover neither each other nor much of any box.
 
     Where many labels have no room, their text is smaller. A label that has no room even then is
-    left out, and only the colour of its box shows the class.
+    left out, and only the colour of its box shows the class. A corner of the image then says how
+    many labels are left out.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -309,12 +369,37 @@ def draw_labels(
     outlines = [np.rint(label.box) + outer_edges for label in labels]
     height, width = canvas.shape[:2]
     placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
+    omitted_count = 0
     for number, label in enumerate(labels):
         corner = placed.corners[number]
         if corner is None:  # It has no room unless it covers more of the boxes.
             corner = placed.layout.place(outlines[number], placed.extents[number], COVER_MORE)
-        if corner is not None:
+        if corner is None:
+            omitted_count += 1
+        else:
             draw_label(canvas, label.text, corner, label.colour, placed.text_size)
+    if omitted_count:
+        _draw_omitted_count(canvas, placed, omitted_count)
+
+
+def _draw_omitted_count(canvas: Pixels, placed: "_PlacedLabels", omitted_count: int) -> None:
+    """Say in a corner of an image how many labels had no room, such as `+7 labels`.
+
+    It covers no label, and little of any box if a corner has room for that. In an image without
+    any free corner it is left out.
+    """
+    text = f"+{omitted_count} labels"
+    if omitted_count == 1:
+        text = "+1 label"
+    height, width = canvas.shape[:2]
+    whole_image = np.array([0, 0, width, height], np.float32)
+    extent = label_size(text, placed.text_size)
+    corner = None
+    for cover in (COVER, COVER_MORE, 1.0):
+        if corner is None:
+            corner = placed.layout.place(whole_image, extent, cover)
+    if corner is not None:
+        draw_label(canvas, text, corner, BLACK, placed.text_size)
 
 
 class _PlacedLabels(NamedTuple):

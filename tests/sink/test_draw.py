@@ -248,6 +248,8 @@ def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(drawn_labels
     rectangles = [rectangle for _, rectangle, _ in drawn_labels]
     for first, second in itertools.combinations(rectangles, 2):
         assert shared_area(first, second) == 0
+    if drawn_labels[-1][0].startswith("+"):  # how many labels have no room: in the freest corner
+        rectangles.pop()
     for box in detections.xyxy.tolist():
         area = (box[2] - box[0]) * (box[3] - box[1])
         assert sum(shared_area(rectangle, box) for rectangle in rectangles) <= 0.31 * area
@@ -326,3 +328,48 @@ def test_text_is_legible_on_every_colour():
         colour = colour_of(class_id)
         low, high = sorted([luminance(colour), luminance(ink(colour))])
         assert high / low >= 4, class_id
+
+
+def test_a_line_of_one_pixel_has_a_casing_only_on_similar_colours():
+    line_colour = colour_of(0)
+    image = np.full((100, 100, 3), GREY, np.uint8)
+    image[:, :50] = line_colour
+    out = annotate(image, boxes((20, 20, 80, 80)), Style(1, frozenset()))
+    on_grey = out[50, 79:82].tolist()
+    assert on_grey == [[GREY] * 3, list(line_colour), [GREY] * 3]
+    before, line, after = out[50, 19:22].tolist()
+    assert tuple(line) == line_colour
+    assert luminance(line_colour) / luminance(before) > 2
+    assert luminance(line_colour) / luminance(after) > 2
+
+
+def test_a_corner_says_how_many_labels_have_no_room(drawn_labels):
+    sides = [(60, 60, 140, 120)] * 80
+    annotate(grey(200, 200), boxes(*sides))
+    label_count = len(drawn_labels) - 1
+    text, (left, top, right, bottom), _ = drawn_labels[-1]
+    assert text == f"+{80 - label_count} labels"
+    assert left == 0 or right == 200
+    assert top == 0 or bottom == 200
+
+
+def test_no_corner_speaks_of_labels_where_all_have_room(drawn_labels):
+    annotate(grey(400, 400), boxes((60, 60, 140, 120), (200, 200, 300, 300)))
+    assert [text for text, _, _ in drawn_labels] == ["cat 0.50", "cat 0.50"]
+
+
+def test_touching_boxes_of_one_class_have_different_shades():
+    sides = ((20, 50, 60, 90), (60, 50, 100, 90), (100, 50, 140, 90), (150, 50, 190, 90))
+    shades = draw._colours(boxes(*sides))
+    assert shades[0] == colour_of(0)
+    assert shades[1] != shades[0]
+    assert shades[2] != shades[1]
+    assert shades[3] == colour_of(0)  # touches no other
+    all_touch = draw._colours(boxes(*[(20, 50, 60, 90)] * 3))
+    assert len(set(all_touch)) == 3
+
+
+def test_touching_boxes_of_two_classes_keep_the_colours_of_their_classes():
+    corners = np.array([(20, 50, 60, 90), (40, 50, 80, 90)], np.float32)
+    detections = Detections(corners, np.float32([0.9, 0.8]), np.array([0, 1]), ("cat", "dog"))  # type: ignore[arg-type]
+    assert draw._colours(detections) == [colour_of(0), colour_of(1)]
