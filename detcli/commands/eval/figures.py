@@ -27,6 +27,7 @@ from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, Curves, PageTable, RunInfo, versions
+from detcli.sink.draw import colour_of
 from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:
@@ -38,14 +39,21 @@ if TYPE_CHECKING:
 FILES = ("precision_recall.png", "f1_confidence.png", "confusion_matrix.png")
 
 MAX_COLOURS = 10  # classes drawn in colour; the others are grey
-MAX_NUMBERED = 30  # rows of a matrix whose cells have room for a number
+MAX_LARGE_ROWS = 30  # rows of a matrix that are drawn high; those of a larger one are low
+MAX_PAIRS = 10  # pairs of classes that are listed beside a matrix
 MAX_LIGHT_SHARE = 0.35  # of a cell whose colour is light enough for a black number
 MAX_NAME = 24  # characters
 MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 Scores = Sequence[tuple[str, Score]]  # name and result of each category; the last is of all
 
 
-def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tuple[Path, ...]:
+def plot(
+    folder: Path,
+    title: str,
+    scores: Scores,
+    confusions: Confusions,
+    class_ids: Mapping[str, int],
+) -> tuple[Path, ...]:
     """Draw the precision-recall curves, the F1 curves and the confusion matrix as PNG files.
 
     Args:
@@ -53,11 +61,13 @@ def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tu
         title: The title of each plot.
         scores: The results of each category and of all.
         confusions: Which category was detected as which, above the best confidence.
+        class_ids: The model's class of each category, by name, whose colour its curves have.
 
     Returns:
         The files that were written.
     """
-    figures = [_draw(title, curves) for curves in curves_of(scores, confusions.conf)]
+    colours = _class_colours(class_ids)
+    figures = [_draw(title, curves, colours) for curves in curves_of(scores, confusions.conf)]
     figures.append(_matrix(title, confusions))
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
@@ -121,17 +131,22 @@ class _Line(NamedTuple):
         return f"{_short_name(self.name)} {self.best:.3f}"
 
 
-def _draw(title: str, curves: Curves) -> "Figure":
+def _draw(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
     """Draw a line for each class, and a bold one for all classes together.
 
     The ten classes with most boxes are in colour and in the legend; the others are grey, and one of
     them stands for all in the legend.
+
+    Args:
+        title: The title of the plot.
+        curves: The lines; the last is of all classes.
+        colours: The colour of each class, by name.
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    _prepare_axes(axes, title, curves)
+    marked_line = _prepare_axes(axes, title, curves)
 
     lines = [_Line(*line) for line in curves.lines]
     by_box_count = sorted(lines[:-1], key=lambda line: -line.box_count)
@@ -141,9 +156,12 @@ def _draw(title: str, curves: Curves) -> "Figure":
         drawn_line = line.draw(axes, color="0.8", linewidth=0.6)
         legend = [(drawn_line, f"each of {len(grey_lines)} other classes")]
     for line in by_box_count[:MAX_COLOURS]:
-        legend.append((line.draw(axes, linewidth=1.2), line.label))
+        drawn_line = line.draw(axes, color=colours[line.name], linewidth=1.2)
+        legend.append((drawn_line, line.label))
     for line_of_all in lines[-1:]:
         legend.append((line_of_all.draw(axes, color="black", linewidth=2.2), line_of_all.label))
+    if marked_line is not None:
+        legend.append((marked_line, f"best F1 of all, at {curves.marked:.3g}"))
     if legend:
         handles = [handle for handle, _ in legend]
         labels = [label for _, label in legend]
@@ -151,14 +169,19 @@ def _draw(title: str, curves: Curves) -> "Figure":
     return figure
 
 
-def _prepare_axes(axes: "Axes", title: str, curves: Curves) -> None:
-    """Draw what a plot of curves has besides the lines: titles, a grid, and the marked place."""
+def _prepare_axes(axes: "Axes", title: str, curves: Curves) -> "Line2D | None":
+    """Draw what a plot of curves has besides the lines: titles, a grid, and the marked place.
+
+    Returns:
+        The dotted line at the marked place, for the legend; None if no place is marked.
+    """
     x_label, y_label = curves.axes
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x_label, ylabel=y_label)
     axes.set_title(f"{plot_text(title)}\n{curves.title}", fontsize=10)
     axes.grid(color="0.9")
-    if curves.marked is not None:
-        axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
+    if curves.marked is None:
+        return None
+    return axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
 
 
 class _MatrixLayout(NamedTuple):
@@ -166,22 +189,23 @@ class _MatrixLayout(NamedTuple):
 
     side: float  # inches
     font_size: float  # points, of the names of rows and columns
-    has_numbers: bool  # whether cells have room for a number
+    number_size: float  # points, of the counts in cells
 
     @classmethod
     def of(cls, row_count: int) -> Self:
         """Choose the layout of a matrix by its number of rows; a large one gets narrow rows."""
-        if row_count <= MAX_NUMBERED:
+        if row_count <= MAX_LARGE_ROWS:
             side = max(5.0, 0.45 * row_count)
-            return cls(side, font_size=8, has_numbers=True)
+            return cls(side, font_size=8, number_size=7)
         side = min(max(5.0, 0.24 * row_count), 30.0)
-        return cls(side, font_size=6, has_numbers=False)
+        return cls(side, font_size=8, number_size=6)
 
 
 def _matrix(title: str, confusions: Confusions) -> "Figure":
     """Draw the confusion matrix: what each object is, by row, and what it was found as, by column.
 
-    Colours are shares of the row; cells have numbers where there is room for them.
+    Colours are shares of the row, and cells have counts. Beside the matrix are the pairs of classes
+    that were confused most often.
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
@@ -189,19 +213,20 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
     names, counts = _confusion_matrix(confusions)
     row_count = len(counts)
     layout = _MatrixLayout.of(row_count)
-    figure = Figure(figsize=(layout.side + 2, layout.side + 1), layout="constrained")
+    figure = Figure(figsize=(layout.side + 5, layout.side + 1), layout="constrained")
     axes = figure.subplots()
 
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     # The square root of the shares, so that small ones are seen.
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
-    figure.colorbar(image, ax=axes, fraction=0.04, label="share of the row")
-    if layout.has_numbers:
-        _write_counts(axes, counts, shares)
+    colour_scale = figure.colorbar(image, ax=axes, fraction=0.04)
+    title_size = max(9, 0.6 * layout.side)
+    colour_scale.set_label("share of the row's boxes", fontsize=title_size)
+    _write_counts(axes, counts, shares, layout.number_size)
+    _write_pairs(figure, confusions, title_size)
 
     axes.set_xticks(range(row_count), [*names, "(missed)"], rotation=90, fontsize=layout.font_size)
     axes.set_yticks(range(row_count), [*names, "(nothing)"], fontsize=layout.font_size)
-    title_size = max(9, 0.6 * layout.side)
     axes.set_xlabel("found as", fontsize=title_size)
     axes.set_ylabel("is", fontsize=title_size)
     limits = f"confidence above {confusions.conf:g}, IoU {confusions.iou:g}"
@@ -210,7 +235,10 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
 
 
 def _write_counts(
-    axes: "Axes", counts: npt.NDArray[np.int64], shares: npt.NDArray[np.float64]
+    axes: "Axes",
+    counts: npt.NDArray[np.int64],
+    shares: npt.NDArray[np.float64],
+    font_size: float,
 ) -> None:
     """Write the counts into the cells of a matrix, in white where the share makes a cell dark."""
     for row, column in np.argwhere(counts):
@@ -218,7 +246,49 @@ def _write_counts(
         if shares[row, column] > MAX_LIGHT_SHARE:
             colour = "white"
         number = str(counts[row, column])
-        axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
+        axes.text(column, row, number, ha="center", va="center", fontsize=font_size, color=colour)
+
+
+def _write_pairs(figure: "Figure", confusions: Confusions, font_size: float) -> None:
+    """List the most confused pairs of classes at the right of a figure, if there are any."""
+    pairs = _most_confused(confusions)
+    if not pairs:
+        return
+    lines = ["most confused", ""]
+    for true_name, found_name, count in pairs:
+        lines.append(f"{count}  {_short_name(true_name)} as {_short_name(found_name)}")
+    # A legend without handles, as the layout makes room for it and for no other text.
+    figure.legend(
+        handles=[],
+        loc="outside right upper",
+        title="\n".join(lines),
+        title_fontsize=font_size,
+        alignment="left",
+        frameon=False,
+    )
+
+
+def _most_confused(confusions: Confusions) -> list[tuple[str, str, int]]:
+    """Return what was found as another class most often: its class, the other one, and how often.
+
+    Objects that were missed, and detections of nothing, are not confused with a class.
+    """
+    pairs = []
+    for confusion in confusions.counts:
+        if confusion.true is None or confusion.found is None or confusion.true == confusion.found:
+            continue
+        pairs.append((confusion.true, confusion.found, confusion.count))
+    pairs.sort(key=lambda pair: (-pair[2], pair[0], pair[1]))
+    return pairs[:MAX_PAIRS]
+
+
+def _class_colours(class_ids: Mapping[str, int]) -> dict[str, str]:
+    """Return the colour of each class as on annotated images and the page, such as `#ee2244`."""
+    colours = {}
+    for name, class_id in class_ids.items():
+        blue, green, red = colour_of(class_id)
+        colours[name] = f"#{red:02x}{green:02x}{blue:02x}"
+    return colours
 
 
 def _confusion_matrix(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:

@@ -329,8 +329,13 @@ class Evaluation(CocoIds):
         scores.append(("all", overall))
         plot_files: tuple[Path, ...] = ()
         if plots is not None:
-            title = f"{detector.model_name} on {data}, {image_count} images"
-            plot_files = plot(plots, title, scores, confusions)
+            model_name = Path(detector.model_name).name
+            title = f"{model_name} on {data.name}, {image_count} images"
+            class_ids = {}
+            for category in score_of_category:
+                category_name = self._dataset.categories[category].name
+                class_ids[category_name] = self._mapping.classes_of(category)[0]
+            plot_files = plot(plots, title, scores, confusions, class_ids)
         report = EvalReport(
             require_evaluator(),
             self._model_report(),

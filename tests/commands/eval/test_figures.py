@@ -20,7 +20,8 @@ def plotted(images, names, title="a model"):
         rows.append(Confusion(name_of[true], name_of[predicted], len(where)))
     scores = [(names[index], category_score) for index, category_score in by_category.items()]
     scores.append(("all", overall))
-    return title, scores, Confusions(0.3, IOU, tuple(rows))
+    class_ids = {name: class_id for class_id, name in enumerate(names)}
+    return title, scores, Confusions(0.3, IOU, tuple(rows)), class_ids
 
 
 @pytest.mark.parametrize("count", [3, 40])
@@ -65,7 +66,7 @@ def test_a_folder_that_cannot_be_made(tmp_path, random):
 
 
 def test_curves_are_the_figures_of_the_evaluator(random):
-    _, scores, confusions = plotted(random_images(random, 20), list("abc"))
+    _, scores, confusions, _ = plotted(random_images(random, 20), list("abc"))
     precision, f1 = curves_of(scores, confusions.conf)
     by_name = dict(scores)
     for name, boxes, figure, heights in precision.lines:
@@ -78,3 +79,36 @@ def test_curves_are_the_figures_of_the_evaluator(random):
         np.testing.assert_allclose(heights, expected, atol=5e-4)
         assert figure == pytest.approx(by_name[name].curve.f1.max(), abs=5e-4)
     assert [line[0] for line in f1.lines] == ["a", "b", "c", "all"]
+
+
+def test_the_most_confused_pairs_are_of_two_classes():
+    from detcli.commands.eval.figures import _most_confused
+
+    rows = [
+        Confusion("a", "a", 90),
+        Confusion("a", None, 80),
+        Confusion(None, "b", 70),
+        Confusion("a", "b", 2),
+        Confusion("b", "a", 5),
+    ]
+    rows.extend(Confusion("c", f"class {number}", 1) for number in range(12))
+    pairs = _most_confused(Confusions(0.3, IOU, tuple(rows)))
+    assert pairs[:2] == [("b", "a", 5), ("a", "b", 2)]
+    assert len(pairs) == 10
+
+
+def test_curves_have_the_colours_of_classes_and_name_the_dotted_line(random):
+    from detcli.commands.eval.figures import _class_colours, _draw
+
+    title, scores, confusions, _ = plotted(random_images(random, 20), list("abc"))
+    _, f1 = curves_of(scores, confusions.conf)
+    colours = _class_colours({"a": 7, "b": 0, "c": 1})
+    assert colours["b"] == "#ee2244"  # of class 0 on annotated images
+    figure = _draw(title, f1, colours)
+    [axes] = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-1] == "best F1 of all, at 0.3"
+    drawn_colours = {line.get_color() for line in axes.get_lines()}
+    assert drawn_colours == {*colours.values(), "black"}
