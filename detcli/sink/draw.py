@@ -95,7 +95,7 @@ def annotate(
     line_width = style.line_width or max(1, round(mean_side / 280))
     text_size = max(MIN_TEXT, round(mean_side / 40))
     track_numbers = _track_numbers(detections)
-    colours = _colours(detections)
+    colours = detection_colours(detections)
     barcodes = _barcodes(detections)
 
     draw_overlay(canvas, overlay, text_size, line_width)
@@ -127,7 +127,7 @@ def _track_numbers(detections: Detections) -> list[int]:
     return track_numbers
 
 
-def _colours(detections: Detections) -> list[Colour]:
+def detection_colours(detections: Detections) -> list[Colour]:
     """Choose the colour of each detection.
 
     It is that of its track in a video with tracking, and grey until the tracker is sure of the

@@ -360,16 +360,16 @@ def test_no_corner_speaks_of_labels_where_all_have_room(drawn_labels):
 
 def test_touching_boxes_of_one_class_have_different_shades():
     sides = ((20, 50, 60, 90), (60, 50, 100, 90), (100, 50, 140, 90), (150, 50, 190, 90))
-    shades = draw._colours(boxes(*sides))
+    shades = draw.detection_colours(boxes(*sides))
     assert shades[0] == colour_of(0)
     assert shades[1] != shades[0]
     assert shades[2] != shades[1]
     assert shades[3] == colour_of(0)  # touches no other
-    all_touch = draw._colours(boxes(*[(20, 50, 60, 90)] * 3))
+    all_touch = draw.detection_colours(boxes(*[(20, 50, 60, 90)] * 3))
     assert len(set(all_touch)) == 3
 
 
 def test_touching_boxes_of_two_classes_keep_the_colours_of_their_classes():
     corners = np.array([(20, 50, 60, 90), (40, 50, 80, 90)], np.float32)
     detections = Detections(corners, np.float32([0.9, 0.8]), np.array([0, 1]), ("cat", "dog"))  # type: ignore[arg-type]
-    assert draw._colours(detections) == [colour_of(0), colour_of(1)]
+    assert draw.detection_colours(detections) == [colour_of(0), colour_of(1)]
