@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.filesize import decimal
+from rich.table import Table
 from rich.text import Text
 
-from detcli.cli.report import EMPTY, facts_table, format_seconds, report_field, styled_line, table
+from detcli.cli.report import EMPTY, facts_table, format_seconds, report_field, styled_line
 from detcli.commands.bench.sampling import (
     MIN_FOR_P99,
     WALL,
@@ -467,7 +468,7 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
     yield Text(escape_unprintable(_title(report)), "bold")
     yield styled_line((str(report.machine), "dim"))
     if report.latency is not None:
-        yield table(_stage_rows(report.latency))
+        yield _stage_table(_stage_rows(report.latency))
     yield facts_table(_facts(report))
     if report.comparison is not None:
         yield from _comparison_lines(report.comparison)
@@ -487,11 +488,53 @@ def _stage_rows(latency: Latency) -> list[StageFigures]:
     """Return the rows of the table of stages.
 
     The stages are followed by a batch as a whole, with timed stages, and without ("undisturbed").
+    A stage that the device lacks has no row; the row "missing" below the table names it.
     """
-    rows = list(latency.stages)
+    rows = [stage for stage in latency.stages if stage.summary is not None]
     rows.append(StageFigures("all stages", latency.wall, share=1.0))
     rows.append(StageFigures("undisturbed", latency.undisturbed))
     return rows
+
+
+def _stage_table(rows: list[StageFigures]) -> Table:
+    """Lay out the durations of stages, all in one unit, so that a column can be read downwards.
+
+    A percentile that no row has, as too few runs were measured, has no column.
+    """
+    durations_by_column: dict[str, list[float | None]] = {}
+    for column in ("p50", "p90", "p99", "mean", "deviation"):
+        durations = [getattr(row.summary, f"{column}_s") for row in rows]
+        if any(duration is not None for duration in durations):
+            durations_by_column[column] = durations
+    longest_s = 0.0
+    for durations in durations_by_column.values():
+        for duration in durations:
+            longest_s = max(longest_s, duration or 0.0)
+    unit = "ms"
+    units_per_second = 1e3
+    decimals = 3
+    if longest_s < 1e-3:
+        unit = "us"
+        units_per_second = 1e6
+        decimals = 1
+
+    layout = Table(box=None, pad_edge=False, header_style="bold")
+    layout.add_column("stage", overflow="fold")
+    for column in durations_by_column:
+        layout.add_column(f"{column} {unit}", justify="right")
+    layout.add_column("share", justify="right")
+    for index, row in enumerate(rows):
+        cells = [row.name]
+        for durations in durations_by_column.values():
+            duration_s = durations[index]
+            if duration_s is None:
+                cells.append(EMPTY)
+            else:
+                cells.append(f"{duration_s * units_per_second:.{decimals}f}")
+        if row.share is not None:
+            cells.append(f"{row.share:.1%}")
+        layout.add_row(*cells)
+    return layout
 
 
 def _comparison_lines(comparison: BaselineComparison) -> Iterator["RenderableType"]:

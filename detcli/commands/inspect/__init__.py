@@ -96,9 +96,26 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     yield "parameters", f"{inspection.parameters:,}"
     yield "operations", _operations(inspection.operations)
     yield "nodes", f"{sum(inspection.nodes.values())}: {_counts(inspection.nodes)}"
-    for placement in inspection.placements:
-        yield f"on {_device_name(placement.provider)}", _placement_text(placement)
+    yield from _placement_facts(inspection.placements)
     yield from _metadata_facts(inspection.metadata)
+
+
+def _placement_facts(placements: "Iterable[Placement]") -> Iterator[tuple[str, str]]:
+    """Yield labels and texts about where the graph runs.
+
+    Devices that cannot be used for the same reason share a row.
+    """
+    devices_by_text: dict[str, list[str]] = {}
+    for placement in placements:
+        text = _placement_text(placement)
+        device = _device_name(placement.provider)
+        if placement.usable:
+            text_key = f"{device}: {text}"
+        else:
+            text_key = text
+        devices_by_text.setdefault(text_key, []).append(device)
+    for text_key, devices in devices_by_text.items():
+        yield f"on {', '.join(devices)}", text_key.removeprefix(f"{devices[0]}: ")
 
 
 def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
@@ -185,13 +202,24 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how an image is prepared, and where each step is known from."""
+    """Yield labels and texts about how an image is prepared, and where each step is known from.
+
+    What most steps are known from is said once, after the steps that are known from elsewhere.
+    """
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 
     yield "preprocessing", detector.preprocessing
+    origins = {}
     for step in PREPROCESSING_STEPS:
-        origin = detector.preprocessing_origins.get(step, "unsettled; --preprocess says it")
-        yield f"  {step}", origin
+        origins[step] = detector.preprocessing_origins.get(step, "unsettled; --preprocess says it")
+    [(common_origin, step_count)] = Counter(origins.values()).most_common(1)
+    for step, origin in origins.items():
+        if origin != common_origin or step_count == 1:
+            yield f"  {step}", origin
+    if step_count == len(origins):
+        yield "  known from", common_origin
+    elif step_count > 1:
+        yield "  other steps", common_origin
 
 
 def _head(detector: "DetectorFacts") -> str:

@@ -215,6 +215,25 @@ def _advise_on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[M
         yield ModelAdvice(f"names-{comparison}", problem, fix)
 
 
+def _advise_on_transposes(model: ModelProto) -> Iterator[ModelAdvice]:
+    """Yield advice on Transposes that feed outputs of the graph, all of them in one sentence."""
+    transposes = list(bare_transposes(model.graph))
+    if not transposes:
+        return
+    first_name = transposes[0].name or transposes[0].output[0]
+    if len(transposes) == 1:
+        problem = (
+            f"the Transpose {first_name} feeds an output of the graph directly: some engines "
+            "return the tensor untransposed"
+        )
+    else:
+        problem = (
+            f"{len(transposes)} Transposes such as {first_name} feed outputs of the graph "
+            "directly: some engines return the tensors untransposed"
+        )
+    yield ModelAdvice("bare-transpose", problem, "detcli convert --guard-transpose")
+
+
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
@@ -228,13 +247,7 @@ def advise_on_graph(
         external: The files beside it that hold its weights.
         weights: Its weights.
     """
-    for node in bare_transposes(model.graph):
-        yield ModelAdvice(
-            "bare-transpose",
-            f"the Transpose {node.name or node.output[0]} feeds an output of the graph directly: "
-            "some engines return the tensor untransposed",
-            "detcli convert --guard-transpose",
-        )
+    yield from _advise_on_transposes(model)
     yield from _advise_on_versions(model)
     if external:
         files = ", ".join(file.name for file in external)

@@ -1,5 +1,8 @@
 """Tables of made-up measurements."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from terminals import printed
 
@@ -98,10 +101,21 @@ def test_a_run():
     ):
         assert sentence in text
     lines = {line.split("  ")[0]: line.split()[1:] for line in reversed(text.splitlines())}
-    assert lines["upload"] == "2.50 ms 3.00 ms - 2.60 ms 100.0 us 25.0%".split()
-    assert lines["download"] == ["-"] * 6
+    assert lines["upload"] == ["2.500", "3.000", "2.600", "0.100", "25.0%"]
+    assert lines["stage"] == ["p50", "ms", "p90", "ms", "mean", "ms", "deviation", "ms", "share"]
+    assert "download" not in lines
     assert lines["all stages"][-1] == "100.0%"
+    assert lines["undisturbed"][-1] == "0.100"
     assert "\x1b" not in text  # of the model's name
+
+
+def test_short_stages_are_shown_in_microseconds():
+    summary = Summary(0.000025, 0.00003, None, 0.000026, 0.0000001, 40)
+    stages = (StageFigures("upload", summary, 0.25),)
+    latency = replace(LATENCY, undisturbed=summary, wall=summary, stages=stages)
+    text = printed(render_run(replace(RUN, latency=latency)), 120)
+    assert re.search(r"\nstage +p50 us +p90 us +mean us +deviation us +share *\n", text)
+    assert re.search(r"\nupload +25\.0 +30\.0 +26\.0 +0\.1 +25\.0% *\n", text)
 
 
 def test_an_uncertain_cost_is_not_reported_as_one():

@@ -91,6 +91,21 @@ def test_a_transpose_that_feeds_the_output():
     assert "the Transpose /last feeds" in entry.message
 
 
+def test_several_transposes_are_one_advice():
+    model = colour_model.build("transposed")
+    first_transpose = model.graph.node[-1]
+    second_transpose = model.graph.node.add()
+    second_transpose.CopyFrom(first_transpose)
+    second_transpose.name = "/second"
+    second_transpose.output[0] = "second_rows"
+    second_output = model.graph.output.add()
+    second_output.CopyFrom(model.graph.output[0])
+    second_output.name = "second_rows"
+    advice = list(advise_on_graph(model, (), []))
+    assert len(advice) == 1
+    assert advice[0].message.startswith("2 Transposes such as rows feed outputs of the graph")
+
+
 def test_versions_that_the_runtime_does_not_load():
     model = colour_model.build()
     model.opset_import[0].version = 999

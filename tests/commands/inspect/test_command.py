@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -169,10 +170,7 @@ boxes                              xyxy: the decode joins a difference and a sum
 scores                             final: of each class; every class of an anchor counts
 preprocessing                      letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std
                                    =1:1:1,pad=114
-  resize                           the family's rule
-  interpolation                    the family's rule
-  values                           the family's rule
-  channels                         the family's rule
+  known from                       the family's rule
 anchors                            64
 stride                             8, the model's metadata
 classes                            3 (numbers, since the model names none): class_0, class_1,
@@ -229,6 +227,25 @@ def test_what_people_see(make_model):
         problem=ModelProblem("it is odd", "make it even"),
     )
     assert shown(inspection, 96) == SHOWN
+
+
+def test_steps_of_preprocessing_share_the_sentence_that_most_have(make_model):
+    inspection = examine(make_model())
+    assert inspection.detector is not None
+    origins = {**inspection.detector.preprocessing_origins, "values": "nodes at the input"}
+    detector = replace(inspection.detector, preprocessing_origins=origins)
+    text = shown(replace(inspection, detector=detector))
+    assert re.search(r"\n  values +nodes at the input\n  other steps +the family's rule *\n", text)
+    assert text.count("the family's rule") == 1
+
+
+def test_devices_that_cannot_be_used_for_one_reason_share_a_row(make_model):
+    placements = []
+    for provider in ("FirstExecutionProvider", "SecondExecutionProvider"):
+        placement = Placement(provider, usable=False, reason="it is broken", hint="mend it")
+        placements.append(placement)
+    text = shown(replace(examine(make_model()), placements=tuple(placements)))
+    assert re.search(r"\non first, second +no: it is broken \(mend it\)", text)
 
 
 def test_what_people_see_of_other_detectors(make_model, tmp_path):
