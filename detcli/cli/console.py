@@ -202,7 +202,10 @@ def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
             continue
         counts.printed_kinds[kind_of(str(message), message_type)] += 1
         if counts.printed_kinds.total() <= MAX_PRINTED:
-            print_line(f"{source or repr('')}: {message}{hint}")
+            label = "warning:"
+            if isinstance(message, DetcliError):
+                label = "error:"
+            print_line(f"{source or repr('')}: {message}{hint}", label=label)
     counts.messages.clear()
 
 

@@ -234,7 +234,7 @@ def _print_lost_images(request: ReportRequest, finder: "Finder") -> None:
         images = pluralize(finder.lost, "image")
         print_line(f"{images} not found, or changed since", prefix="")
         if request.images is None:
-            print_line("  hint: name their folder with --images", prefix="")
+            print_line("name their folder with --images", prefix="  ", label="hint:")
 
 
 def _existing_records(

@@ -199,16 +199,19 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
         reason: Why no file could be read under this path; None if only names were possible.
 
     Raises:
-        ModelError: No model has that name; the hint has the most similar one, or else all of them.
+        ModelError: No model has that name; the hint has the most similar one, or else all of them;
+            none if a path was meant, as folders or a suffix show.
     """
     if name in MODELS:
         return MODELS[name]
     similar_name = closest(Path(name).stem, MODELS)
     question = ""
     choices = f"one of these names: {', '.join(MODELS)}"
+    is_path = Path(name).name != name or bool(Path(name).suffix)
+    if similar_name or is_path:
+        choices = "a name that detcli models list shows"
     if similar_name:
         question = f"did you mean {similar_name}? "
-        choices = "a name that detcli models list shows"
     if reason is None:
         raise ModelError(f"'{name}': no model has that name", f"{question}give {choices}")
     raise ModelError(

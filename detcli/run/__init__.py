@@ -260,7 +260,7 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     except ModelError:
         for name in config.inputs.source:
             if is_missing(name):
-                log.warning("%s: no such file", public_name(name))
+                log.warning("error: %s: no such file", public_name(name))
     return find(runtime.model, half=half, show=show)
 
 

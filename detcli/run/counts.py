@@ -76,6 +76,7 @@ class Counts:
         times: StageTimes | None = None,
         *,
         stages: bool = True,
+        above: float | None = None,
     ) -> Iterator[str]:
         """Yield the lines of a summary for people.
 
@@ -93,33 +94,45 @@ class Counts:
             dropped: Frames of live sources that were replaced by newer ones.
             times: The time of each stage.
             stages: Whether to say which part of the time each stage took.
+            above: The confidence that `eval` takes all detections above, most of which are false:
+                the lines name it, and what the rate counts.
         """
-        line = f"{self._totals(skipped, dropped)}, {seconds:.2f} s"
+        confidence = ""
+        rate_unit = "/s"
+        if above is not None:
+            confidence = f" above {above:g}"
+            rate_unit = " images/s"
+        line = f"{self._totals(skipped, dropped, confidence)}, {seconds:.2f} s"
         has_several_inputs = self.input_count > 1
-        if has_several_inputs:
-            line += f", {self.input_count / seconds:.1f}/s"
+        if has_several_inputs and (self.images or self.frames):
+            line += f", {self.input_count / seconds:.1f}{rate_unit}"
         if self.devices:
             line += f" on {', '.join(sorted(self.devices))}"
         if has_several_inputs and stages and times is not None:
             line += f"; {_stage_shares(times)}"
         yield line
         if has_several_inputs and self.detections_by_class:
-            yield f"found {_most_frequent(self.detections_by_class)}"
+            title = "found"
+            if confidence:
+                title = f"found{confidence}:"
+            yield f"{title} {_most_frequent(self.detections_by_class)}"
         yield from self._zone_and_line_summaries()
 
-    def _totals(self, skipped: int, dropped: int) -> str:
+    def _totals(self, skipped: int, dropped: int, confidence: str) -> str:
         """Write how many inputs and detections there were: "9 images, 25 detections, 1 failed".
 
         Args:
             skipped: Inputs that were left out, since an earlier run has their records.
             dropped: Frames of live sources that were replaced by newer ones.
+            confidence: What follows the number of detections, such as " above 0.001".
         """
         totals = []
         if self.images or not self.frames:
             totals.append(pluralize(self.images, "image"))
         if self.frames:
             totals.append(pluralize(self.frames, "frame"))
-        totals.append(pluralize(self.detections_by_class.total(), "detection"))
+        detections = pluralize(self.detections_by_class.total(), "detection")
+        totals.append(detections + confidence)
         if self.failed:
             totals.append(f"{self.failed} failed")
         if skipped:

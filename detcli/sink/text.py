@@ -208,7 +208,8 @@ UNLIMITED_WIDTH = 10_000
 class TableSink(TextSink):
     """The detections of each image, aligned.
 
-    On a terminal they are coloured, and frames of videos take a line only if something was found.
+    On a terminal they are coloured, frames of videos take a line only if something was found, and
+    the heads of columns are shown once, until other columns follow.
     """
 
     def __init__(self, output: Output) -> None:
@@ -223,6 +224,7 @@ class TableSink(TextSink):
         self._terminal = output.file.isatty()
         self._has_begun = False  # whether an image came
         self._last_took_lines = False  # whether the last image took several lines
+        self._last_headings: list[str] = []  # of the columns of the last table
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
         self._console = Console(
@@ -239,6 +241,8 @@ class TableSink(TextSink):
         if self._terminal and not has_result and "frame" in fields:
             return
         blocks = _blocks(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
+        if self._terminal and fields.get("detections"):
+            self._show_new_headings(blocks[-1])
         with self._console.capture() as capture:
             self._console.print(*blocks, sep="\n")
         text = capture.get()
@@ -250,6 +254,21 @@ class TableSink(TextSink):
         self._output.write(text)
         self._has_begun = True
         self._last_took_lines = takes_several_lines
+
+    def _show_new_headings(self, detections_table: "Table | Text") -> None:
+        """Leave out the heads of a table's columns if those of the last table were the same."""
+        from rich.table import Table
+
+        if not isinstance(detections_table, Table):
+            return
+        headings = [str(column.header) for column in detections_table.columns]
+        detections_table.show_header = headings != self._last_headings
+        self._last_headings = headings
+
+
+MIN_CLASS_WIDTH = 14
+MIN_EDGE_WIDTH = 6
+"""Columns of a terminal: the tables of most images so stand below one another."""
 
 
 def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
@@ -265,8 +284,11 @@ def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Tex
     from rich.text import Text
 
     if "error" in fields:
-        message = f"{_name_of_image(fields)}: {fields['error']['message']}"
-        error_lines: list[Table | Text] = [Text(wrap(message), style="red")]
+        label = "error:"
+        message = wrap(f"{label} {_name_of_image(fields)}: {fields['error']['message']}")
+        error_line = Text(message)
+        error_line.stylize("bold red", end=len(label))
+        error_lines: list[Table | Text] = [error_line]
         hint = fields["error"]["hint"]
         if hint:
             error_lines.append(Text(wrap(f"  hint: {hint}"), style="dim"))
@@ -298,9 +320,10 @@ def _detections_table(detections: Sequence[DetectionJson]) -> "Table":
             optional_columns.append(column)
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("class", style="cyan")
-    for heading in ("score", *BOX):
-        table.add_column(heading, justify="right")
+    table.add_column("class", style="cyan", min_width=MIN_CLASS_WIDTH)
+    table.add_column("score", justify="right", min_width=len("score"))
+    for heading in BOX:
+        table.add_column(heading, justify="right", min_width=MIN_EDGE_WIDTH)
     for column in optional_columns:
         table.add_column(
             column.heading,

@@ -71,7 +71,7 @@ class NameSearch:
             yield name
         elif os.path.isdir(name):
             pages = self.pages_of_folder(name)
-            yield from self._count_entries(pages, error_if_empty=self._empty_folder())
+            yield from self._count_entries(pages, error_if_empty=self._empty_folder(name))
         elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
             raise PlaceError("no such file", "check the path")
         elif is_single_file(name):
@@ -112,13 +112,16 @@ class NameSearch:
             yield url
             return
         all_pages = itertools.chain([first_page or []], pages)
-        yield from self._count_entries(all_pages, error_if_empty=self._empty_folder())
+        yield from self._count_entries(all_pages, error_if_empty=self._empty_folder(url))
 
-    def _empty_folder(self) -> SourceError:
-        """Make the error of a folder that has no images or videos."""
-        hint = "search its folders with --recursive"
-        if self._inputs.recursive:
-            hint = "check the files' suffixes"
+    def _empty_folder(self, folder: str) -> SourceError:
+        """Make the error of a folder that has no images or videos.
+
+        Its hint is to search the folders in it, unless they are searched or there are none.
+        """
+        hint = "-r also looks into the folders in it"
+        if self._inputs.recursive or not _may_have_folders(folder):
+            hint = "check the name, and the files' suffixes"
         return SourceError("no images or videos in this folder", hint)
 
     def pages_of_folder(self, folder: str) -> Iterator[list[str] | Item]:
@@ -168,3 +171,14 @@ class NameSearch:
         except SourceError:
             self._progress.expect(1)
             raise
+
+
+def _may_have_folders(folder: str) -> bool:
+    """Tell whether there are folders in a folder; in an object store, there may always be some."""
+    if is_object(folder):
+        return True
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.is_dir() for entry in entries)
+    except OSError:
+        return False

@@ -82,7 +82,7 @@ def test_without_a_network_the_hint_names_three_ways_and_cached_files_do(detcli,
     assert finished.returncode == 4
     assert finished.stdout == ""
     missing, message, hint = finished.stderr.splitlines()
-    assert missing == "detcli: a.png: no such file"
+    assert missing == "detcli: error: a.png: no such file"
     assert "cannot fetch yolov10n" in message
     assert all(text in hint for text in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
     hub.add("yolov10n", make_model().read_bytes())

@@ -73,7 +73,6 @@ def test_a_path_wins_over_a_name_and_a_folder_does_not(tmp_path, monkeypatch, hu
     ("name", "reason", "close"),
     [
         ("nothing", "nothing: .*no model has that name", ""),
-        ("folder/none.onnx", "No such file", ""),
         ("x" * 5000, "File name too long", ""),
         ("a\0b", "null", ""),
         *((name, f"{name}: No such file", "yolov10n") for name in ("yolo10n", "YOLOv10n.onnx")),
@@ -90,6 +89,15 @@ def test_neither_a_path_nor_a_name(name, reason, close, tmp_path, monkeypatch):
     else:
         assert hint.startswith("give the path of an ONNX file")
         assert all(model_name in hint for model_name in zoo.MODELS)
+
+
+@pytest.mark.parametrize("name", ["folder/none.onnx", "film.mp4", "folder/none"])
+def test_the_hint_for_a_path_has_not_all_names(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="No such file") as error:
+        find(name)
+    shown_names = "a name that detcli models list shows"
+    assert error.value.hint == f"give the path of an ONNX file, or {shown_names}"
 
 
 def test_the_bundled_model_needs_no_hub(bundled_file, hub):

@@ -173,6 +173,10 @@ def test_counts_of_records_and_of_other_counts_add_up():
         "crossed gate to the left: 1 cat",
         "in hall: 2 cat",
     ]
+    evaluated = list(counts.summary(2.0, above=0.001))
+    totals = "3 images, 1 frame, 4 detections above 0.001, 1 failed"
+    assert evaluated[0] == f"{totals}, 2.00 s, 2.5 images/s on cpu"
+    assert evaluated[1] == "found above 0.001: 3 cat, 1 dog"
 
 
 @pytest.mark.parametrize(

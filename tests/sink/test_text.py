@@ -235,8 +235,8 @@ LONG = "folder of pictures/" * 20
     [
         (image(count=0), "a.jpg  60x40  nothing found"),
         (image(LONG, count=0), f"{LONG}  60x40  nothing found"),
-        (failure(LONG, hint=""), f"{LONG}: it is torn"),
-        (failure(hint="fetch it"), "torn.jpg: it is torn\n  hint: fetch it"),
+        (failure(LONG, hint=""), f"error: {LONG}: it is torn"),
+        (failure(hint="fetch it"), "error: torn.jpg: it is torn\n  hint: fetch it"),
         (frame(12), "in/film.avi  frame 12  1.20 s  60x40  nothing found"),
         (damaged(image(count=0), "torn\x1b"), "a.jpg  60x40  nothing found\n  torn\\x1b"),
     ],
@@ -254,7 +254,7 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, pri
     assert remark == "  odd"
     assert blank == ""
     assert row.startswith(printed)
-    assert error == f"{printed}: {printed}"
+    assert error == f"error: {printed}: {printed}"
     assert end == ""
     assert "\x1b" not in text
 
@@ -284,9 +284,33 @@ def test_a_terminal_gets_colours_unless_it_wants_none(table_on_terminal, monkeyp
         monkeypatch.setenv("NO_COLOR", "1")
     text = table_on_terminal(failure(), image())
     assert "cat" in text
-    assert ("\x1b[31m" in text) == (not plain)
+    assert ("\x1b[1;31m" in text) == (not plain)
     assert ("\x1b[36m" in text) == (not plain)
     assert ("\x1b[3" in text) == (not plain)
+
+
+def test_heads_of_columns_are_shown_once_on_a_terminal(table_on_terminal):
+    text = table_on_terminal(image("a.jpg"), image(count=0), image("b.jpg"))
+    lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", text).splitlines()
+    assert sum(line.startswith("class ") for line in lines) == 1
+    detection_rows = [line for line in lines if "0.50" in line]
+    assert len(detection_rows) == 2
+    assert detection_rows[0].index("0.50") == detection_rows[1].index("0.50")
+
+
+class ImageWithTrack:
+    """An image whose detection has a number of a track."""
+
+    def to_json(self):
+        """Return the fields of the record."""
+        fields = image().to_json()
+        fields["detections"][0]["track_id"] = 7
+        return fields
+
+
+def test_other_columns_have_their_heads_shown(table_on_terminal):
+    text = table_on_terminal(image(), ImageWithTrack(), ImageWithTrack())
+    assert text.count("score") == 2
 
 
 def test_frames_without_detections_take_no_line_on_a_terminal(table_on_terminal):

@@ -267,7 +267,7 @@ def _detect(
     if config.verbosity.verbose:
         times = stage_times()
     if not quiet:
-        for line in counts.summary(seconds, times=times):
+        for line in counts.summary(seconds, times=times, above=config.settings.conf):
             print_line(line)
         print_line("comparing")
 

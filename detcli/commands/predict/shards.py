@@ -193,7 +193,7 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
             remaining_failures += failures
     if remaining_failures:
         print_line(f"{describe_failures(remaining_failures)}; in parts done already")
-        print_line("  hint: work them again with --retry-failed", prefix="")
+        print_line("work them again with --retry-failed", prefix="  ", label="hint:")
     changed_count = _report_changed_files(opened, retried.values())
     return _Plan(schedule, remaining_failures.total() + changed_count)
 
@@ -234,7 +234,9 @@ def _report_changed_files(opened: OpenedRun, retried_shards: Iterable[Shard]) ->
     # One by one: there may be millions of names, and only a few examples are shown.
     names = (name for name in opened.manifest.last_names() if hash_of(name) in changed_hashes)
     print_line(f"{files} changed since written down: {shortened(names, count)}")
-    print_line("  hint: work them as they are now, in further shards, with --extend", prefix="")
+    print_line(
+        "work them as they are now, in further shards, with --extend", prefix="  ", label="hint:"
+    )
     return count
 
 
@@ -425,7 +427,9 @@ def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_
         shards = pluralize(len(opened.manifest), "shard")
         print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
         hint = "a / at the end of --output begins a run in shards, of records only"
-        print_line(f"  hint: {hint}; annotated images go to a folder with --save", prefix="")
+        print_line(
+            f"{hint}; annotated images go to a folder with --save", prefix="  ", label="hint:"
+        )
     if opened.repeated:
         print_line(f"{pluralize(opened.repeated, 'name')} given again, and worked once")
     if opened.gone:
@@ -555,7 +559,7 @@ class _RunReport:
         if interrupted:
             print_line(f"interrupted with {pluralize(remaining_count, 'shard')} left")
         if remaining_count:
-            print_line("  hint: the same command goes on from here", prefix="")
+            print_line("the same command goes on from here", prefix="  ", label="hint:")
 
     def _elapsed_s(self) -> float:
         return time.perf_counter() - self._start_s

@@ -260,7 +260,7 @@ def _report_interrupt(
     hint = "the same command goes on from here"
     if config.outputs.resume is None:
         hint = _hint_to_resume(config, destination)
-    print_line(f"  hint: {hint}", prefix="")
+    print_line(hint, prefix="  ", label="hint:")
 
 
 def _hint_to_resume(config: Config, destination: Destination) -> str:
@@ -272,6 +272,9 @@ def _hint_to_resume(config: Config, destination: Destination) -> str:
     options = options_of(Config)
     values = values_of(config)
     excluded_names = [*options["resume"].excludes, "format"]
+    for name, option in options.items():
+        if "resume" in option.excludes:
+            excluded_names.append(name)
     excluded_flags = []
     for name in excluded_names:
         is_set = values[name] != options[name].default

@@ -241,7 +241,7 @@ def test_quiet_and_verbose(detcli, predict, tmp_path):
     quiet = predict(f"{line} -q", code=3)
     normal = predict(line, code=3, says="missing.png")
     verbose = detcli("predict", line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
-    assert quiet.stderr == "detcli: missing.png: no such file; hint: check the path\n"
+    assert quiet.stderr == "detcli: error: missing.png: no such file; hint: check the path\n"
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
     assert quiet.stdout == normal.stdout == verbose.stdout
 
@@ -435,7 +435,7 @@ def test_missing_images_are_named_before_a_model_is_fetched(detcli):
     completed = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
     assert completed.returncode == 4
     first, second = completed.stderr.splitlines()[:2]
-    assert first == "detcli: none.png: no such file"
+    assert first == "detcli: error: none.png: no such file"
     assert "cannot fetch yolov10n" in second
 
 

@@ -77,7 +77,7 @@ def test_damage_is_told_with_its_file(predict):
     for quiet in ("", "-q"):
         completed = predict(f"a.png gutted.jpg {quiet}")
         assert [record.get("warnings") for record in completed.records] == [None, [text]]
-        assert (f"detcli: gutted.jpg: {text}\n" in completed.stderr) == (not quiet)
+        assert (f"detcli: warning: gutted.jpg: {text}\n" in completed.stderr) == (not quiet)
     completed = predict("a.png gutted.jpg --strict", code=3)
     types = [record.get("error", {}).get("type") for record in completed.records]
     assert types == [None, "DecodeError"]
@@ -134,8 +134,8 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
 def test_quiet_runs_name_inputs_that_cannot_be_read(predict, tmp_path, output):
     (tmp_path / "zero.png").touch()
     completed = predict(f"none.png '' zero.png a.png -q {output}", code=3)
-    missing = "detcli: {}: no such file; hint: check the path\n"
-    empty = "detcli: zero.png: empty; hint: fetch or copy the file again\n"
+    missing = "detcli: error: {}: no such file; hint: check the path\n"
+    empty = "detcli: error: zero.png: empty; hint: fetch or copy the file again\n"
     assert completed.stderr == missing.format("none.png") + missing.format("''") + empty
 
 

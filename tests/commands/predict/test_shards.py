@@ -242,7 +242,7 @@ def test_beyond_twenty_failures_are_counted(shards_of_four, predict, output):
     failures = [line for line in completed.stderr.splitlines() if "png: " in line]
     assert len(failures) == 20
     expected_lines = {
-        f"detcli: pics/00{number}.png: empty; hint: fetch or copy the file again"
+        f"detcli: error: pics/00{number}.png: empty; hint: fetch or copy the file again"
         for number in range(10, 50)
     }
     assert set(failures) <= expected_lines
