@@ -232,7 +232,7 @@ def test_a_table_on_a_terminal(warm_detcli, make_model, make_image):
     text = terminals.read_all(ours).decode()
     os.close(ours)
     assert "a.png  64x64" in text
-    assert "red     1.00  16.0  24.0  24.0  32.0" in text
+    assert "red              1.00    16.0    24.0    24.0    32.0" in text
     assert "\x1b[3" not in text  # NO_COLOR
 
 
