@@ -55,5 +55,6 @@ def use_fastest_cores() -> None:
     if not cores:
         log.info("--fast-cores: this process sees only one kind of cores")
         return
-    os.sched_setaffinity(0, cores)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
     log.info("--fast-cores: %s", ", ".join(str(core) for core in sorted(cores)))
