@@ -5,6 +5,7 @@ of the documentation, by mypy as strict as it is and by pyright.
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -59,9 +60,12 @@ def test_a_program_runs(name, workplace):
     program = PROGRAMS / f"{name}.py"
     # Python 3.12 warns of a fork of a process with threads, which pools of processes have.
     options = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    # As from a shell: what detcli sets for OpenCV in this process is not passed on.
+    environment = {name: value for name, value in os.environ.items() if "OPENCV" not in name}
     process = subprocess.run(
         [sys.executable, *options, str(program)],
         cwd=workplace,
+        env=environment,
         check=False,
         capture_output=True,
         text=True,

@@ -133,4 +133,5 @@ def test_another_page_says_which_boxes_are_repeated(browser, tmp_path):
     browser.press(Keys.ESCAPE)
     assert len(browser.texts(".tile .repeated")) == 1
     browser.go("#view=wall")
+    browser.wait("return document.querySelectorAll('.tile svg.repeated').length > 0")
     assert len(browser.texts(".tile svg.repeated")) == 1
