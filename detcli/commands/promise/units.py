@@ -26,7 +26,7 @@ class Units:
     Attributes:
         scores: `(U,)`, the best score of the wanted classes in each unit, 0 without a box.
         order: `(U,)`, the units in the order of the draw.
-        scores_sha256: The hash of all names and scores, in this order.
+        scores_sha256: The hash of all names and scores, in this order, and of what is in the units.
         failed: The names of the inputs that failed, which are always to be looked at.
     """
 
@@ -112,7 +112,9 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     return Units(
         scores=scores,
         order=order,
-        scores_sha256=_hash_of_scores(inputs, kind, scores[order], first_inputs[order], failed),
+        scores_sha256=_hash_of_scores(
+            inputs, kind, scores[order], first_inputs[order], failed, unit_by_input
+        ),
         failed=failed,
         _inputs=inputs,
         _kind=kind,
@@ -161,10 +163,13 @@ def _hash_of_scores(
     scores: UnitScores,
     first_inputs: Integers,
     failed: list[str],
+    unit_by_input: Integers,
 ) -> str:
     """Hash the names and scores of all units, a line each: the name, a NUL and the score.
 
-    Then the names of the inputs that failed follow, sorted, each with a NUL and "failed".
+    Then the names of the inputs that failed follow, sorted, each with a NUL and "failed". Where a
+    unit can have several images, a sorted line for each of them is last: the name of the image, a
+    NUL and the name of its unit. So an image that is added to a unit later makes other records.
 
     Args:
         inputs: Has the names.
@@ -172,6 +177,7 @@ def _hash_of_scores(
         scores: `(U,)`, the score of each unit, in the order of the draw.
         first_inputs: `(U,)`, the first input of each unit, in the same order.
         failed: The names of the inputs that failed.
+        unit_by_input: `(N,)`, the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
     for score, first_input in zip(scores, first_inputs, strict=True):
@@ -180,7 +186,29 @@ def _hash_of_scores(
         digest.update(line.encode(errors=NAME_ERRORS))
     for name in sorted(failed):
         digest.update(f"{name}\0failed\n".encode(errors=NAME_ERRORS))
+    if kind.grouping is not Grouping.IMAGE:
+        for line in _lines_of_members(inputs, kind, unit_by_input):
+            digest.update(line.encode(errors=NAME_ERRORS))
     return digest.hexdigest()
+
+
+def _lines_of_members(inputs: InputColumns, kind: UnitKind, unit_by_input: Integers) -> list[str]:
+    """Return a line for each image that is in a unit, sorted: its name, a NUL and the unit's name.
+
+    Args:
+        inputs: Has the names.
+        kind: What a unit is.
+        unit_by_input: `(N,)`, the unit of each input, or `NO_UNIT`.
+    """
+    first_input_of_unit: dict[int, int] = {}
+    lines = []
+    for input_number, unit in enumerate(unit_by_input.tolist()):
+        if unit == NO_UNIT:
+            continue
+        first_input = first_input_of_unit.setdefault(unit, input_number)
+        unit_name = _unit_name(inputs, kind, first_input)
+        lines.append(f"{inputs.name(input_number)}\0{unit_name}\n")
+    return sorted(lines)
 
 
 def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:

@@ -41,7 +41,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         _require_asked_before(fields, units, path)
         rows = _recompute_rows(fields, units)
         return _judge(fields, rows, path)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
 
 
@@ -61,10 +61,11 @@ def _require_possible(fields: Fields, path: Path) -> None:
     round_number = fields["round"]
     names = fields["animals_below"] + fields["doubtful_below"]
     checks = {
+        "its seed": type(fields["seed"]) is int,
         "its round": type(round_number) is int and 1 <= round_number <= len(plan),
         "its plan": all(type(count) is int and count >= 0 for count in plan),
         "its probability": 0 < fields["sure"] < 1,
-        "its losses": all(0 < loss < 1 for loss in fields["asked"]),
+        "its losses": bool(fields["asked"]) and all(0 < loss < 1 for loss in fields["asked"]),
         "its list of names, which has one twice,": len(names) == len(set(names)),
         "its count above": 0 <= above["animals"] <= above["looked_at"] <= above["units"],
         "its bound above": 0 <= above["at_least"] <= above["units"],

@@ -220,3 +220,21 @@ def test_what_is_repeated_comes_in_both_halves(count, share):
     for name in second_looks:
         positions = [number for number, look in enumerate(looks) if look.name == name]
         assert positions[0] < count // 2 <= positions[1]
+
+
+@pytest.mark.parametrize("kind", ["folder", "burst:60s", "meta:site"])
+def test_an_image_that_is_added_to_a_unit_makes_other_records(kind):
+    fields = {"taken": "2026-11-29T12:00:00", "meta": {"site": "north"}}
+    records = [record("north/a.jpg", animal(0.5), **fields)]
+    added = record("north/b.jpg", animal(0.1), **fields)
+    units = units_of(records, kind)
+    units_with_added = units_of([*records, added], kind)
+    assert scores_of(units_with_added) == scores_of(units)
+    assert units_with_added.scores_sha256 != units.scores_sha256
+
+
+@pytest.mark.parametrize("kind", ["image", "folder"])
+def test_the_hash_of_records_does_not_depend_on_their_order(kind):
+    records = [record("n/a.jpg", animal(0.5)), record("n/b.jpg", animal(0.1)), record("s/c.jpg")]
+    in_order = units_of(records, kind).scores_sha256
+    assert units_of(records[::-1], kind).scores_sha256 == in_order
