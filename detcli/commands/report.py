@@ -55,7 +55,7 @@ class ReportRequest:
         False,
         "--repeated",
         "Show boxes of one class that are at one place in ten images or more of a camera, a tile "
-        "for each group: drop stones, keep parked cars.",
+        "for each group: drop stones, keep parked cars; then merge --apply marks.json.",
         panel=INPUT,
         excludes={
             "sample": ("--repeated counts in all records, and --sample shows some", "leave one out")
