@@ -412,7 +412,7 @@ def optimised(graph: bytes, level: Any, title: str) -> bytes:  # noqa: ANN401
 
     Raises:
         ModelError: ONNX Runtime cannot load or save the graph, or takes too long.
-        OSError: There is no folder for temporary files.
+        OSError: No folder for temporary files can be used.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = level

@@ -534,7 +534,7 @@ def effective_conf(settings: Settings, recommended: float | None) -> float:
 
 
 def suppression_iou(nms: Literal["none"] | float | None, recommended: float | None) -> float | None:
-    """Return the IoU of non-maximum suppression; None means that there is no suppression.
+    """Return the IoU of non-maximum suppression; None turns suppression off.
 
     Args:
         nms: As `Settings.nms`.

@@ -153,7 +153,7 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
 
 @frozen
 class _Plan:
-    """The work that one call of predict has to do in a sharded run."""
+    """What one call of predict does in a sharded run."""
 
     schedule: Schedule
     failed_before: int  # failures that earlier calls have left, and that this one does not retry

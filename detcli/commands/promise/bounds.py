@@ -115,7 +115,7 @@ def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
 
 
 def _chance_of_so_few(hits: int, *, trials: int, share: float) -> float:
-    """Return the chance that so many independent trials, or fewer, are hits (binomial)."""
+    """Return the binomial chance of at most this many hits in independent trials."""
     if hits >= trials:
         return 1.0
     if share >= 1:

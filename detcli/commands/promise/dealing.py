@@ -62,7 +62,7 @@ SUGGESTED_SAMPLE = 400
 """How many units above are enough to know about how many animals are there."""
 
 LARGE_EXPECTED_SHARE = 0.3
-"""Where a plan for fewer animals is not worth it, it is said what so many would take."""
+"""The share of animals for which the looks are also estimated, where the plan is not worth it."""
 
 LOST_SHARES = (0.4, 0.8)
 """Shares of the promised loss for which it is said how likely the plan suffices."""

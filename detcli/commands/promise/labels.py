@@ -122,7 +122,7 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
         raise ValueError("its pass is not a number from 1 on")
     review = fields.get("review")
     if review is not None and not isinstance(review, str):
-        raise ValueError("its review is no text")
+        raise ValueError("its review is not text")
     return ReviewLabel(
         source=fields["source"],
         animal=animal,

@@ -60,7 +60,7 @@ def looks_needed(
         misses: How many animals below the threshold may turn up in the sample.
 
     Returns:
-        The number of units; None if so many misses break the promise, whatever is looked at.
+        The number of units; None if that many misses break the promise however many are looked at.
     """
     breaking = fewest_that_break(animals_above, loss)
     if breaking > units:

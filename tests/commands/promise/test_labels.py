@@ -156,5 +156,5 @@ def test_labels_that_do_not_say_their_review_are_taken(tmp_path):
 def test_a_review_that_is_no_text_is_no_label(tmp_path):
     path = tmp_path / LABELS
     write_labels(path, [label("a", 0) | {"review": 7}])
-    with pytest.raises(UsageError, match="its review is no text"):
+    with pytest.raises(UsageError, match="its review is not text"):
         read_labels_of_review(path, "7")
