@@ -7,13 +7,14 @@ from unittest import mock
 import numpy as np
 import optional
 import pytest
+from backend.openvino.bfloat16 import NO_BFLOAT16, multiplies_in_bfloat16
 from backend.openvino.doubles import convolution, layers
 
 from detcli.backend import open_backend, open_tensors
 from detcli.backend.openvino import network
 from detcli.backend.openvino.library import open_core
 from detcli.backend.openvino.network import REQUEST_COUNT, open_network, scheduling
-from detcli.backend.openvino.precision import choose_precision, precision_of
+from detcli.backend.openvino.precision import precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.model.file import StoredGraph, prepare
@@ -29,17 +30,10 @@ def open_graph(graph, options, check=None):
     return open_network(StoredGraph.of(graph), "m", CPU, options, check)
 
 
-def has_bf16():
-    try:
-        return choose_precision(open_core(CPU), "CPU", half=True) == "bf16"
-    except DeviceError:
-        return False
-
-
 def test_float32_means_float32_and_half_is_bfloat16_or_refused():
     """OpenVINO's own default is half precision, where the processor has it."""
     assert open_graph(convolution(), DeviceOptions())[1] == "f32"
-    if has_bf16():
+    if multiplies_in_bfloat16():
         assert open_graph(convolution(), DeviceOptions(half=True))[1] == "bf16"
         return
     with pytest.raises(DeviceError, match="--half would be slower"):
@@ -49,8 +43,8 @@ def test_float32_means_float32_and_half_is_bfloat16_or_refused():
 @pytest.mark.parametrize("half", [False, True])
 def test_what_is_checked_is_float32(half, cache):
     """A wrong translation shows in any precision, but half precision differs by itself."""
-    if half and not has_bf16():
-        pytest.skip("this processor does not multiply in bfloat16")
+    if half and not multiplies_in_bfloat16():
+        pytest.skip(NO_BFLOAT16)
     checked = []
     options = DeviceOptions(half=half)
     _, precision = open_graph(convolution(), options, checked.append)

@@ -9,6 +9,7 @@ import sys
 
 import optional
 import pytest
+from backend.openvino.bfloat16 import NO_BFLOAT16, multiplies_in_bfloat16
 from json_lines import column_of
 
 from detcli.run.machine import machine_name
@@ -106,6 +107,8 @@ def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
 def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, name):
     if name == "half":
         optional.require("openvino")
+        if not multiplies_in_bfloat16():
+            pytest.skip(NO_BFLOAT16)
     quantized = make_model("kept.onnx", tail="transposed")
     choices = {
         "model": f'device = "cpu", model = "{quantized}"',
