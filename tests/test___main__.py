@@ -19,6 +19,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts the memory that is left")
 def test_a_model_that_asks_for_more_memory_than_there_is_is_refused(tmp_path):
     shape = numpy_helper.from_array(np.array([60_000, 60_000]), "shape")  # 13.4 GiB

@@ -265,6 +265,7 @@ def test_the_docstring_of_a_large_folder_lists_what_is_in_it(path):
 TESTS = Path(__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [PACKAGE, TESTS], ids=lambda folder: folder.name)
 def test_code_is_as_plain_as_was_agreed(folder):
     """CONTRIBUTING.md has the rules, `python -m tests.structure --plain` the figures."""
@@ -296,6 +297,7 @@ def imported_at_the_top(path):
     return libraries
 
 
+@pytest.mark.slow
 def test_no_test_file_imports_a_library_of_dev_all_unasked():
     """At home, where the extra `dev` is installed, collection would end with an error."""
     unasked = {}

@@ -95,6 +95,7 @@ def as_rows(detections):
     return [(name, score, box.tolist()) for box, score, _, name in detections]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize(
     ("size", "dtype"), thinning.thin("sizes and dtypes of each layout", SIZES_AND_DTYPES, 2)
@@ -174,6 +175,7 @@ def test_selection_equals_the_graphs_own_top_k(make_model, random, detect_once):
     np.testing.assert_array_equal(detections.class_id, expected[:, 5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", ["body", "transposed"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open_model):
@@ -255,6 +257,7 @@ def test_several_selections_from_one_batch(make_model, open_model, random):
     backend.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("rows", [16, None])

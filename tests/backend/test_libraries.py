@@ -177,6 +177,7 @@ print(Path("/proc/self/maps").read_text())
 """Prints the files that a process has loaded, with NVIDIA's libraries in one kind of folder."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the files of a process are listed by Linux only"
 )

@@ -113,6 +113,7 @@ def refused(invoke, make_image, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thin("shapes that were not declared", LIES, 4))
 def test_every_command_refuses_a_shape_that_was_not_declared(name, refused):
     model, actual, declared = LIES[name]

@@ -336,6 +336,7 @@ print(hashlib.sha256(backend.infer(noise)[0].tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_agree(model, cache):
     processes = []
     for _ in range(3):

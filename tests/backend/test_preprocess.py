@@ -46,6 +46,7 @@ def plain_tensor(image, canvas):
     return rgb.transpose(2, 0, 1).astype(np.float32) / np.float32(255)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_floats_are_exact(size, random):
     """Those of float16 are float32's, rounded; the image stays as it is."""

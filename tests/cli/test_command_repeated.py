@@ -56,6 +56,7 @@ def test_there_are_many_options_with_one_value():
     assert len(SINGLE) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "option"),
     SINGLE,

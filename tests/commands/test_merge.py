@@ -177,6 +177,7 @@ def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
     merge(boxes, output="all.csv", code=6, says=says + ["hint: remove the damaged parts, then"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     "line",

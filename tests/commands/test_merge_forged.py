@@ -86,6 +86,7 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files_to_forge):
         assert (files_to_forge / "forged.jsonl").read_text() == text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shards_here")
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", optional.PARQUET])
 def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_forge, invoke):

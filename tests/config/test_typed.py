@@ -258,6 +258,7 @@ def test_whatever_is_given_is_settled_or_refused(kind, field):
 numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
 
 
+@pytest.mark.slow
 @given(numbers | st.lists(numbers) | st.dictionaries(st.text(), numbers))
 def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
     for kind in (bool, int, float, str, float | None, tuple[int | str, ...]):

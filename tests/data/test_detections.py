@@ -120,6 +120,7 @@ def test_within_an_image():
     assert unclipped.xyxy[0, 0] == -5
 
 
+@pytest.mark.slow
 @optional.needs("supervision")
 def test_supervision_gets_the_same():
     converted = detections().to_supervision()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from thinning import thin
 
 from detcli.data import repeats
 from detcli.data.geometry import overlap
@@ -277,6 +278,7 @@ def test_groups_do_not_depend_on_the_order_of_records(records, order):
         assert summaries(find(shuffled)) == summaries(find(records))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 @example(1)
 def test_groups_of_jittering_boxes_are_those_of_a_comparison_of_all_pairs(seed):
@@ -306,6 +308,7 @@ def test_two_boxes_overlap_enough_where_arrays_of_boxes_do(first, second):
     assert repeats.overlap_enough(first, second) == (iou >= MIN_IOU)
 
 
+@pytest.mark.slow
 def test_boxes_at_the_very_limit_are_found_in_the_nearby_cells():
     numbers = np.random.default_rng(5)
     starts = numbers.uniform(-1, 1, (2000, 2))
@@ -319,7 +322,7 @@ def test_boxes_at_the_very_limit_are_found_in_the_nearby_cells():
     moved = np.concatenate([starts + aside, starts + sides + aside], axis=1)
     for others in (narrower, moved):
         nearby = repeats.NearbyBoxes(np.concatenate([boxes, others]), np.zeros(4000, np.int64))
-        for number in range(2000):
+        for number in thin("boxes at the limit of an overlap", range(2000), 400):
             assert number + 2000 in nearby.overlapping(number)
             assert number in nearby.overlapping(number + 2000)
 

@@ -385,6 +385,7 @@ def crowds(draw):
     return sizes_of_calls, areas
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(crowds())
 def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
@@ -433,6 +434,7 @@ def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
     assert sorted(rows(merge(looked_at, areas))) == sorted(objects)
 
 
+@pytest.mark.slow
 def test_many_rows_are_merged_in_reasonable_memory(random):
     """20,000 x 20,000 pixels: 1,521 tiles of 5 rows each."""
     areas = Tiling(640).areas((20_000, 20_000))

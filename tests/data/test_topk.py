@@ -106,6 +106,7 @@ def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
     assert sorted_lengths == [300]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32", ">f4", "int16"])
 def test_long_rows_of_any_kind(dtype, random):
     """Lengths that 16 does not divide, with ties, NaN and both zeros."""

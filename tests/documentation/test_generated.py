@@ -71,6 +71,7 @@ def test_every_promise_names_tests_that_exist():
             assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
 
 
+@pytest.mark.slow
 def test_the_demonstration_image_is_what_its_script_draws(tmp_path):
     script = ROOT / "docs/images/draw_street.py"
     subprocess.run([sys.executable, script, tmp_path / "street.png"], check=True)

@@ -217,6 +217,7 @@ def body_hash(seed):
     return process.stdout
 
 
+@pytest.mark.slow
 def test_an_adapted_graph_has_the_same_bytes_in_every_process():
     """Engines are cached by them; with these seeds, sets of parts have different orders."""
     first = body_hash("1")

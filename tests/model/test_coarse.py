@@ -49,6 +49,7 @@ def outputs(model):
     return session.run(None, {"images": IMAGE})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.4, 2.52, 5.0])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("behind", [None, 2.52])

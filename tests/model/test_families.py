@@ -214,6 +214,7 @@ def paddle(classes, order, *, normalised, limited):
     return graph.model([outputs[role] for role in order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3, 4])
 @pytest.mark.parametrize("order", [("rows", "count"), ("count", "rows")])
 @pytest.mark.parametrize(("limited", "normalised"), [(False, True), (True, False), (True, True)])

@@ -50,6 +50,7 @@ def after(model, tensor, *operators):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("opset", [13, 17, 18])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from head_graphs import ENDINGS, model_of
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from thinning import thin
@@ -121,6 +122,7 @@ def change_size(graph, choices):
     choices.choice(dims).dim_value = choices.choice([0, 1, 2])
 
 
+@pytest.mark.slow
 def test_no_oddity_of_an_intact_graph_is_called_damage():
     choices = random.Random(54)  # noqa: S311 - the same in every run
     names = sorted(ENDINGS)

@@ -21,6 +21,7 @@ def saved(model, path, level):
     return onnx.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thin("heads that ONNX Runtime saved", ENDINGS, 17))
 def test_a_file_that_onnx_runtime_saved_is_read_as_it_was_or_refused(name, tmp_path):
     model, roles = model_of(name, 3)

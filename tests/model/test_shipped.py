@@ -5,6 +5,7 @@ from pathlib import Path
 
 import cv2
 import onnx
+import pytest
 
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
@@ -53,6 +54,7 @@ def test_the_model_is_small_and_describes_itself():
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 
 
+@pytest.mark.slow
 def test_every_symbol_of_the_demo_image_is_found_once_and_nothing_else():
     with Detector(FILE, device="cpu") as detector:
         detections = detector(cv2.imread(str(DEMO)))

@@ -151,6 +151,7 @@ def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page
     assert [entry["video"] for entry in pages.entries(page)] == [0, 1, 0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_many_videos_take_no_memory(page):
     def peak_bytes(video_count):
         growing = Page(page, RunInfo("predict"))

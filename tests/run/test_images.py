@@ -134,6 +134,7 @@ def test_channels_of_another_order_are_refused(make_model, channels):
     assert caught.value.hint == 'use "bgr" or "rgb"'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

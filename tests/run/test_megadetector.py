@@ -265,6 +265,7 @@ def test_what_detcli_wrote_is_read_back(tmp_path):
         assert ("error" in fields) == ("error" in expected)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     path = tmp_path / "results.json"
     entry = json.dumps({"file": "a.jpg", **SIZE, "detections": [DETECTION] * 20})

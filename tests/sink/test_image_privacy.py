@@ -151,6 +151,7 @@ def test_a_qr_code_that_is_not_hidden_can_be_read(side):
     assert set(readable(qr_code(side))) == {TEXT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", WAYS)
 @pytest.mark.parametrize("side", [16, 40, 100, 300, 1000])
 def test_a_qr_code_cannot_be_read(side, method):

@@ -342,6 +342,7 @@ def test_opencv_refuses_what_is_too_large_before_it_is_decoded(tmp_path):
         assert hint in output
 
 
+@pytest.mark.slow
 def test_max_pixels_limits_opencv(detcli, make_model, tmp_path):
     """By the header: the rest of the file is missing."""
     path = tmp_path / "a.ppm"

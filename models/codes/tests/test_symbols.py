@@ -57,6 +57,7 @@ def test_contents_vary_and_repeat_with_the_seed():
         assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_versions_reach_from_the_smallest_to_the_largest():
     """Of QR up to 40 (177 modules), and the rectangles of Data Matrix, also the extended ones."""
     random = np.random.default_rng(1)

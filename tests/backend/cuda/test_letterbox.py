@@ -86,6 +86,7 @@ def test_one_image(dtype, gpu, random):
         check(gpu, [noise(random, *image)], canvas, dtype)
 
 
+@pytest.mark.slow
 def test_a_batch_of_different_sizes(dtype, gpu, random):
     sizes = [(48, 64), (1, 1), (128, 128), (300, 17), (48, 64), (64, 48), (31, 200), (64, 64)]
     for canvas in [(64, 64), (40, 72), (384, 640)]:

@@ -86,6 +86,7 @@ SPREAD = np.linspace(0, 1, 8400)  # 300 of them, but not 2048, begin with the fi
 FEW = np.where(np.arange(8400) % 100, 0.1, SPREAD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "k", "floor", "expected"),
     [
@@ -139,6 +140,7 @@ def key_lists(draw):
     return keys
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(keys=key_lists(), k=st.integers(1, 2200), share=st.floats(0, 1), reverse=st.booleans())
 def test_any_keys(readings, keys, k, share, reverse):

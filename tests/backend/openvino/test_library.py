@@ -103,6 +103,7 @@ def in_a_process(code):
     return process.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     loaded = in_a_process(
         "import sys\n"

@@ -81,6 +81,7 @@ HEADS = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6).flatmap
 )
 
 
+@pytest.mark.slow
 @hypothesis.given(
     scores=HEADS,
     max_det=st.integers(1, 40),

@@ -110,6 +110,7 @@ def test_unreadable_images_are_left_out_and_listed(evaluate, tmp_path):
     assert rest["metrics"] == report["metrics"]
 
 
+@pytest.mark.slow
 def test_no_image_can_be_read(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED[:1])
     (tmp_path / "images/0001.png").write_bytes(b"torn")

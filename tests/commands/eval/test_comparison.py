@@ -41,6 +41,7 @@ def evaluate(invoke):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [write_coco, write_yolo])
 def test_each_side_has_the_figures_of_the_model_alone(evaluate, models, tmp_path, write):
     data = write(tmp_path / "data", SCENES)
@@ -74,6 +75,7 @@ def test_the_difference_is_that_of_the_second_model_to_the_first(evaluate, model
     assert report["data"]["boxes"] == sum(column_of(report["classes"], "boxes"))
 
 
+@pytest.mark.slow
 def test_the_order_of_the_models_only_changes_the_sign(evaluate, models, tmp_path):
     data = write_coco(tmp_path / "data", SCENES)
     report, _ = evaluate(models, "--data", data)
@@ -83,6 +85,7 @@ def test_the_order_of_the_models_only_changes_the_sign(evaluate, models, tmp_pat
     assert turned["left"]["metrics"] == report["right"]["metrics"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report_format", ["json", "table"])
 def test_the_same_command_prints_the_same(invoke, models, tmp_path, report_format):
     data = write_coco(tmp_path / "data", SCENES)

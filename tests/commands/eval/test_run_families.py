@@ -45,6 +45,7 @@ def labelled_by_its_family(shared, entry, folder):
     return write_json(folder / "instances.json", content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rtdetr-deploy-c80", "yolonas-c80"])
 def test_a_file_finds_what_its_family_finds(invoke, shared, tmp_path, name):
     entry = json.loads(shared(f"families/{name}.json").read_text())

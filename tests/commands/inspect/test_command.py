@@ -98,6 +98,7 @@ def poisoned(path, location):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
 def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_image):
     """Opening the pipe, in Python or in a library, would wait for a writer forever."""

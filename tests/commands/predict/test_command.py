@@ -498,6 +498,7 @@ def test_an_interrupt_leaves_complete_output(warm_detcli, number, make_model, ma
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_device")
 def test_a_full_disk_is_an_error(make_model, make_image):
     command = [sys.executable, "-m", "detcli", "predict", str(make_image("a.png"))]

@@ -49,6 +49,7 @@ def test_what_reading_adds_obeys_classes_and_max_det(predict):
         assert column_of(with_texts, "x1") == left_edges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])
 def test_parts_are_as_in_one_run(options, in_shards):
     """Also where symbols are read, which takes images at full size."""

@@ -55,6 +55,7 @@ def cut(predict, tmp_path):
     return compare
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_device")
 @pytest.mark.parametrize("options", ["", "--tile 90 --save out", "--fast-decode"])
 @pytest.mark.parametrize("region", BOXES)

@@ -60,6 +60,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume_with_one_more, tmp_pa
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

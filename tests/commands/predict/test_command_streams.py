@@ -235,6 +235,7 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     assert merged == single_run
 
 
+@pytest.mark.slow
 def test_a_run_in_shards_takes_no_images_out_of_a_list(predict, tmp_path):
     (tmp_path / "list").write_text('{"image": "", "meta": 1}')
     predict("--files-from list -o boxes/", code=2, says="list:1: a run in shards takes no images")

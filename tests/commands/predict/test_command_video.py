@@ -120,6 +120,7 @@ def chosen_by_ffmpeg(path, seconds):
         return times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [NTSC, SPARSE])
 @pytest.mark.parametrize(
     ("every", "seconds"), [("1s", 1), ("0.5s", 0.5), ("200ms", 0.2), ("2min", 120)]

@@ -37,6 +37,7 @@ def test_a_name_that_comes_again_counts_once(boxes_folder):
     assert list(opened.manifest.all_names()) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "shard_size", "expected"),
     [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD_SIZE), (100, 7, 7)],

@@ -201,6 +201,7 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(
     assert column_of(changes, "what") == ["right setting unique"]
 
 
+@pytest.mark.slow
 def test_what_is_told_and_what_matters(verify, certified):
     before = certified.read_text()
     for path, value, subject, matters in (

@@ -51,6 +51,7 @@ WHAT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says_task", [True, False], ids=["metadata", "bare"])
 @pytest.mark.parametrize("nested", [True, False], ids=["nested", "flat"])
 @pytest.mark.parametrize("transposed", [False, True])

@@ -17,6 +17,7 @@ def names_in(folder):
     return folders.names_in(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("location", ["disk", "bucket"])
 def test_what_is_published_can_be_read_and_stays_as_it_is(location, tmp_path, request):
     if location == "bucket":

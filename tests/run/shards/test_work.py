@@ -97,6 +97,7 @@ def in_one_run(names, model, batch, workers):
         return [record.to_json() for record in pipeline.run(sources)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [(1, None, 1), (3, 4, 1), (7, 1, 2), (7, 4, 2), (50, 3, 3)])
 def test_batches_across_shards_change_nothing(tmp_path, names, make_model, mode):
     size, batch, detectors = mode
