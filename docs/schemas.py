@@ -4,6 +4,7 @@
 reads the types; docstrings give the descriptions, and the names of fields the bounds of values.
 """
 
+import dataclasses
 import inspect
 import json
 import re
@@ -13,18 +14,31 @@ from typing import Any
 import typing_extensions
 from pydantic import TypeAdapter
 
+from detcli.commands.bench.report import RunReport
+from detcli.commands.convert.run import Conversion
+from detcli.commands.doctor.examine import DoctorReport
 from detcli.commands.eval.comparison_report import ComparisonReport
 from detcli.commands.eval.findings import Kind
 from detcli.commands.eval.report import EvalReport
+from detcli.commands.inspect.examine import Inspection
+from detcli.commands.tune.report import TuneReport
+from detcli.commands.verify.report import CheckReport, VerifyReport
 from detcli.data.record import SCHEMA_VERSION, RecordJson
 
 REPORTS: dict[str, Any] = {
+    "bench": RunReport,
+    "convert": Conversion,
+    "doctor": DoctorReport,
     "eval": EvalReport | ComparisonReport,
+    "inspect": Inspection,
     "predict": RecordJson,
+    "tune": TuneReport,
+    "verify": VerifyReport | CheckReport,
 }
 """What each command prints as JSON: a report, or one of several."""
 
-VERSIONS = {"eval": 1, "predict": SCHEMA_VERSION}
+VERSIONS = {"predict": SCHEMA_VERSION, "verify": VerifyReport.schema_version}
+"""The versions that are not 1."""
 
 EITHER = {"predict": [["width", "height", "detections", "model", "device"], ["error"]]}
 """Fields of which a document has one group or another."""
@@ -55,14 +69,13 @@ def schema(command: str) -> str:
     docstrings = _docstrings(kinds)
     definitions: dict[str, Any] = {}
     documents = []
+    version = VERSIONS.get(command, 1)
     for kind in kinds:
         document = TypeAdapter(_readable(kind)).json_schema(mode="serialization")
         definitions |= document.pop("$defs", {})
         _finish(kind.__name__, document, docstrings[kind.__name__])
         document["properties"].pop("schema_version", None)
-        document["properties"] = {"schema_version": {"const": VERSIONS[command]}} | document[
-            "properties"
-        ]
+        document["properties"] = {"schema_version": {"const": version}} | document["properties"]
         document["required"] = list(dict.fromkeys(["schema_version", *document["required"]]))
         documents.append(document)
     for name, definition in definitions.items():
@@ -72,7 +85,7 @@ def schema(command: str) -> str:
         del documents[0]["additionalProperties"]  # records may get fields
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:detcli:{command}:{VERSIONS[command]}",
+        "$id": f"urn:detcli:{command}:{version}",
         "title": f"What detcli {command} prints as JSON",
         **(documents[0] if len(documents) == 1 else {"oneOf": documents}),
         "$defs": definitions,
@@ -80,34 +93,47 @@ def schema(command: str) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
 
 
+FIELD = re.compile(r"((?:^ {4}# .*\n)*)^ {4}(\w+): [^#\n]*(?:  # (.*))?$", re.MULTILINE)
+"""A field of a class: the comment lines above it, its name, and the comment behind it."""
+
+
 def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
     """The docstrings of all types that some types are made of, by name.
 
-    A comment behind or above a field counts as its entry under Attributes.
+    Each is completed by entries under Attributes, from the comments and labels of its fields.
     """
-    found: dict[str, str] = {}
-    waiting = [*kinds]
-    while waiting:
-        kind = waiting.pop()
-        waiting += typing.get_args(kind)
-        own = inspect.isclass(kind) and kind.__module__.startswith("detcli")
-        if own and kind.__name__ not in found:
-            comment = r"((?:^ {4}# .*\n)*)^ {4}(\w+): [^#\n]*(?:  # (.*))?$"
-            found_comments = re.findall(comment, inspect.getsource(kind), re.MULTILINE)
-            texts = {
-                name: behind or " ".join(above.replace("#", "").split())
-                for above, name, behind in found_comments
-            }
-            entries = [
-                f"\n    {name}: {text if text[0] == 'x' else text[0].upper() + text[1:]}."  # x1, y1
-                for name, text in texts.items()
-                if text
-            ]
-            found[kind.__name__] = inspect.getdoc(kind) or ""
-            if entries:
-                found[kind.__name__] += f"\n\nAttributes:{''.join(entries)}"
-            waiting += typing.get_type_hints(kind).values()
-    return found
+    docstrings: dict[str, str] = {}
+    remaining_kinds = [*kinds]
+    while remaining_kinds:
+        kind = remaining_kinds.pop()
+        remaining_kinds += typing.get_args(kind)
+        is_ours = inspect.isclass(kind) and kind.__module__.startswith("detcli")
+        if is_ours and kind.__name__ not in docstrings:
+            docstring = inspect.getdoc(kind) or ""
+            for name, text in _field_texts(kind).items():
+                if "\n\nAttributes:" not in docstring:
+                    docstring += "\n\nAttributes:"
+                if f"\n    {name}: " not in docstring:
+                    docstring += f"\n    {name}: {text}"
+            docstrings[kind.__name__] = docstring
+            remaining_kinds += typing.get_type_hints(kind).values()
+    return docstrings
+
+
+def _field_texts(kind: type) -> dict[str, str]:
+    """What comments say of the fields of a class; else the label that a table of the report has."""
+    texts = {}
+    for comment_above, name, comment_behind in FIELD.findall(inspect.getsource(kind)):
+        texts[name] = comment_behind or " ".join(comment_above.replace("#", "").split())
+    if dataclasses.is_dataclass(kind):
+        for field in dataclasses.fields(kind):
+            texts[field.name] = texts.get(field.name) or field.metadata.get("label", "")
+    sentences = {}
+    for name, text in texts.items():
+        if text:
+            starts_with_name = text.startswith(("x", "p50", "p90", "p99"))
+            sentences[name] = f"{text if starts_with_name else text[0].upper() + text[1:]}."
+    return sentences
 
 
 def _readable(kind: Any) -> Any:

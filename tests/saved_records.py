@@ -2,6 +2,8 @@
 
 import json
 
+from report_schemas import validator
+
 from detcli.data.record import box_of, name_of
 
 SHA = "ab" * 32
@@ -27,7 +29,10 @@ def error(source, message="torn"):
 
 
 def report_of(process):
-    return json.loads(process.stdout)
+    """The report that verify printed as JSON."""
+    report = json.loads(process.stdout)
+    validator("verify").validate(report)
+    return report
 
 
 def of_version_1(record):

@@ -7,23 +7,16 @@ from detcli.config.option import option
 from detcli.core.errors import UsageError
 from detcli.storage.files import StandardOutput
 
-PAGES = {
-    "bench": "benchmark.md",
-    "convert": "convert.md",
-    "inspect": "output.md",
-    "models": "models.md",
-    "tune": "tune.md",
-    "verify": "verify.md",
-}
+PAGES = {"models": "models.md"}
 """Where the documentation shows a command's JSON by example."""
 
-SCHEMAS = ("eval", "predict")
+SCHEMAS = ("bench", "convert", "doctor", "eval", "inspect", "predict", "tune", "verify")
 """Commands that have a schema."""
 
 
 @command()
 def schema(
-    name: str = option("predict", "COMMAND", "The command: predict or eval."),
+    name: str = option("predict", "COMMAND", f"The command: {', '.join(SCHEMAS)}."),
 ) -> None:
     """Print the JSON Schema of a command's JSON output."""
     if name not in SCHEMAS:

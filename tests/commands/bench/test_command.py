@@ -10,6 +10,7 @@ import forked
 import onnx
 import pytest
 import typer.main
+from report_schemas import validator
 from typer.testing import CliRunner
 
 from detcli.cli.app import app
@@ -33,7 +34,9 @@ def bench(tmp_path, monkeypatch):
 
 def report_of(completed, exit_code=0):
     assert completed.exit_code == exit_code, completed.stderr
-    return json.loads(completed.stdout)
+    report = json.loads(completed.stdout)
+    validator("bench").validate(report)
+    return report
 
 
 def test_latency_without_any_source(bench, make_model, tmp_path):

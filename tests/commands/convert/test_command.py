@@ -10,6 +10,7 @@ import onnx
 import pytest
 from colour_model import build
 from json_lines import column_of
+from report_schemas import validator
 from terminals import printed
 
 from detcli.commands.convert import render
@@ -42,7 +43,7 @@ def square(make_image):
 
 def report_of(completed):
     report = json.loads(completed.stdout)
-    assert report["schema_version"] == 1
+    validator("convert").validate(report)
     return report
 
 

@@ -14,6 +14,7 @@ import pytest
 import thinning
 from folders import names_in
 from json_lines import column_of
+from report_schemas import validator
 from rich.console import Console
 
 from detcli.backend.nvidia import GpuFacts
@@ -30,6 +31,7 @@ def report_of(completed, code=0):
     assert "Traceback" not in completed.stderr
     assert completed.returncode == code, completed.stderr
     report = json.loads(completed.stdout)
+    validator("doctor").validate(report)
     return report | {"devices": {device["name"]: device for device in report["devices"]}}
 
 

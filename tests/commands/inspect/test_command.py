@@ -13,6 +13,7 @@ import pytest
 import query_model
 from json_lines import column_of
 from onnx import TensorProto, helper
+from report_schemas import validator
 from terminals import printed
 
 from detcli.backend.libraries import LeftNode, Placement
@@ -36,7 +37,7 @@ for arguments in json.loads(sys.argv[1]):
 
 def report(process):
     content = json.loads(process.stdout)
-    assert content["schema_version"] == 1
+    validator("inspect").validate(content)
     return content
 
 

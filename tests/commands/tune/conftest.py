@@ -11,6 +11,7 @@ import forked
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from report_schemas import validator
 
 from detcli.cli.console import process_error
 from detcli.commands.tune.process import FAILED
@@ -149,7 +150,9 @@ def tune(invoke, tmp_path, monkeypatch):
         assert says in completed.stderr
         assert "Traceback" not in completed.stderr
         if completed.stdout.startswith("{"):
-            return json.loads(completed.stdout)
+            report = json.loads(completed.stdout)
+            validator("tune").validate(report)
+            return report
         return completed.stdout
 
     return run
