@@ -31,6 +31,23 @@ def test_the_commands_of_a_page(name, count, workplace):
     works(script)
 
 
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("output", "What inspect prints"),
+        ("verify", "The report as JSON"),
+        ("convert", "The report as JSON"),
+    ],
+)
+def test_what_pages_read_from_reports_is_there(name, title, workplace):
+    (workplace / "pics/torn.jpg").unlink()
+    works("detcli convert yolov10n -o half.onnx --half -q")
+    (script,) = blocks(section(page(name), title), "sh")
+    printed = works(script).stdout
+    assert printed
+    assert "null" not in printed
+
+
 def test_the_page_compares_saved_runs(workplace):
     (workplace / "pics/torn.jpg").unlink()
     shutil.copytree("pics", "photos")
