@@ -276,6 +276,13 @@ def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
     return ious
 
 
+def touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
+    """Return the indices of the rectangles `(N, 4)` that touch or overlap a box `(4,)`."""
+    begins_before_end = rectangles[:, :2] <= box[2:]  # along x and along y
+    ends_after_begin = rectangles[:, 2:] >= box[:2]
+    return np.flatnonzero((begins_before_end & ends_after_begin).all(axis=1))
+
+
 def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     """Tell which boxes are visible in an image.
 

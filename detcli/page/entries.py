@@ -8,7 +8,7 @@ from detcli.core import Fields, frozen
 from detcli.core.text import escape_unprintable
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.record import RecordJson
-from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, colour_of, ink
+from detcli.sink.colours import BLACK, ZONE_COLOURS, Colour, colour_of, ink
 
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 

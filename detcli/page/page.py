@@ -34,7 +34,7 @@ from detcli.page.entries import (
 )
 from detcli.page.one_file import IMAGE as IMAGE_OF_ONE_FILE
 from detcli.page.one_file import PageFile, open_page
-from detcli.sink.draw import PALETTE, colour_of
+from detcli.sink.colours import PALETTE, colour_of
 from detcli.source.decode import browser_shows
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,9 @@ from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.data.record import Record
-from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
+from detcli.sink.colours import BLACK
+from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
+from detcli.sink.draw_labels import MIN_TEXT, draw_label
 from detcli.sink.protocol import Stopped
 
 WINDOW = "detcli"

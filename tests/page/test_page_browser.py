@@ -10,7 +10,7 @@ from detcli.config.shapes import Line, Zone
 from detcli.page import folder as folders
 from detcli.page import page as module
 from detcli.page.page import Conclusion, Curves, PageTable, RunInfo
-from detcli.sink.draw import colour_of
+from detcli.sink.colours import colour_of
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from detcli.config.shapes import Line
 from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Page, PageImage, RunInfo
-from detcli.sink.draw import COVER
+from detcli.sink.draw_labels import COVER
 
 pytestmark = pytest.mark.slow
 

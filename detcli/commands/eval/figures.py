@@ -27,7 +27,7 @@ from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, Curves, PageTable, RunInfo, versions
-from detcli.sink.draw import colour_of
+from detcli.sink.colours import colour_of
 from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ function labelParts(text, [x, y], scale, { colour, ink }) {
 }
 
 /* Columns and rows where a label may be, the best first: 0 before the box, 1 at its first side,
-   2 at its last, 3 behind. As in sink/draw.py, which --save draws with. */
+   2 at its last, 3 behind. As in sink/label_layout.py, by which --save draws. */
 const LABEL_POSITIONS = [
   [1, 0],
   [1, 1],

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.sink.draw import LabelLayout
+from detcli.sink.label_layout import LabelLayout
 
 IMAGE = (100, 80)  # width, height
 SIZE = (20, 10)  # of a label

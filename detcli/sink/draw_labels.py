@@ -1,0 +1,181 @@
+"""Draws labels beside their boxes, in a text size that leaves enough of them room."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from detcli.core.opencv import cv2
+from detcli.core.text import escape_unprintable
+from detcli.data.geometry import Boxes, Pixels
+from detcli.sink.colours import BLACK, Colour, ink
+from detcli.sink.label_layout import Corner, LabelLayout
+
+SEMIBOLD = 600  # font weight, 400 is regular
+MIN_TEXT = 10  # pixels; smaller text cannot be read
+TEXT_SCALES = (1.0, 0.8, 0.65)  # text sizes that are tried for all labels, of the usual one
+MAX_UNPLACED = 0.1  # share of the labels that may have no room before a smaller size is tried
+COVER = 0.15  # share of a box that all labels together may cover
+COVER_MORE = 0.3  # the same for a label that has no room otherwise
+
+
+class Label(NamedTuple):
+    """Text that belongs to a box."""
+
+    text: str
+    box: Boxes  # (4,)
+    colour: Colour
+
+
+def draw_labels(
+    canvas: Pixels, labels: Sequence[Label], visible: Boxes, text_size: int, line_width: int
+) -> None:
+    """Draw the labels of boxes where they cover neither each other nor much of any box.
+
+    Where many labels have no room, their text is smaller. A label that has no room even then is
+    left out, and only the colour of its box shows the class. A corner of the image then says how
+    many labels are left out.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        labels: The most important first, which chooses its position first.
+        visible: `(N, 4)`, the boxes that labels may cover only in part.
+        text_size: Height of the text in pixels, unless it is smaller for want of room.
+        line_width: Width in pixels of the lines of boxes, outside of which labels begin.
+    """
+    # The outer edges of a box's line, seen from its corners x1, y1, x2, y2.
+    outer_edges = np.array([0, 0, line_width, line_width], np.float32) - line_width // 2
+    outlines = [np.rint(label.box) + outer_edges for label in labels]
+    height, width = canvas.shape[:2]
+    placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
+    omitted_count = 0
+    for number, label in enumerate(labels):
+        corner = placed.corners[number]
+        if corner is None:  # It has no room unless it covers more of the boxes.
+            corner = placed.layout.place(outlines[number], placed.extents[number], COVER_MORE)
+        if corner is None:
+            omitted_count += 1
+        else:
+            draw_label(canvas, label.text, corner, label.colour, placed.text_size)
+    if omitted_count:
+        _draw_omitted_count(canvas, placed, omitted_count)
+
+
+def _draw_omitted_count(canvas: Pixels, placed: "_PlacedLabels", omitted_count: int) -> None:
+    """Say in a corner of an image how many labels had no room, such as `+7 labels`.
+
+    It covers no label, and little of any box if a corner has room for that. In an image without
+    any free corner it is left out.
+    """
+    text = f"+{omitted_count} labels"
+    if omitted_count == 1:
+        text = "+1 label"
+    height, width = canvas.shape[:2]
+    whole_image = np.array([0, 0, width, height], np.float32)
+    extent = label_size(text, placed.text_size)
+    corner = None
+    for cover in (COVER, COVER_MORE, 1.0):
+        if corner is None:
+            corner = placed.layout.place(whole_image, extent, cover)
+    if corner is not None:
+        draw_label(canvas, text, corner, BLACK, placed.text_size)
+
+
+class _PlacedLabels(NamedTuple):
+    """Where the labels of an image are, in a text size that leaves enough of them room."""
+
+    text_size: int
+    layout: LabelLayout
+    extents: list[tuple[int, int]]  # width and height of each label
+    corners: list[Corner | None]  # the left top corner of each label; None if it has no room
+
+
+def _place_at_largest_size(
+    image: tuple[int, int],
+    labels: Sequence[Label],
+    outlines: Sequence[Boxes],
+    visible: Boxes,
+    text_size: int,
+) -> _PlacedLabels:
+    """Place labels at the largest of the TEXT_SCALES at which not too many of them have no room.
+
+    Args:
+        image: Width and height of the image.
+        labels: The most important first.
+        outlines: `(4,)` each, the boxes of the labels with their lines.
+        visible: `(N, 4)`, the boxes that labels may cover only in part.
+        text_size: The usual height of the text in pixels.
+    """
+    min_size = min(MIN_TEXT, text_size)
+    sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
+    for size in sizes:
+        layout = LabelLayout(image, visible, gap=max(1, size // 8))
+        extents = [label_size(label.text, size) for label in labels]
+        max_unplaced: float = len(labels)
+        if size > sizes[-1]:  # there is a smaller size to try
+            max_unplaced = MAX_UNPLACED * len(labels)
+        corners = _place_labels(layout, outlines, extents, max_unplaced)
+        if corners.count(None) <= max_unplaced:
+            break
+    return _PlacedLabels(size, layout, extents, corners)
+
+
+def _place_labels(
+    layout: LabelLayout,
+    outlines: Sequence[Boxes],
+    extents: Sequence[tuple[int, int]],
+    max_unplaced: float,
+) -> list[Corner | None]:
+    """Find a position for each label, unless too many have no room.
+
+    Args:
+        layout: Which positions are free; it notes the labels that are placed.
+        outlines: `(4,)` each, the boxes with their lines, the most important first.
+        extents: Width and height of each label in pixels.
+        max_unplaced: How many labels may have no room; with one more, the search ends.
+
+    Returns:
+        The left top corner of each label, or None for one without room. The list is shorter if the
+        search ended.
+    """
+    corners: list[Corner | None] = []
+    unplaced_count = 0
+    for outline, extent in zip(outlines, extents, strict=True):
+        corner = layout.place(outline, extent, COVER)
+        corners.append(corner)
+        if corner is None:
+            unplaced_count += 1
+        if unplaced_count > max_unplaced:
+            break
+    return corners
+
+
+def draw_label(canvas: Pixels, text: str, corner: Corner, colour: Colour, size: int) -> None:
+    """Draw text of a size in pixels on a filled rectangle with this left top corner."""
+    left, top = corner
+    width, height = label_size(text, size)
+    cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)
+    baseline = (left + _padding(size), top + round(size * 0.95))
+    cv2.putText(canvas, escape_unprintable(text), baseline, ink(colour), _font(), size, SEMIBOLD)
+
+
+def _padding(size: int) -> int:
+    """Return the room in pixels to the left and the right of a label's text of a size."""
+    return max(2, size // 4)
+
+
+@lru_cache(maxsize=4096)
+def label_size(text: str, size: int) -> tuple[int, int]:
+    """Measure the width and height in pixels of a label with a text of a size in pixels.
+
+    Results are kept, as measuring takes ten times as long as drawing.
+    """
+    _, _, width, _ = cv2.getTextSize(
+        (0, 0), escape_unprintable(text), (0, 0), _font(), size, SEMIBOLD
+    )
+    return width + 2 * _padding(size), round(size * 1.3)
+
+
+def _font() -> cv2.FontFace:
+    return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts

@@ -1,0 +1,119 @@
+"""Where labels have room on an image: over no other label, and over little of any box."""
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.data.geometry import Boxes, area, common, touching
+
+Corner = tuple[int, int]  # x and y of the left top corner of a label
+
+# Where a label begins along one axis: the edge of the box that it is beside (0 for left or top, 1
+# for right or bottom), and its shift from there, in widths or heights of the label.
+BEFORE = (0, -1)  # outside, it ends where the box begins
+FIRST = (0, 0)  # inside, at the beginning of the box
+LAST = (1, -1)  # inside, at the end of the box
+AFTER = (1, 0)  # outside, it begins where the box ends
+POSITIONS = np.array(
+    [
+        (FIRST, BEFORE),  # above; best first
+        (FIRST, FIRST),  # inside, at the top
+        (FIRST, AFTER),  # below
+        (BEFORE, FIRST),  # to the left
+        (AFTER, FIRST),  # to the right
+        (LAST, BEFORE),  # the same from the other end of each edge
+        (LAST, FIRST),
+        (LAST, AFTER),
+        (BEFORE, LAST),
+        (AFTER, LAST),
+        (FIRST, LAST),  # inside, at the bottom
+        (LAST, LAST),
+    ],
+    np.float32,
+)  # (P, 2, 2): of each position, edge and shift along x, and the same along y
+
+
+class LabelLayout:
+    """The labels placed on an image so far; no label leaves it, covers another, or hides a box."""
+
+    def __init__(self, image: tuple[int, int], visible: Boxes, gap: int) -> None:
+        """Begin without labels.
+
+        Args:
+            image: Width and height of the image.
+            visible: `(N, 4)`, x1, y1, x2, y2 of the boxes of which labels may cover only a share.
+            gap: The least distance between labels, in pixels.
+        """
+        width, height = image
+        self._image_size = np.array([width, height], np.float32)
+        limits = np.array([width, height, width, height], np.float32)  # of x1, y1, x2, y2
+        self._visible = np.clip(visible, 0, limits)
+        self._visible_areas = area(self._visible)
+        # The area of each visible box that labels cover so far.
+        self._covered_areas = np.zeros(len(visible), np.float32)
+        self._gap = np.array([-gap, -gap, gap, gap], np.float32)  # to enlarge a label on all sides
+        self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
+
+    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:
+        """Place a label at the first of POSITIONS beside a box where there is room for it.
+
+        Args:
+            box: `(4,)`, the box, to whose edges the label is placed.
+            size: Width and height of the label.
+            cover: The share of each visible box that all labels together may cover, from 0 to 1.
+
+        Returns:
+            The left top corner of the label; None if no position has room for it.
+        """
+        label_size = np.array(size, np.float32)
+        if (label_size > self._image_size).any():
+            return None
+        candidates = self._candidates(box, label_size)  # (P, 4), the label at each of POSITIONS
+        # What does not touch the rectangle around all candidates cannot be covered by any of them.
+        enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
+        near = touching(self._visible, enclosing_box)  # (M,), indices of the visible boxes
+
+        # The area of each box near by that labels cover, if the label is placed at each candidate.
+        newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
+        covered_areas = self._covered_areas[near] + newly_covered  # (P, M)
+        allowed_areas = cover * self._visible_areas[near]  # (M,)
+        boxes_stay_visible = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
+        is_free = boxes_stay_visible & ~self._cover_labels(candidates, enclosing_box)  # (P,)
+        if not is_free.any():
+            return None
+
+        position = is_free.argmax()  # the first that is true
+        self._covered_areas[near] = covered_areas[position]
+        rectangle = candidates[position]
+        self.taken = np.vstack([self.taken, rectangle + self._gap])
+        left, top, _, _ = rectangle
+        return int(left), int(top)
+
+    def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
+        """Tell which rectangles `(P, 4)` in a box `(4,)` cover a part of a label placed before."""
+        near_labels = self.taken[touching(self.taken, enclosing_box)]
+        covered_areas = area(common(candidates[:, np.newaxis], near_labels))  # (P, L)
+        return np.asarray((covered_areas > 0).any(axis=1))
+
+    def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
+        """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
+
+        A position names an edge of the box along each axis, and by how many widths or heights of
+        itself the label is moved from there.
+
+        Args:
+            box: `(4,)`.
+            label_size: `(2,)`, width and height of the label.
+
+        Returns:
+            `(P, 4)`, in whole pixels.
+        """
+        edges = POSITIONS[..., 0].astype(int)  # (P, 2): 0 for left or top, 1 for right or bottom
+        shifts = POSITIONS[..., 1]  # (P, 2)
+        left, top, right, bottom = box
+        edge_x = np.array([left, right])[edges[:, 0]]
+        edge_y = np.array([top, bottom])[edges[:, 1]]
+        edge_points = np.stack([edge_x, edge_y], axis=1)
+        label_corners = np.rint(edge_points + shifts * label_size)
+        last_corner = self._image_size - label_size  # at which the label is still in the image
+        label_corners = np.clip(label_corners, 0, last_corner)
+        return np.hstack([label_corners, label_corners + label_size])
