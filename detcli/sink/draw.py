@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
-from detcli.data.geometry import Boxes, Pixels, Points, touching
+from detcli.data.geometry import Boxes, Pixels, Points, Size, touching
 from detcli.data.record import Overlay
 from detcli.sink.colours import GREY, SHADES, ZONE_COLOURS, Colour, colour_of, shaded
 from detcli.sink.draw_labels import MIN_TEXT, Label, draw_label, draw_labels, label_size
@@ -73,7 +73,7 @@ def annotate(
     for index in reversed(range(len(detections))):
         draw_box(canvas, detections.xyxy[index], colours[index], line_width)
         barcode = barcodes[index]
-        if barcode is not None and len(barcode.corners):
+        if barcode is not None and len(barcode.corners) > 0:  # none where it was not located
             outline_width = max(1, line_width // 2)
             draw_path(canvas, barcode.corners, colours[index], outline_width, closed=True)
 
@@ -112,18 +112,20 @@ def detection_colours(detections: Detections) -> list[Colour]:
 
 
 def _class_colours(detections: Detections) -> list[Colour]:
-    """Choose the colour of each detection by its class, so that touching boxes can be counted.
+    """Choose the colour of each detection by its class, in other shades where boxes touch.
 
-    The best detection has the colour itself. One whose box touches better ones of its class has
-    the first shade that none of them has, or the rarest among them.
+    So touching boxes of one class can be counted. The best of them has the colour of the class
+    itself. Each other one has the shade that is rarest among the better ones that it touches.
     """
-    shade_numbers = np.zeros(len(detections), int)
+    shade_numbers = np.zeros(len(detections), int)  # of each detection; 0 is the colour itself
     colours = []
     for index, class_id in enumerate(detections.class_id.tolist()):
         better_of_class = np.flatnonzero(detections.class_id[:index] == class_id)
-        neighbours = touching(detections.xyxy[better_of_class], detections.xyxy[index])
-        neighbour_shades = shade_numbers[better_of_class[neighbours]]
-        shade_number = int(np.bincount(neighbour_shades, minlength=len(SHADES)).argmin())
+        touched = touching(detections.xyxy[better_of_class], detections.xyxy[index])
+        neighbours = better_of_class[touched]
+
+        uses_of_shade = np.bincount(shade_numbers[neighbours], minlength=len(SHADES))
+        shade_number = int(uses_of_shade.argmin())  # the first of the rarest
         shade_numbers[index] = shade_number
         colours.append(shaded(colour_of(class_id), shade_number))
     return colours
@@ -167,25 +169,39 @@ def _label_text(
     return " ".join(parts)
 
 
-def _strokes(colour: Colour, line_width: int) -> list[tuple[Colour, int]]:
-    """List the strokes that a line is drawn with, so that it shows on any background.
+class _Stroke(NamedTuple):
+    """One of the strokes that a line is drawn with."""
 
-    First comes a dark one that is wider, and then the line in its colour.
+    colour: Colour
+    extra_width: int  # by how many pixels it is wider than the line, on each side
 
-    Returns:
-        The colour of each stroke, and by how many pixels it is wider than the line on each side.
+
+def _strokes(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:
+    """Return the two strokes of a line: a wider dark one, its casing, and the line on top of it.
+
+    The casing shows the line on a background of its own colour.
     """
     blue, green, red = colour
     dark_colour = (blue // CASING, green // CASING, red // CASING)
-    return [(dark_colour, max(1, line_width // CASING)), (colour, 0)]
+    casing = _Stroke(dark_colour, max(1, line_width // CASING))
+    return casing, _Stroke(colour, 0)
+
+
+class _LineStarts(NamedTuple):
+    """Where the line along each edge of a box begins, at its left or upper side, in pixels."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
 
 
 def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> None:
     """Draw the outline of a box, whose lines stay inside the image in their whole width.
 
-    The lines are filled as rectangles, since OpenCV's lines are up to two pixels too wide. A line
-    of one pixel has a dark casing only where the image is too similar to its colour: elsewhere
-    the casing would have twice as many pixels as the line, and its colour would not be seen.
+    Lines have a dark casing, which shows them on a background of their own colour. That of a line
+    of one pixel has twice as many pixels as the line, whose colour would not be seen. So it is
+    drawn only where the image is too similar to that colour.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -194,44 +210,83 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
         line_width: In pixels.
     """
     height, width = canvas.shape[:2]
-    # Where the line of each edge begins, from its left or its upper side: its middle is on the box.
-    last_start = np.maximum(0, np.array([width, height, width, height]) - line_width)
-    line_starts = np.clip(np.rint(box) - line_width // 2, 0, last_start).astype(int)
-    left, top, right, bottom = line_starts.tolist()
-    around = (slice(max(0, top - 1), bottom + 2), slice(max(0, left - 1), right + 2))
-    background: Pixels | None = None
+    starts = _line_starts(box, (height, width), line_width)
+    casing, line = _strokes(colour, line_width)
     if line_width == 1:
-        background = canvas[around].copy()
-    for stroke_colour, extra_width in _strokes(colour, line_width):
-        if background is not None and extra_width == 0:  # the casing is drawn, and the line is next
-            _remove_needless_casing(canvas[around], background, colour)
-        end_distance = line_width + extra_width  # from the start of a line
-        rows = slice(max(0, top - extra_width), bottom + end_distance)
-        columns = slice(max(0, left - extra_width), right + end_distance)
-        canvas[rows, columns.start : left + end_distance] = stroke_colour
-        canvas[rows, max(0, right - extra_width) : columns.stop] = stroke_colour
-        canvas[rows.start : top + end_distance, columns] = stroke_colour
-        canvas[max(0, bottom - extra_width) : rows.stop, columns] = stroke_colour
+        rows = slice(max(0, starts.top - 1), starts.bottom + 2)
+        columns = slice(max(0, starts.left - 1), starts.right + 2)
+        box_with_casing = canvas[rows, columns]
+        background = box_with_casing.copy()
+        _draw_outline(canvas, starts, line_width, casing)
+        _remove_needless_casing(box_with_casing, background, colour)
+    else:
+        _draw_outline(canvas, starts, line_width, casing)
+    _draw_outline(canvas, starts, line_width, line)
 
 
-def _remove_needless_casing(canvas: Pixels, background: Pixels, colour: Colour) -> None:
-    """Restore an image where its background differs enough from the colour of a thin line.
+def _line_starts(box: Boxes, image_size: Size, line_width: int) -> _LineStarts:
+    """Compute where the lines of a box begin, whose middle is on its edges if the image has room.
 
-    The background is averaged over some pixels, so that a casing is not a row of dots.
+    Args:
+        box: `(4,)`, x1, y1, x2 and y2, which may lie outside of the image.
+        image_size: Height and width of the image.
+        line_width: In pixels.
+    """
+    height, width = image_size
+    last_starts = np.maximum(0, np.array([width, height, width, height]) - line_width)
+    centred_starts = np.rint(box) - line_width // 2
+    left, top, right, bottom = np.clip(centred_starts, 0, last_starts).astype(int).tolist()
+    return _LineStarts(left, top, right, bottom)
+
+
+def _draw_outline(canvas: Pixels, starts: _LineStarts, line_width: int, stroke: _Stroke) -> None:
+    """Draw one stroke of the four lines of a box.
+
+    The lines are filled as rectangles, since those of OpenCV are up to two pixels too wide.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
-        background: `(H, W, 3)`, the image before the casing was drawn.
+        starts: Where the lines begin.
+        line_width: In pixels, without the extra width of the stroke.
+        stroke: The colour to draw with, and the extra width on each side of a line.
+    """
+
+    def pixels_across(line_start: int) -> slice:
+        first = max(0, line_start - stroke.extra_width)
+        return slice(first, line_start + line_width + stroke.extra_width)
+
+    left = pixels_across(starts.left)
+    top = pixels_across(starts.top)
+    right = pixels_across(starts.right)
+    bottom = pixels_across(starts.bottom)
+
+    all_rows = slice(top.start, bottom.stop)
+    all_columns = slice(left.start, right.stop)
+    canvas[all_rows, left] = stroke.colour
+    canvas[all_rows, right] = stroke.colour
+    canvas[top, all_columns] = stroke.colour
+    canvas[bottom, all_columns] = stroke.colour
+
+
+def _remove_needless_casing(canvas: Pixels, background: Pixels, colour: Colour) -> None:
+    """Undo the casing of a thin line where the image alone shows the colour of the line.
+
+    Args:
+        canvas: `(H, W, 3)`, the image around a box, on which its casing is drawn.
+        background: `(H, W, 3)`, the same before the casing was drawn.
         colour: BGR, of the line.
     """
+    # Averaged over some pixels, so that in a noisy image the casing is not a row of dots.
     average = cv2.blur(background, (EDGE_PIXELS, EDGE_PIXELS))
-    ground_lab = cv2.cvtColor(average.astype(np.float32) / 255, cv2.COLOR_BGR2Lab)
+    background_lab = cv2.cvtColor(average.astype(np.float32) / 255, cv2.COLOR_BGR2Lab)
     line_pixel = np.array([[colour]], np.float32) / 255
     line_lab = cv2.cvtColor(line_pixel, cv2.COLOR_BGR2Lab)
-    # Differences of hue are hard to see in thin lines, so they count half.
-    differences = (ground_lab - line_lab) * np.array([1, 0.5, 0.5], np.float32)
-    is_visible = np.linalg.norm(differences, axis=-1) >= MIN_DISTANCE
-    canvas[is_visible] = background[is_visible]
+
+    # Differences of hue are hard to see in thin lines, so a and b of L*a*b* count half.
+    weights = np.array([1, 0.5, 0.5], np.float32)
+    distances = np.linalg.norm((background_lab - line_lab) * weights, axis=-1)
+    shows_line = distances >= MIN_DISTANCE
+    canvas[shows_line] = background[shows_line]
 
 
 def draw_path(
@@ -239,29 +294,38 @@ def draw_path(
 ) -> None:
     """Draw a line from point to point `(K, 2)`, and back to the first one if it is closed."""
     vertices = _whole_pixels(points)
-    for stroke_colour, extra_width in _strokes(colour, line_width):
-        cv2.polylines(canvas, [vertices], closed, stroke_colour, line_width + 2 * extra_width)
+    for stroke in _strokes(colour, line_width):
+        stroke_width = line_width + 2 * stroke.extra_width
+        cv2.polylines(canvas, [vertices], closed, stroke.colour, stroke_width)
 
 
 def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: int) -> None:
     """Draw zones and lines, each in its own colour and with a caption at its highest point.
 
-    Lines are arrows of twice the width, as crossings are counted to the left and the right of their
-    direction. Before that, the polygons in which nothing counts are made dim.
+    Before that, the polygons in which nothing counts are made dim.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        overlay: The zones, which are polygons; the lines, whose crossings are counted; and the
+            polygons in which nothing counts.
+        text_size: Height of captions in pixels.
+        line_width: In pixels.
     """
     if overlay.ignored:
         dim(canvas, overlay.ignored)
-    for number, (caption, corners) in enumerate(overlay.zones):
-        colour = colour_of(ZONE_COLOURS + number)
+    for zone_number, (caption, corners) in enumerate(overlay.zones):
+        colour = colour_of(ZONE_COLOURS + zone_number)
         draw_path(canvas, corners, colour, line_width, closed=True)
         _draw_caption(canvas, caption, corners, colour, text_size)
 
-    for number, (caption, ends) in enumerate(overlay.lines, len(overlay.zones)):
-        colour = colour_of(ZONE_COLOURS + number)
+    first_line_colour = ZONE_COLOURS + len(overlay.zones)
+    for line_number, (caption, ends) in enumerate(overlay.lines):
+        colour = colour_of(first_line_colour + line_number)
         start, end = _whole_pixels(ends).tolist()
-        for stroke_colour, extra_width in _strokes(colour, line_width):
-            arrow_width = 2 * (line_width + extra_width)
-            cv2.arrowedLine(canvas, start, end, stroke_colour, arrow_width, tipLength=0.03)
+        # An arrow, as crossings are counted to the left and the right of its direction.
+        for stroke in _strokes(colour, line_width):
+            arrow_width = 2 * (line_width + stroke.extra_width)
+            cv2.arrowedLine(canvas, start, end, stroke.colour, arrow_width, tipLength=0.03)
         _draw_caption(canvas, caption, ends, colour, text_size)
 
 

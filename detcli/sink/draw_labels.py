@@ -44,11 +44,14 @@ def draw_labels(
         text_size: Height of the text in pixels, unless it is smaller for want of room.
         line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
-    # The outer edges of a box's line, seen from its corners x1, y1, x2, y2.
-    outer_edges = np.array([0, 0, line_width, line_width], np.float32) - line_width // 2
-    outlines = [np.rint(label.box) + outer_edges for label in labels]
+    # Lines lie on the edges of boxes, half of their width on each side of an edge.
+    outer_width = line_width // 2
+    inner_width = line_width - outer_width
+    outward = np.array([-outer_width, -outer_width, inner_width, inner_width], np.float32)
+    outlines = [np.rint(label.box) + outward for label in labels]
     height, width = canvas.shape[:2]
     placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
+
     omitted_count = 0
     for number, label in enumerate(labels):
         corner = placed.corners[number]
@@ -67,19 +70,23 @@ def _draw_omitted_count(canvas: Pixels, placed: "_PlacedLabels", omitted_count: 
 
     It covers no label, and little of any box if a corner has room for that. In an image without
     any free corner it is left out.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        placed: The labels that had room, and the size of their text.
+        omitted_count: How many had none.
     """
     text = f"+{omitted_count} labels"
     if omitted_count == 1:
         text = "+1 label"
+    extent = label_size(text, placed.text_size)
     height, width = canvas.shape[:2]
     whole_image = np.array([0, 0, width, height], np.float32)
-    extent = label_size(text, placed.text_size)
-    corner = None
-    for cover in (COVER, COVER_MORE, 1.0):
-        if corner is None:
-            corner = placed.layout.place(whole_image, extent, cover)
-    if corner is not None:
-        draw_label(canvas, text, corner, BLACK, placed.text_size)
+    for covered_share in (COVER, COVER_MORE, 1.0):
+        corner = placed.layout.place(whole_image, extent, covered_share)
+        if corner is not None:
+            draw_label(canvas, text, corner, BLACK, placed.text_size)
+            return
 
 
 class _PlacedLabels(NamedTuple):
@@ -98,7 +105,10 @@ def _place_at_largest_size(
     visible: Boxes,
     text_size: int,
 ) -> _PlacedLabels:
-    """Place labels at the largest of the TEXT_SCALES at which not too many of them have no room.
+    """Find positions for labels, in a text that is as large as the room on the image allows.
+
+    The sizes of TEXT_SCALES are tried, the largest first, until at most MAX_UNPLACED of the labels
+    have no room. In the smallest size any number of them may have none.
 
     Args:
         image: Width and height of the image.
@@ -109,14 +119,17 @@ def _place_at_largest_size(
     """
     min_size = min(MIN_TEXT, text_size)
     sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
+    smallest_size = sizes[-1]
     for size in sizes:
+        max_unplaced = len(labels)
+        if size > smallest_size:
+            max_unplaced = int(MAX_UNPLACED * len(labels))
         layout = LabelLayout(image, visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
-        max_unplaced: float = len(labels)
-        if size > sizes[-1]:  # there is a smaller size to try
-            max_unplaced = MAX_UNPLACED * len(labels)
         corners = _place_labels(layout, outlines, extents, max_unplaced)
-        if corners.count(None) <= max_unplaced:
+
+        unplaced_count = corners.count(None)
+        if unplaced_count <= max_unplaced:
             break
     return _PlacedLabels(size, layout, extents, corners)
 
@@ -125,9 +138,9 @@ def _place_labels(
     layout: LabelLayout,
     outlines: Sequence[Boxes],
     extents: Sequence[tuple[int, int]],
-    max_unplaced: float,
+    max_unplaced: int,
 ) -> list[Corner | None]:
-    """Find a position for each label, unless too many have no room.
+    """Find a position for each label, until too many have no room.
 
     Args:
         layout: Which positions are free; it notes the labels that are placed.

@@ -54,7 +54,9 @@ class LabelLayout:
         self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
 
     def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:
-        """Place a label at the first of POSITIONS beside a box where there is room for it.
+        """Place a label beside a box, at the first of POSITIONS that has room for it.
+
+        The position is taken from then on, and what the label covers of boxes is counted.
 
         Args:
             box: `(4,)`, the box, to whose edges the label is placed.
@@ -65,25 +67,26 @@ class LabelLayout:
             The left top corner of the label; None if no position has room for it.
         """
         label_size = np.array(size, np.float32)
-        if (label_size > self._image_size).any():
+        is_larger_than_image = (label_size > self._image_size).any()
+        if is_larger_than_image:
             return None
-        candidates = self._candidates(box, label_size)  # (P, 4), the label at each of POSITIONS
-        # What does not touch the rectangle around all candidates cannot be covered by any of them.
-        enclosing_box = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
-        near = touching(self._visible, enclosing_box)  # (M,), indices of the visible boxes
+        candidates = self._candidates(box, label_size)  # (P, 4), a rectangle for each position
+        left_top = candidates[:, :2].min(axis=0)
+        right_bottom = candidates[:, 2:].max(axis=0)
+        surroundings = np.hstack([left_top, right_bottom])  # the rectangle around all candidates
 
-        # The area of each box near by that labels cover, if the label is placed at each candidate.
+        near = touching(self._visible, surroundings)  # (M,), indices of boxes
         newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
-        covered_areas = self._covered_areas[near] + newly_covered  # (P, M)
+        covered_areas = self._covered_areas[near] + newly_covered  # (P, M), by all labels with this
         allowed_areas = cover * self._visible_areas[near]  # (M,)
-        boxes_stay_visible = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
-        is_free = boxes_stay_visible & ~self._cover_labels(candidates, enclosing_box)  # (P,)
+        hides_no_box = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
+        is_free = hides_no_box & ~self._cover_labels(candidates, surroundings)  # (P,)
         if not is_free.any():
             return None
 
-        position = is_free.argmax()  # the first that is true
-        self._covered_areas[near] = covered_areas[position]
-        rectangle = candidates[position]
+        first_free = is_free.argmax()  # as True is greater than False
+        self._covered_areas[near] = covered_areas[first_free]
+        rectangle = candidates[first_free]
         self.taken = np.vstack([self.taken, rectangle + self._gap])
         left, top, _, _ = rectangle
         return int(left), int(top)
@@ -97,23 +100,24 @@ class LabelLayout:
     def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
         """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
 
-        A position names an edge of the box along each axis, and by how many widths or heights of
-        itself the label is moved from there.
+        A position names an edge of the box along each axis, and how far the label is from there. So
+        the position above a box is its left and top edge, and a shift by one height upwards.
 
         Args:
             box: `(4,)`.
             label_size: `(2,)`, width and height of the label.
 
         Returns:
-            `(P, 4)`, in whole pixels.
+            `(P, 4)`, x1, y1, x2 and y2 in whole pixels.
         """
-        edges = POSITIONS[..., 0].astype(int)  # (P, 2): 0 for left or top, 1 for right or bottom
-        shifts = POSITIONS[..., 1]  # (P, 2)
         left, top, right, bottom = box
-        edge_x = np.array([left, right])[edges[:, 0]]
-        edge_y = np.array([top, bottom])[edges[:, 1]]
-        edge_points = np.stack([edge_x, edge_y], axis=1)
-        label_corners = np.rint(edge_points + shifts * label_size)
-        last_corner = self._image_size - label_size  # at which the label is still in the image
-        label_corners = np.clip(label_corners, 0, last_corner)
-        return np.hstack([label_corners, label_corners + label_size])
+        is_at_right_edge = POSITIONS[:, 0, 0] == 1
+        is_at_bottom_edge = POSITIONS[:, 1, 0] == 1
+        edge_x = np.where(is_at_right_edge, right, left)
+        edge_y = np.where(is_at_bottom_edge, bottom, top)
+        shifts = POSITIONS[..., 1] * label_size  # (P, 2) in pixels, along x and y
+
+        left_top = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts)
+        last_left_top = self._image_size - label_size  # at which the label is still in the image
+        left_top = np.clip(left_top, 0, last_left_top)
+        return np.hstack([left_top, left_top + label_size])
