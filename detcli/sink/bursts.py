@@ -1,9 +1,11 @@
 """Records with their bursts, which are known only when all records have come."""
 
 import json
+from collections.abc import Iterator
 
 from detcli.data.bursts import BurstFinder, with_burst
 from detcli.data.json_text import encode
+from detcli.data.record import RecordJson
 from detcli.sink.protocol import Encodable, RecordSink, Stored
 from detcli.storage.temporary import temporary, temporary_file_errors
 
@@ -36,21 +38,29 @@ class BurstSink:
             self._file.write(f"{encode(fields)}\n".encode())
 
     def pass_on(self) -> None:
-        """Write all records that were collected to the other sink; a second call does nothing."""
+        """Write all collected records to the other sink, each with the burst that it belongs to.
+
+        To be called when no more records come; a second call does nothing.
+        """
         if self._is_passed_on:
             return
         self._is_passed_on = True
         bursts = self._finder.find(self._gap_s)
+        for record_number, record in enumerate(self._collected_records()):
+            burst = bursts.of_record(record_number)
+            if burst is None:  # its image has no time
+                self._sink.write(Stored(record))
+            else:
+                self._sink.write(Stored(with_burst(record, burst)))
+
+    def _collected_records(self) -> Iterator[RecordJson]:
+        """Yield the records in the temporary file, in the order in which they came."""
         with temporary_file_errors():
             self._file.seek(0)
-        for record_number in range(self._finder.record_count):
+        for _ in range(self._finder.record_count):
             with temporary_file_errors():
                 line = self._file.readline()
-            record = json.loads(line)
-            burst = bursts.of_record(record_number)
-            if burst is not None:
-                record = with_burst(record, burst)
-            self._sink.write(Stored(record))
+            yield json.loads(line)
 
     def close(self) -> None:
         """Write all records, unless that was done, and close the other sink."""

@@ -130,19 +130,19 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Prepare the open file for the records of this run.
+        """Remove the records that this run makes again, and prepare the file for its own records.
 
         Args:
             force: Whether records that were made with other settings may stay.
         """
-        has_tracks = self._settings is not None and self._settings.get("track") is not None
-        if has_tracks:
+        is_tracking = self._settings is not None and self._settings.get("track") is not None
+        if is_tracking:
             self._find_incomplete_videos()
         has_these_settings = self._remove_records_to_repeat(force=force)
-        if has_tracks and has_these_settings:
-            # The first record of this run would get the settings. They would tell the next run that
-            # the run before this one was killed in a video, which then is tracked again; but the
-            # videos that are left are complete. So the settings are not written again.
+        if is_tracking and has_these_settings:
+            # Settings in a record say that a run begins there, and the run before it may have been
+            # killed within a video. So the next run would track the video before them again,
+            # although all videos that are still in the file are complete.
             self._settings = None
         with contextlib.closing(Folder(self._target.parent)) as folder:
             folder.sync()  # so that the name of a new file survives a power cut
@@ -418,7 +418,9 @@ class Journal:
         Args:
             record: The fields of the record; empty for a damaged line, which is not done.
         """
-        source = name_of(record) if record else ""
+        if not record:
+            return False
+        source = name_of(record)
         if source in self._sources_to_repeat:
             can_be_repeated = "://" in source or self._exists(source)
             if can_be_repeated:
@@ -426,10 +428,10 @@ class Journal:
         has_failed = "detections" not in record
         if has_failed:
             return False
-        is_image = "frame" not in record
-        if is_image or self._has_annotated_videos(record):
-            return True
-        return not self._exists(source)
+        is_frame = "frame" in record
+        if is_frame and not self._has_annotated_videos(record):
+            return not self._exists(source)
+        return True
 
     def _has_annotated_videos(self, record: Fields) -> bool:
         """Tell whether the annotated videos that a frame was saved in are in their folder."""
@@ -448,8 +450,8 @@ class Journal:
         """Tell whether no newer record replaces this one.
 
         Where an image has changed between two runs, the journal has the record from before the
-        change and, further down, a new one that replaces it. The older one is told by its stamp,
-        the size and time that the image's file had then.
+        change and, further down, a new one with `replaces`. That is the stamp of the older one: the
+        size and time that the image's file had then.
 
         Args:
             record: The fields of the record; empty for a damaged line, which does not count.
@@ -457,18 +459,20 @@ class Journal:
         if not record:
             return False
         is_newer_record = "replaces" in record
-        has_stamp = "file_stamp" in record
-        if is_newer_record or not has_stamp:
+        if is_newer_record or "file_stamp" not in record:
             return True
-        replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
         file_stamp: str = record["file_stamp"]
+        replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
         return file_stamp != replaced_stamp
 
     def _read_records(self) -> "_Contents":
-        """Read all records of an earlier run, to find out which inputs it has done.
+        """Read all records of earlier runs, and note which inputs need no work.
 
-        An input is done unless it failed, or its files are missing. Inputs that have to be
-        repeated are noted, and those whose new records replace older ones.
+        Noted are also the sources that have to be repeated, and the stamps of replaced records.
+
+        Returns:
+            Whether the file can be continued as it is, and the settings of the last record that
+            needs no work.
         """
         self._recorded_inputs.clear()
         self._replaced.clear()
@@ -478,15 +482,14 @@ class Journal:
         for line, record in self._lines():
             run_settings = record.get("settings", run_settings)
             is_done = self._is_done(record)
-            # Passwords in addresses are written as ***, so several sources may look the same.
-            is_ambiguous = "***" in record.get("source", "")
             if is_done:
                 self._recorded_inputs.add(
                     name_of(record), record.get("frame"), record.get("file_stamp")
                 )
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
-            elif is_ambiguous:
+            elif "***" in record.get("source", ""):
+                # Passwords in addresses are written as ***, so several sources may have this name.
                 # It is unknown which of them failed: all are repeated.
                 self._sources_to_repeat.add(name_of(record))
 
@@ -499,30 +502,30 @@ class Journal:
         return _Contents(can_stay, last_settings)
 
     def _compare_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
-        """Compare the settings of this run with those that the records were made with.
+        """Tell whether records were made with the settings of this run; refuse others.
+
+        Version 0.1.0 recorded no other setting than the model. Then only the model is compared, and
+        the answer is False, so that this run writes down all of its settings.
 
         Args:
-            settings: Those of this run.
-            recorded: Those of the records; only the model, if version 0.1.0 wrote them.
-            force: Whether the records may have been made with other settings.
-
-        Returns:
-            Whether all settings are recorded and the same.
+            settings: The settings of this run, by name.
+            recorded: Those that the records were made with.
+            force: Whether records that were made with other settings may stay.
 
         Raises:
             UsageError: The records were made with other settings, without `force`.
         """
-        are_all_recorded = recorded.keys() != {"model"}
         compared: Mapping[str, Any] = settings
-        if not are_all_recorded:
+        has_only_model = recorded.keys() == {"model"}
+        if has_only_model:
             compared = {"model": settings.get("model")}
-        different = differences(recorded, compared, self._implied)
+        different = differences(recorded, compared, self._implied)  # "conf 0.25 instead of 0.4"
         if different and not force:
             raise UsageError(
                 f"--resume {self._path}: its records were made with {', '.join(different)}",
                 "use the same settings, name another file, or mix them with --force",
             )
-        return are_all_recorded and not different
+        return not different and not has_only_model
 
     def _keep_only(self, can_stay: Callable[[Fields], bool]) -> None:
         """Write the file anew with only some of its records.
@@ -545,22 +548,24 @@ class Journal:
     def _remaining_lines(self, can_stay: Callable[[Fields], bool]) -> Iterator[bytes]:
         """Yield the lines of the records that stay, as the new file has them.
 
-        If the first record of a run is removed, the next one that stays gets the settings that it
-        carried. A record that replaces another one does not say so any more.
+        The first record of a run carries what is true of all its records, such as the settings. If
+        it is removed, the next record that stays gets them. A record that replaces another one does
+        not say so any more.
 
         Args:
             can_stay: Tells of a record's fields whether it stays.
         """
-        fields_to_add: Fields = {}  # of the first record of the run
+        fields_to_add: Fields = {}  # of the first record of a run, for the next one that stays
         for line, record in self._lines():
             for name in FIELDS_OF_FIRST_RECORD:
                 if name in record:
                     fields_to_add[name] = record[name]
             if not can_stay(record):
                 continue
-            is_replacement = record.pop("replaces", None) is not None
-            is_changed = bool(fields_to_add) or is_replacement
-            if is_changed or line.startswith(VERSION_1_START):
+
+            was_replacement = record.pop("replaces", None) is not None
+            has_old_form = line.startswith(VERSION_1_START)
+            if fields_to_add or was_replacement or has_old_form:
                 yield encode_line(record | fields_to_add)
                 fields_to_add = {}
             else:
