@@ -42,6 +42,8 @@ class Claims:
     def take(self, name: str, prefixes: Iterable[str], mark: str, *, is_new: bool) -> bool:
         """Take a name for the file of an input, unless another run has taken it for another input.
 
+        Two runs that read the same input may have the same name for its file.
+
         Args:
             name: The name of a file with its suffix, or a prefix that the names of several files
                 begin with; folded, as `_fold` in `sink/folder.py` does.
@@ -50,7 +52,7 @@ class Claims:
             is_new: Whether the input is another one in every run, as a camera or standard input.
 
         Returns:
-            Whether this run has the name now.
+            Whether this run has the name now; always, where runs cannot share names.
         """
         if self._descriptor is None or name in self._names_of_this_run:
             return True
@@ -62,8 +64,8 @@ class Claims:
             self._read_new_claims(self._descriptor)
             if not self._is_free(name, prefix_list, input_id):
                 return False
-            line = json.dumps([self._run_id, name, prefix_list, input_id])
-            os.write(self._descriptor, f"{line}\n".encode())
+            claim = json.dumps([self._run_id, name, prefix_list, input_id])
+            os.write(self._descriptor, f"{claim}\n".encode())
         self._names_of_this_run.add(name)
         return True
 
@@ -100,7 +102,7 @@ class Claims:
         return descriptor
 
     def _lock_shared(self, descriptor: int) -> None:
-        """Lock the file of claims beside other runs; it is emptied first if there are none.
+        """Lock the file of claims beside other runs at work; without any, empty it first.
 
         Raises:
             OSError: The file system has no such locks.
@@ -110,10 +112,10 @@ class Claims:
         import fcntl
 
         with locked(self._folder):
-            # Another run at work has a shared lock, so that this one cannot have it alone.
+            # An exclusive lock is refused while another run at work has a shared one.
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(descriptor, 0)
+                os.ftruncate(descriptor, 0)  # the names of runs that have ended
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _read_new_claims(self, descriptor: int) -> None:

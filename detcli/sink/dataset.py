@@ -86,14 +86,14 @@ class DatasetSink:
             return
         image_bytes, suffix = _image_file(record, record.picture)
         labels = label_text(record.picture, record.detections).encode()
-        with locked(self._real_path):
+        with locked(self._real_path):  # other runs may add to the dataset
             if not self._has_description:
                 self._write_description(record.model)
-            # Where a different image has the usual name, the name gets a number.
             name = self._choose_name(record, suffix, image_bytes)
             image_file = f"images/{name}{suffix}"
-            is_in_dataset = (self._real_path / image_file).exists()
-            if is_in_dataset:
+            # A different image would have led to another name.
+            has_this_image = (self._real_path / image_file).exists()
+            if has_this_image:
                 self._present_count += 1
                 return
             self._write_file(record, f"labels/{name}.txt", labels)
@@ -133,22 +133,24 @@ class DatasetSink:
         """Choose the name of an image in the dataset, without a suffix.
 
         It is that of the record's input, and of a frame its number: `film_17`. Where a different
-        image has the name already, a number is added.
+        image has the name already, a number is added: `film_17_2`.
 
         Args:
             record: The record of the image.
             suffix: The suffix of its file.
             image_bytes: The content of its file.
         """
+
+        def is_usable(name: str) -> bool:
+            return self._is_usable(name, suffix, image_bytes)
+
         frame_number = record.origin.frame
         if frame_number is None:
-            return self._names.file(
-                _plain_name(record), "", lambda name: self._is_usable(name, suffix, image_bytes)
-            )
+            return self._names.file(_plain_name(record), "", is_usable)
         name_of_frame = f"{self._prefixes.of(record)}_{frame_number}"
         name = name_of_frame
         number = 1
-        while not self._is_usable(name, suffix, image_bytes):
+        while not is_usable(name):
             number += 1
             name = f"{name_of_frame}_{number}"
         return name

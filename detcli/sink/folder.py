@@ -79,7 +79,7 @@ class UniqueNames:
         # Names of files with their suffix, and prefixes with their `_`.
         self._taken: set[str] = set()
         # What cannot be a prefix any more, as a file has a name that begins with it.
-        self._barred: set[str] = set()
+        self._unusable_prefixes: set[str] = set()
         # The mark of the input that first got a name, by name and suffix.
         self._owners: dict[tuple[str, str], str] = {}
         # The mark of the input that a name is kept for, whatever the suffix.
@@ -90,7 +90,11 @@ class UniqueNames:
         self._reserved.setdefault(_fold(name), mark)
 
     def file(
-        self, name: str, suffix: str, usable: Callable[[str], bool] = bool, mark: str = ""
+        self,
+        name: str,
+        suffix: str,
+        usable: Callable[[str], bool] | None = None,
+        mark: str = "",
     ) -> str:
         """Choose a unique name for one file, and remember it as taken.
 
@@ -98,30 +102,30 @@ class UniqueNames:
             name: The name that the file should have, without its suffix.
             suffix: The suffix of the file.
             usable: Tells of a name with its suffix whether the file may have it; for example, as
-                no such file exists. By default, any name may be used.
+                no such file exists. Without it, any name may be used.
             mark: A hash of the input that the file is for; empty if its names are told apart by
                 numbers only.
 
         Returns:
-            The name with its suffix: the name itself if possible, or with the mark, a number, or
-            both.
+            The name with its suffix: `bus.jpg` if possible, else with the mark, a number, or both,
+            as in `bus-1f3c9b20.jpg` or `bus-2.jpg`.
         """
-        for candidate in self._candidates(name, suffix, mark):
+        for candidate in self._candidates(name, suffix, mark):  # without an end
             file_name = candidate + suffix
-            if self._is_free(candidate, suffix) and usable(file_name):
+            if self._is_free(candidate, suffix) and (usable is None or usable(file_name)):
                 break
         self._taken.add(_fold(candidate) + suffix.lower())
-        self._barred.update(_prefixes_of(candidate))
+        self._unusable_prefixes.update(_prefixes_of(candidate))
         return file_name
 
     def _is_free(self, name: str, suffix: str) -> bool:
         """Tell whether no file has this name, and no file of a taken prefix may get it later."""
         folded_file_name = _fold(name) + suffix.lower()
-        if folded_file_name in self._barred or folded_file_name in self._taken:
+        if folded_file_name in self._unusable_prefixes or folded_file_name in self._taken:
             return False
         return self._taken.isdisjoint(_prefixes_of(name))
 
-    def prefix(self, name: str, usable: Callable[[str], bool] = bool, mark: str = "") -> str:
+    def prefix(self, name: str, usable: Callable[[str], bool] | None = None, mark: str = "") -> str:
         """Choose a unique prefix for files whose names append `_` and a number to it.
 
         The arguments are those of `file`; `usable` is given the prefix with its `_`.
@@ -131,8 +135,9 @@ class UniqueNames:
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
         """Yield the names to try for a file, without the suffix, the best first; they never end.
 
-        They are `a`, `a-2`, `a-3` and so on; and `a-mark`, `a-mark-2` and so on if the input with
-        another mark has `a`. A name that was yielded in an earlier call does not come again.
+        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to an input with another mark, they are
+        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. A name that was yielded in an earlier call does not
+        come again.
         """
         first_name = name
         if mark and self._owner_of(name, suffix, mark) != mark:
@@ -371,59 +376,71 @@ class OutputFolder:
         return self._real_path / path.relative_to(self.path)
 
     def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
-        """Choose the path of the only file that an input has in this folder.
+        """Choose the path of the only file that an input has in this folder, as `bus.jpg`.
+
+        If `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
+        every run. If it is a file that must not be replaced, a number is added.
 
         Args:
             origin: The input, of an image or a video.
             suffix: The suffix of the file.
-            keep: Whether no existing file may be replaced; that of a new input never replaces one.
+            keep: Whether no existing file may be replaced; that of a new input, such as standard
+                input, never replaces one.
         """
         name = self._relative_name(origin)
         self._reserve_for_others(name, suffix, origin)
         may_replace = not keep and not origin.is_new
-        # A file that replaces none gets a number, and not the mark, where its name is taken.
-        mark = _input_mark(origin) if may_replace else ""
+        mark = ""
+        if may_replace:
+            mark = _input_mark(origin)
 
-        def usable(file_name: str) -> bool:
+        def is_usable(file_name: str) -> bool:
             may_write = self._may_write(self.path / file_name, keep=not may_replace)
             return may_write and self._take(file_name, suffix, origin)
 
-        return self.path / self._names.file(name, suffix, usable, mark)
+        return self.path / self._names.file(name, suffix, is_usable, mark)
 
     def _reserve_for_others(self, name: str, suffix: str, origin: Origin) -> None:
-        """Reserve the name that an input's file should have, if somebody else has it.
+        """Keep a name from an input if somebody else has it: another program, or a run at work.
 
-        The input then gets the name with its own mark, which is the same in every run:
-        `bus-1f3c9b20.jpg`.
+        The input then gets the name with a hash of its own, which is the same in every run:
+        `bus-1f3c9b20.jpg` for `bus.jpg`.
+
+        Args:
+            name: The name that the input's file should have, without its suffix.
+            suffix: The suffix of the file.
+            origin: The input.
         """
         if not self._is_made_by_detcli:
             has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
             if self._marked or has_file_of_name:
-                self._names.reserve(name, "somebody else")
-        if not self._take(f"{name}{suffix}", suffix, origin):
+                self._names.reserve(name, "somebody else")  # which is the mark of no input
+        is_taken_by_this_run = self._take(f"{name}{suffix}", suffix, origin)
+        if not is_taken_by_this_run:
             self._names.reserve(name, "another run")
 
     def _prefix(self, record: Record) -> str:
-        """Choose the prefix for the numbered files of an input, such as the frames of a video.
+        """Choose the prefix for the numbered files of an input: `film` for frames `film_17.jpg`.
 
         A video gets the same prefix in every run, and replaces the files of an earlier one. A new
-        input, such as a camera, gets a prefix that no file here has.
+        input, such as a camera, gets a prefix that no file here has, with a number if needed.
         """
         origin = record.origin
         name = self._relative_name(origin)
-        if not self._take(f"{name}_", "_", origin):
-            # Then this input gets the name with its own mark: `film-1f3c9b20_17.jpg`.
+        is_taken_by_this_run = self._take(f"{name}_", "_", origin)
+        if not is_taken_by_this_run:
+            # Then this input gets the name with a hash of its own: `film-1f3c9b20_17.jpg`.
             self._names.reserve(name, "another run")
-        excluded_prefixes: set[str] = set()
         mark = _input_mark(origin)
+        excluded_prefixes: set[str] = set()
         if origin.is_new:
+            mark = ""
             excluded_prefixes = self._present_prefixes()
-            mark = ""  # it gets a number
 
-        def usable(prefix: str) -> bool:
+        def is_usable(prefix: str) -> bool:
             return _fold(prefix) not in excluded_prefixes and self._take(prefix, "_", origin)
 
-        return self._names.prefix(name, usable, mark)
+        return self._names.prefix(name, is_usable, mark)
 
     def _present_prefixes(self) -> set[str]:
         """Return the prefixes that files in this folder and below have in their names."""
@@ -503,8 +520,8 @@ def _beginnings_of_inputs(roots: Iterable[str]) -> list[str]:
 def _beginning_of_inputs(root: str) -> str | None:
     """Return how the names of all inputs begin that a folder or a pattern stands for.
 
-    None for a pattern without a folder, `*.jpg`. For a single file it is the name with a slash,
-    which no input begins with.
+    It is None for a pattern without a folder, `*.jpg`. For a single file it is the name with a
+    slash, which no input begins with.
 
     Examples:
         >>> _beginning_of_inputs("pics/*/a.jpg")

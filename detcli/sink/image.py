@@ -68,7 +68,10 @@ class CropSink(FolderSink):
         self._class_folders: list[str] = []  # the name of each class's folder, by class id
 
     def write(self, record: Record) -> None:
-        """Write a crop of each detection that is visible in the record's image."""
+        """Write a crop of each detection that is visible in the record's image.
+
+        The crop of detection 3 in bus.jpg is `person/bus_3.jpg`.
+        """
         if record.picture is None or record.detections is None:
             return
         prefix = self._folder.prefix_of(record)
@@ -143,21 +146,25 @@ def _touched(start: float, end: float, limit: int) -> tuple[int, int]:
 
 
 def _lengthened(first: int, after_last: int, length: int, limit: int) -> tuple[int, int]:
-    """Lengthen a range of pixels to both sides, by one more at its end if the number is odd.
+    """Lengthen a range of pixels by the same number on both sides, or one more at its end.
 
-    At the edge of the image it is moved back into the image; the result is as in `_touched`.
+    At the edge of the image it is moved back into the image.
 
     Args:
         first: The first pixel.
         after_last: The pixel after the last.
         length: How long the range becomes, unless the image is shorter.
         limit: How many pixels the image has along the axis.
+
+    Returns:
+        The first pixel, and the one after the last.
     """
-    possible_length = min(length, limit)
-    missing = possible_length - (after_last - first)
-    start = first - missing // 2
-    start = max(0, min(start, limit - possible_length))
-    return start, start + possible_length
+    new_length = min(length, limit)
+    missing_pixels = new_length - (after_last - first)
+    new_first = first - missing_pixels // 2
+    last_first = limit - new_length  # with which the range ends at the edge of the image
+    new_first = max(0, min(new_first, last_first))
+    return new_first, new_first + new_length
 
 
 def encode(image: Pixels, record: Record) -> tuple[bytes, str]:
@@ -409,7 +416,8 @@ def _hide(area: Pixels, interpolation: int | None) -> None:
         return
     height, width = area.shape[:2]
     # The longer side has SAMPLES colours, and the shorter one fewer in the same proportion.
-    rows, columns = Letterbox.fit((height, width), (SAMPLES, SAMPLES), enlarge=1).resized
+    small_size = Letterbox.fit((height, width), (SAMPLES, SAMPLES), enlarge=1).resized
+    rows, columns = small_size
     mean_colours = cv2.resize(area, (columns, rows), interpolation=cv2.INTER_AREA)
     area[:] = cv2.resize(mean_colours, (width, height), interpolation=interpolation)
 
