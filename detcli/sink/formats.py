@@ -210,7 +210,7 @@ def open_record_sink(
     spec = FORMATS[record_format]
     sink_class = spec.load_sink()
     if spec.has_detection_rows:
-        columns = [*optional_columns]
+        columns = list(optional_columns)
         if burst_gap_s is not None:
             columns += BURST_COLUMNS
         sink = sink_class(output, columns)
@@ -222,4 +222,4 @@ def open_record_sink(
         return sink
     from detcli.sink.bursts import BurstSink
 
-    return BurstSink(sink, burst_gap_s)
+    return BurstSink(sink, burst_gap_s)  # passes all records on at the end

@@ -169,8 +169,8 @@ class CocoIds:
         """Return the COCO id of a record's image; to be called once for each record.
 
         It is the one in the `instances.json`. Without that file, it is the number in the image's
-        name, or else the number of the record. A second image with the same id gets another one,
-        and a warning says so.
+        name, as 9 for 000000000009.jpg, or else the number of the record. A second image with the
+        same id gets another one, and a warning says so.
 
         Raises:
             UsageError: The image is not in the `instances.json`.
@@ -178,14 +178,15 @@ class CocoIds:
         source = record.origin.source
         if self._path is not None:
             return self._listed_id(source, record.origin.frame)
-        number = record.index + 1
-        image_id = number
+        record_number = record.index + 1
+        image_id = record_number
         id_in_name = ID_IN_STEM.fullmatch(PurePath(source).stem)
-        if id_in_name and record.origin.frame is None:
+        is_frame = record.origin.frame is not None
+        if id_in_name is not None and not is_frame:
             image_id = int(id_in_name[1])
         if image_id in self._used_ids:
             problem = f"{source}: an earlier image has the COCO image id {image_id}"
-            image_id = MAX_NAMED_ID + number  # which no name can have
+            image_id = MAX_NAMED_ID + record_number  # which no name can have
             warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
         self._used_ids.add(image_id)
         return image_id
@@ -240,9 +241,12 @@ class CocoIds:
 def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
     """Return the ids of images by each name that they may be called by.
 
-    An image may be called by its path as the file has it; by that path with other separators; and
-    by the last part of the path, if no other image has the same. Where two images share a name, it
-    belongs to the one whose name comes earlier in this order.
+    `{"train/1.jpg": 5}` becomes `{"train/1.jpg": 5, "1.jpg": 5}`. A path with the separators of
+    Windows may also be called by that with slashes. The last part of a path alone counts only if no
+    other image has the same.
+
+    Args:
+        id_of_image: The id of each image, by its path in an `instances.json`.
     """
     path_of_image = {name: coco_path(name) for name in id_of_image}
     uses_of_file_name = Counter(image_path.name for image_path in path_of_image.values())
@@ -250,6 +254,7 @@ def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
     for name, image_path in path_of_image.items():
         if uses_of_file_name[image_path.name] == 1:
             ids[image_path.name] = id_of_image[name]
+    # Where two images share a name, the later one here has it: names as they are in the file.
     for name, image_path in path_of_image.items():
         ids[str(image_path)] = id_of_image[name]
     ids.update(id_of_image)
@@ -429,7 +434,10 @@ class MotFile:
         self._file = AtomicFile(folder.real(self._path))
 
     def write(self, record: Record) -> None:
-        """Write a line for each detection of a frame that has a track."""
+        """Write a line for each detection of a frame that has a track.
+
+        Frames and pixels count from 1, as MOT has it: a box at x1 = 0 has its left edge at 1.
+        """
         notes_of(record).saved.append(self._path)
         detections = record.detections
         if detections is None or detections.track_id is None:
@@ -437,9 +445,12 @@ class MotFile:
         frame = (record.origin.frame or 0) + 1
         track_numbers = detections.track_id.tolist()
         for track_number, (box, score, _, _) in zip(track_numbers, detections, strict=True):
-            if track_number > 0:
-                left, top, right, bottom = box.tolist()
-                box_text = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
+            has_track = track_number > 0
+            if has_track:
+                x1, y1, x2, y2 = box.tolist()
+                left_top = f"{x1 + 1:.2f},{y1 + 1:.2f}"
+                width_and_height = f"{x2 - x1:.2f},{y2 - y1:.2f}"
+                box_text = f"{left_top},{width_and_height}"
                 self._file.write(f"{frame},{track_number},{box_text},{score:.6f},-1,-1,-1\n")
 
     def close(self) -> None:

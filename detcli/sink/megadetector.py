@@ -60,7 +60,7 @@ class MegaDetectorSink(TextSink):
         """
         super().__init__(output)
         self._run = run
-        self._text_before_entry = START
+        self._has_entries = False
         self._video: _VideoEntry | None = None  # whose frames are coming
         self._detector = run.settings.get("model")
         self._class_names: dict[int, str] = {}
@@ -122,8 +122,11 @@ class MegaDetectorSink(TextSink):
 
     def _begin_entry(self) -> None:
         """Write what comes before an entry: the start of the file, or a comma."""
-        self._output.write(self._text_before_entry)
-        self._text_before_entry = COMMA
+        if self._has_entries:
+            self._output.write(COMMA)
+        else:
+            self._output.write(START)
+        self._has_entries = True
 
     def _file_name(self, fields: RecordJson) -> str:
         """Name the file of a record relative to the base folder, if there is one.
@@ -147,15 +150,12 @@ class MegaDetectorSink(TextSink):
         """Write the end of the object with the names of the classes, and close the output."""
         try:
             self._end_video()
-            start = ""
-            has_entries = self._text_before_entry == COMMA
-            if not has_entries:
-                start = self._text_before_entry
+            if not self._has_entries:
+                self._output.write(START)
             categories = category_names(self._class_names)
             info = run_info(self._run, self._detector)
             self._output.write(
-                f'{start}\n],\n"detection_categories": {encode(categories)},\n'
-                f'"info": {encode(info)}}}\n'
+                f'\n],\n"detection_categories": {encode(categories)},\n"info": {encode(info)}}}\n'
             )
         finally:
             super().close()
@@ -258,6 +258,8 @@ def detection_entry(detection: DetectionJson, size: Size) -> Fields:
 def _fractions(low: float, high: float, size: int) -> tuple[float, float]:
     """Compute the start and the length of a box along one axis, as fractions of the image.
 
+    Both are rounded, so that their sum might be above 1: then the length is what is left of 1.
+
     Args:
         low: Where the box begins along the axis, in pixels; only what is in the image counts.
         high: Where it ends.
@@ -267,8 +269,8 @@ def _fractions(low: float, high: float, size: int) -> tuple[float, float]:
     high = min(float(size), high)
     start = round(low / size, BOX_DECIMALS)
     length = round((high - low) / size, BOX_DECIMALS)
-    rest = round(1 - start, BOX_DECIMALS)
-    return start, min(length, rest)
+    max_length = round(1 - start, BOX_DECIMALS)
+    return start, min(length, max_length)
 
 
 class _VideoEntry:
@@ -287,7 +289,7 @@ class _VideoEntry:
         self._frames = array("q")  # numbers of the frames that were used
         self._last_time_s = 0.0  # of the last frame that has a time
         self._last_timed_frame = 0
-        self._text_before_detection = ""
+        self._has_detections = False
         self.has_begun = False  # whether its start has been written
         self.failure = ""  # why its last frame without detections failed
 
@@ -299,24 +301,25 @@ class _VideoEntry:
         return fields["frame"] > self._frames[-1]
 
     def add(self, fields: RecordJson) -> str:
-        """Add a frame, and return the text to write: its detections, after the start of the entry.
+        """Add a frame, and return the text to write: its detections, separated by commas.
 
-        The start is part of the text of the first frame only.
+        Before those of the first frame comes the start of the entry.
         """
-        text = ""
+        texts = []
         if not self.has_begun:
             self.has_begun = True
-            text = self._start(fields)
+            texts.append(self._start(fields))
         frame = fields.get("frame", 0)
         self._frames.append(frame)
         if fields.get("time_s", 0.0) > 0 and frame > 0:
             self._last_time_s = fields["time_s"]
             self._last_timed_frame = frame
 
-        texts = [text]
         for entry in detection_entries(fields):
-            texts.append(f"{self._text_before_detection}{encode(entry)}")
-            self._text_before_detection = ", "
+            if self._has_detections:
+                texts.append(", ")
+            texts.append(encode(entry))
+            self._has_detections = True
         return "".join(texts)
 
     def _start(self, fields: RecordJson) -> str:

@@ -63,6 +63,9 @@ class SortLog:
 def read_log(folder: Path) -> list[Fields]:
     """Read the log of a folder, without its first line.
 
+    Returns:
+        What was made, in that order: `{"folder": "cat"}` or `{"file": "cat/a.jpg", ...}`.
+
     Raises:
         SourceError: There is none, or it cannot be read.
         UsageError: It is not a log, or names something outside of the folder.
@@ -70,18 +73,19 @@ def read_log(folder: Path) -> list[Fields]:
     path = folder / LOG_NAME
     try:
         with open_lines(path) as file:
-            entries = list(_parsed(bounded_lines(file)))
+            lines = list(_parsed(bounded_lines(file)))
     except OSError as error:
         raise SourceError(
             f"cannot read {path}: {system_reason(error)}", "name a folder that detcli sort made"
         ) from error
-    if not entries or entries[0].get("sort_log") != VERSION:
+    if not lines or lines[0].get("sort_log") != VERSION:
         raise UsageError(f"{path} is not a log of detcli sort", "take the files back by hand")
-    for entry in entries[1:]:
+    entries = lines[1:]
+    for entry in entries:
         name = entry.get("file", entry.get("folder"))
         if not isinstance(name, str) or not is_inside(name):
             raise UsageError(f"{path} is damaged: {name!r}", "take the files back by hand")
-    return entries[1:]
+    return entries
 
 
 def _parsed(lines: Iterator[bytes]) -> Iterator[Fields]:
@@ -122,36 +126,37 @@ def take_back(folder: Path) -> TakenBack:
         OutputError: A file cannot be removed.
     """
     removed_count = 0
-    left = []
+    remaining_files = []
     for entry in reversed(read_log(folder)):  # a folder was made before the files in it
         if "folder" in entry:
             with contextlib.suppress(OSError):  # it is not empty, or it is gone
                 (folder / entry["folder"]).rmdir()
             continue
         path = folder / entry["file"]
-        is_gone = not os.path.lexists(path)
-        if is_gone:
+        if not os.path.lexists(path):
             continue
         if _is_as_logged(path, entry):
             with writing(path):
                 path.unlink()
             removed_count += 1
         else:
-            left.append(entry["file"])
-    if not left:
+            remaining_files.append(entry["file"])
+
+    if not remaining_files:
         log_path = folder / LOG_NAME
         with writing(log_path):
             log_path.unlink()
-    return TakenBack(removed_count, left)
+    return TakenBack(removed_count, remaining_files)
 
 
 def _is_as_logged(path: Path, entry: Fields) -> bool:
-    """Tell whether a file is still what was put there, and not the last copy of it.
+    """Tell whether a file may be removed: it is what was put there, and not the last copy of it.
 
     Args:
         path: The file.
-        entry: Its line in the log, which may be damaged: a list has the SHA-256 of its text; a link
-            and a copy have the path of the original, and a copy its size and time, too.
+        entry: What the log says of it. For a list of names it is the SHA-256 of its text; for a
+            link the path of the original; for a copy also the original's size and time. The log
+            may be damaged.
     """
     try:
         if path.is_symlink() or not path.is_file():
@@ -159,6 +164,7 @@ def _is_as_logged(path: Path, entry: Fields) -> bool:
         is_list = "sha256" in entry
         if is_list:
             return sha256(path) == str(entry["sha256"])
+
         original = Path(entry["source"])
         is_link = "size" not in entry
         if is_link:

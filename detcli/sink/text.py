@@ -234,13 +234,17 @@ class TableSink(TextSink):
     def write(self, record: Encodable) -> None:
         """Write a heading and the detections of a record, with an empty line between tables.
 
-        On a terminal, frames without detections, warnings and errors are left out.
+        On a terminal, frames are left out that have neither detections nor warnings nor an error.
         """
         fields = record.to_json()
         has_result = any(fields.get(name) for name in ("error", "warnings", "detections"))
-        if self._terminal and not has_result and "frame" in fields:
+        if self._terminal and "frame" in fields and not has_result:
             return
-        blocks = _blocks(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
+
+        def wrap(text: str) -> str:
+            return wrap_for(escape_unprintable(text), self._output.file)
+
+        blocks = _blocks(fields, wrap)
         if self._terminal and fields.get("detections"):
             self._show_new_headings(blocks[-1])
         with self._console.capture() as capture:
