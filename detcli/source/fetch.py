@@ -232,6 +232,10 @@ class Fetch:
         """Fetch the bytes of the image, and wait until `take` is called or the run stops.
 
         Until then the bytes count as memory that is used by images ahead of their turn.
+
+        Raises:
+            SourceError: The run was interrupted, or the image cannot be fetched.
+            DecodeError: It is too large, or no image.
         """
         stop = self._shared.stop
         size, chunks = self._request()
@@ -245,7 +249,7 @@ class Fetch:
             )
             if stop.is_set():
                 raise SourceError("interrupted")
-            self._done.set()
+            self._done.set()  # `take` may have the bytes now; the memory stays reserved
             while not self._turn_has_come.wait(POLL_S):
                 if stop.is_set():
                     return
@@ -454,33 +458,34 @@ class Prefetcher:
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
         # Free places for items that begin ahead of their turn.
         self._places_ahead = threading.Semaphore(AHEAD_ITEMS)
-        # Released when an item that did not begin has been handed on.
-        self._handed_on = threading.Semaphore(0)
+        # Released when an item that is not fetched ahead has been passed on.
+        self._passed_on = threading.Semaphore(0)
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
-        """Pass an item to the run, after all that were put before it; waits until there is room.
+        """Pass an item to the run, behind all items that were put before it.
 
-        An item that is fetched over a network begins at once and waits as bytes for its turn. The
-        first of these starts the thread that hands items on in order; before it, other items go
-        straight to the run.
+        An item from a network begins to be fetched at once, and waits as bytes for its turn. The
+        first of these starts the thread that passes waiting items on. Until then, items that are
+        not fetched ahead, such as frames of a camera, go straight to the run; later they wait in
+        line, one at a time.
 
         Args:
             index: The position of the item in the run.
-            item: The input; `item.begin` is None if nothing can be fetched ahead.
+            item: The input; `item.begin` starts to fetch it, None if it is not fetched ahead.
 
         Returns:
             False if the run is over, and the item was not taken.
         """
-        if self._thread is None and item.begin is None:
-            return self._admit(index, item)
-        if self._thread is None:
-            self._thread = BackgroundThread(self._forward, stop=self._stop)
-            self._thread.start()
-
         if item.begin is None:
+            if self._thread is None:
+                return self._admit(index, item)
             self._waiting.put((index, item))
-            return self._acquire(self._handed_on)
+            return self._acquire(self._passed_on)  # released when the thread has passed it on
+
+        if self._thread is None:
+            self._thread = BackgroundThread(self._pass_on, stop=self._stop)
+            self._thread.start()
         if not self._acquire(self._places_ahead):
             return False
         item.begin()
@@ -498,11 +503,10 @@ class Prefetcher:
         self._over.set()
         self._waiting.put(None)
 
-    def _forward(self) -> None:
-        """Hand the waiting items on to the run in order; runs on the prefetcher's thread.
+    def _pass_on(self) -> None:
+        """Pass the waiting items to the run in order; the prefetcher's thread runs this.
 
-        It ends when `close` puts None, or when the run is over. After each item `put` may go on,
-        which waits for a free place, or for an item that did not begin.
+        It ends when the run is over, or when `close` puts None behind the last item.
         """
         while True:
             indexed_item = self._waiting.get()
@@ -512,8 +516,9 @@ class Prefetcher:
             is_over = not self._admit(index, item)
             if is_over:
                 return
+            # `put` may go on: it waits for this very item, or for the place of one fetched ahead.
             if item.begin is None:
-                self._handed_on.release()
+                self._passed_on.release()
             else:
                 self._places_ahead.release()
 

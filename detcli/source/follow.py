@@ -81,4 +81,7 @@ class FollowedFiles:
         if pending is None or pending.state != state:
             self._pending[path] = PendingFile(state, since_s=now_s)
             return None
-        return max(now_s - pending.since_s, time.time() - status.st_mtime)
+        seen_unchanged_s = now_s - pending.since_s
+        # Either may be longer: the file may be older than this run, or its server's clock be ahead.
+        since_time_of_change_s = time.time() - status.st_mtime
+        return max(seen_unchanged_s, since_time_of_change_s)

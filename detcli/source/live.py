@@ -94,7 +94,7 @@ def watch(
         inputs: Which frames are used; their times count from the first frame of a source.
         progress: Tells when to stop, and counts the dropped frames of each source.
     """
-    news = threading.Condition()
+    news = threading.Condition()  # notified when a frame or an error waits, or a watcher has ended
     stop = threading.Event()
     watchers = [_Watcher(source, inputs, progress, news, stop) for source in sources]
     # With all its keys, as it may be read while the watchers count.
@@ -106,7 +106,8 @@ def watch(
             with news:
                 item = _take_in_turns(watchers)
                 if item is None:
-                    if all(watcher.ended for watcher in watchers):
+                    have_all_ended = all(watcher.ended for watcher in watchers)
+                    if have_all_ended:
                         return
                     news.wait(POLL_S)
             if item is not None:
@@ -161,7 +162,7 @@ class _Watcher(BackgroundThread):
         self._news = news
         self._stop_watching = stop
         self._video = Video(0.0, live=True)
-        self._number = 0  # of the next frame
+        self._frame_count = 0  # how many came; also the number of the next one
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
         self._step = -1  # of the last frame that was used, see `InputOptions.step`
@@ -197,28 +198,30 @@ class _Watcher(BackgroundThread):
             SourceError: It cannot be opened the first time, sends no image, or is not back
                 after `RECONNECT_S`.
         """
-        delay_s = MIN_DELAY_S
+        pause_s = MIN_DELAY_S
         while True:
-            frames_before = self._number
+            frames_before = self._frame_count
             try:
                 self._read()
             except SourceError:
-                was_connected_before = frames_before > 0
-                if not was_connected_before:
+                has_worked_before = frames_before > 0
+                if not has_worked_before:
                     raise
-            is_image = self._source.may_be_file and self._number == 1
-            if self._is_over() or is_image:
+            is_image = self._source.may_be_file and self._frame_count == 1
+            if is_image or self._is_over():
                 return
-            if self._number > frames_before:
-                delay_s = MIN_DELAY_S
+
+            new_frames = self._frame_count - frames_before
+            if new_frames > 0:
+                pause_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
             self._require_recent_frame()
-            self._stop_watching.wait(delay_s)
-            delay_s = min(2 * delay_s, MAX_DELAY_S)
+            self._stop_watching.wait(pause_s)
+            pause_s = min(2 * pause_s, MAX_DELAY_S)
 
     def _require_recent_frame(self) -> None:
         """Refuse a source that never sent a frame, or none for `RECONNECT_S`."""
-        if not self._number:
+        if not self._frame_count:
             raise SourceError("sends no image", "check whether another program can show it")
         silence_s = time.monotonic() - self._last_s
         if silence_s > RECONNECT_S:
@@ -263,11 +266,11 @@ class _Watcher(BackgroundThread):
     def _keep(self, capture: cv2.VideoCapture) -> None:
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
-        They may select a span of time, and every Nth frame or one for each span of seconds, which
-        `InputOptions.step` numbers.
+        They may select a span of time, and the first frame of each step: of every N frames, or of
+        each span of seconds. `InputOptions.step` numbers the steps.
         """
-        number = self._number
-        self._number += 1
+        number = self._frame_count
+        self._frame_count += 1
         time_s = self._seconds_since_first_frame()
         is_in_time = self._inputs.start <= time_s < self._inputs.end_s
         step = self._inputs.step(number, time_s)

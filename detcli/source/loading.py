@@ -207,11 +207,12 @@ class Loaders:
         self._count = count
         self._limit_s = limit_s
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards the following
-        self._running: dict[BackgroundThread, tuple[Item, RunningTime]] = {}
-        self._active: set[BackgroundThread] = set()
-        self._abandoned = 0  # threads that hang
         self._stopped = threading.Event()
+        self._lock = threading.Lock()  # guards the following
+        # What each thread loads at the moment, and since when.
+        self._running: dict[BackgroundThread, tuple[Item, RunningTime]] = {}
+        self._active: set[BackgroundThread] = set()  # all threads but the abandoned ones
+        self._abandoned = 0  # threads that hang
         with self._lock:
             self._fill_up()
         if limit_s:
@@ -373,11 +374,17 @@ def _take_items(
 
     It ends with the video, when the run stops, or when the thread hangs. A thread that hangs is
     marked as abandoned, and the last item is one with an error.
+
+    Args:
+        reader: The thread.
+        source: The name of the video in its records.
+        progress: The progress of the run, whose total the video corrects as it is read.
+        limit_s: Seconds that a step of the thread may take; 0 for any time.
     """
     counted: int | None = 0  # what the video has contributed to the total of the run
     while not progress.stop.is_set():
         try:
-            item, total = reader.items.get(timeout=POLL_S)
+            item, count = reader.items.get(timeout=POLL_S)
         except queue.Empty:
             hangs = limit_s > 0 and reader.step_s() > limit_s
             if hangs:
@@ -386,12 +393,12 @@ def _take_items(
                 progress.hanging.append(reader)
                 yield failed_item(source, too_slow(limit_s, "no frame can be read"))
                 return
-        else:
-            progress.correct(counted=counted, count=total)
-            counted = total
-            if item is None:
-                return
-            yield item
+            continue
+        progress.correct(counted=counted, count=count)
+        counted = count
+        if item is None:  # the end of the video
+            return
+        yield item
 
 
 class _Reader(BackgroundThread):
