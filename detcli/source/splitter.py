@@ -70,7 +70,7 @@ class Splitter:
     def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
         """Each image has at most `max_bytes`, and begins with the bytes in `start`."""
         self._max_bytes = max_bytes
-        self._start = start
+        self._start_bytes = start
         if start == JPEG:
             self._find_end = self._find_jpeg_end
         elif start == _PNG:
@@ -132,14 +132,15 @@ class Splitter:
 
         It yields while it needs more bytes.
         """
-        start = self._data.find(self._start)
+        start = self._data.find(self._start_bytes)
         while start < 0:
             # The last bytes may be the first ones of a start.
-            self._skip(max(len(self._data) - len(self._start) + 1, 0))
+            incomplete_bytes = len(self._start_bytes) - 1
+            self._skip(max(len(self._data) - incomplete_bytes, 0))
             if self._has_ended:
                 return False
             yield
-            start = self._data.find(self._start)
+            start = self._data.find(self._start_bytes)
         self._skip(start)
         is_attached = any(span.begin == self._offset for span in self._attached)
         if is_attached:
@@ -147,7 +148,7 @@ class Splitter:
         return True
 
     def _image_length(self) -> Generator[None, None, int]:
-        """Return the length of the image at the start of the data, as soon as its end is there.
+        """Return the length of the image at the start of the data, as soon as all of it is there.
 
         It yields None whenever it needs more bytes, and goes on when `feed` has added some.
 
@@ -157,20 +158,25 @@ class Splitter:
         self._has_pixels = False  # until `_find_end` comes to the pixels of this image
         length = yield from self._find_end()
         if length > self._max_bytes:
-            # A JPEG that comes in pieces may be refused in `_wait_for` already, before the marker
-            # at its end. It is refused there here too, so that the pieces make no difference.
+            # A JPEG that comes in small pieces is refused earlier, by `_wait_for` before the marker
+            # at its end. So the next search begins at this marker here, too.
             end_marker = length - _MARKER_BYTES
             raise _BrokenError(f"more than {self._max_bytes} bytes", resume=end_marker)
         return length
 
     def _take_image(self, length: int) -> bytes | None:
-        """Remove the image at the start of the data, and return it; None if it is attached."""
-        begin = self._offset
+        """Remove the image at the start of the data, and return it.
+
+        None means that the image is attached to an earlier one, and no input itself.
+        """
         image = bytes(memoryview(self._data)[:length])
+        begin = self._offset
         self._drop(length)
+        end = self._offset
         self._is_junk_reported = False
-        is_attached = _Span(begin, self._offset) in self._attached
-        self._attached = {span for span in self._attached if span.begin >= self._offset}
+
+        is_attached = _Span(begin, end) in self._attached
+        self._attached = {span for span in self._attached if span.begin >= end}
         if is_attached:
             return None
         self._count += 1
@@ -179,36 +185,45 @@ class Splitter:
     def _drop_broken_image(self, broken: _BrokenError) -> DecodeError | None:
         """Remove a broken image up to where the next one may begin, and return its error.
 
-        Damage often looks like the start of an image, but no compressed data follow. Such a start
-        has no error if it is among bytes that an error covers already.
+        The bytes behind a broken image often look like the start of another one by chance. So there
+        is no second error, and None is returned, unless an image has come as far as its pixels.
+
+        Args:
+            broken: Why the image is broken, and the offset where the next one may begin.
         """
-        is_covered = self._is_junk_reported and not self._has_pixels
+        follows_broken_image = self._is_junk_reported
         self._drop(broken.resume)
         self._is_junk_reported = True
-        if is_covered:
+        if follows_broken_image and not self._has_pixels:
             return None
         return self._error(f"an incomplete image in the stream: {broken}")
 
     def _find_png_end(self) -> Generator[None, None, int]:
         """Find where the PNG at the start of the data ends, and return its length.
 
-        Behind a signature, a PNG is a sequence of chunks from IHDR to IEND. Each has 4 bytes of
-        length, 4 of its kind, the content and a checksum of 4. It yields while it needs more bytes.
+        Behind a signature, a PNG is a sequence of chunks, of which the first is called IHDR and the
+        last IEND. Each has the length of its content in 4 bytes, its name in 4, the content, and a
+        checksum in 4. It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: The chunks are damaged, the image is too large, or the stream ends in it.
         """
-        chunk_start = len(_PNG)
-        kind = b""
-        while kind != b"IEND":
+        first_chunk_start = len(_PNG)
+        chunk_start = first_chunk_start
+        name = b""
+        while name != b"IEND":
             yield from self._wait_for(chunk_start + _CHUNK_FRAME_BYTES)
             content_bytes: int
-            content_bytes, kind = _CHUNK_HEADER.unpack_from(self._data, chunk_start)
-            is_header = kind == b"IHDR"
-            is_first = chunk_start == len(_PNG)
-            if not kind.isalpha() or is_header != is_first:
+            content_bytes, name = _CHUNK_HEADER.unpack_from(self._data, chunk_start)
+            is_header = name == b"IHDR"
+            is_in_order = is_header == (chunk_start == first_chunk_start)
+            if not name.isalpha() or not is_in_order:
                 raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
             self._has_pixels = True
             chunk_start += _CHUNK_FRAME_BYTES + content_bytes
-        yield from self._wait_for(chunk_start)
-        return chunk_start
+        end = chunk_start
+        yield from self._wait_for(end)
+        return end
 
     def _find_pnm_end(self) -> Generator[None, None, int]:
         """Find where the binary PNM at the start of the data ends, and return its length.
@@ -246,6 +261,7 @@ class Splitter:
         position = _MARKER_BYTES  # behind the marker that starts the image
         last_segment = 0  # where the segment before `position` begins
         while True:
+            # If that segment has a wrong length, the next image may begin anywhere in it.
             behind_last_marker = last_segment + _MARKER_BYTES
             yield from self._wait_for(
                 position + _MARKER_BYTES,
@@ -267,15 +283,20 @@ class Splitter:
                 position = segment_end
 
     def _marker_code(self, position: int, *, resume_if_broken: int) -> int:
-        """Return the code of the marker at a position of the data.
+        """Return the code of the marker at a position of the data, which is its second byte.
+
+        Args:
+            position: The offset of the marker in the data.
+            resume_if_broken: Where the next image is searched if no marker is there.
 
         Raises:
             _BrokenError: No marker is there, an end before any pixels, or the next image begins.
         """
+        first_byte = self._data[position]
         code = self._data[position + 1]
-        is_marker = self._data[position] == 0xFF and (code >= _MIN_CODE or code in _RESTARTS)
+        is_known_code = code >= _MIN_CODE or code in _RESTARTS
         is_end_without_pixels = code == _END and not self._has_pixels
-        if not is_marker or is_end_without_pixels:
+        if first_byte != 0xFF or not is_known_code or is_end_without_pixels:
             raise _BrokenError("its segments do not follow one another", resume_if_broken)
         if code == _START:
             raise _BrokenError("the next one begins before its end", position)
@@ -284,27 +305,31 @@ class Splitter:
     def _pass_segment(
         self, code: int, position: int, *, resume_if_broken: int
     ) -> Generator[None, None, int]:
-        """Return the offset behind a JPEG segment, and behind the compressed data that follow it.
+        """Wait for a whole segment of a JPEG, and return the offset of the marker behind it.
 
-        Only the header of a scan is followed by compressed data. The images that an index of a
-        camera names are noted as attached. It yields while it needs more bytes.
+        The segment that begins a scan is followed by compressed data, which belong to it here. A
+        segment with an index of images that a camera has appended to this one is noted in
+        `_attached`. It yields while it needs more bytes.
 
         Args:
             code: The code of the segment's marker.
             position: The offset of the marker in the data.
             resume_if_broken: Where the next image is searched if the segment is cut or damaged.
         """
-        data = self._data
         length_start = position + _MARKER_BYTES
-        content = length_start + 2
-        yield from self._wait_for(content, resume_if_large=position, resume_if_cut=resume_if_broken)
-        length = int.from_bytes(data[length_start:content], "big")  # with its own two bytes
+        content_start = length_start + 2
+        yield from self._wait_for(
+            content_start, resume_if_large=position, resume_if_cut=resume_if_broken
+        )
+        length = int.from_bytes(self._data[length_start:content_start], "big")  # with its own bytes
         end = length_start + length
-        if end < content:
+        if end < content_start:
             raise _BrokenError("a segment has no length", resume_if_broken)
         yield from self._wait_for(end, resume_if_large=position, resume_if_cut=resume_if_broken)
+
         if code == _APP2:
-            self._attached |= _attached_spans(bytes(data[content:end]), self._offset + content)
+            content = bytes(self._data[content_start:end])
+            self._attached |= _attached_spans(content, self._offset + content_start)
         if code == _SCAN:
             end = yield from self._pass_compressed_data(end, resume_if_cut=position + _MARKER_BYTES)
         return end
@@ -312,7 +337,9 @@ class Splitter:
     def _pass_compressed_data(
         self, start: int, *, resume_if_cut: int
     ) -> Generator[None, None, int]:
-        """Return the offset of the marker that ends compressed data; yields for more bytes.
+        """Wait for the end of compressed data, and return the offset of the marker that ends them.
+
+        It yields while it needs more bytes.
 
         Args:
             start: The offset of the compressed data.
@@ -320,15 +347,15 @@ class Splitter:
         """
         self._has_pixels = True
         data = self._data
-        position = start
+        searched_until = start
         while True:
-            marker = _IN_SCAN.search(data, position)
+            marker = _IN_SCAN.search(data, searched_until)
             if marker is not None:
                 return marker.start()
             # The last byte may be the first one of a marker.
-            position = max(position, len(data) - 1)
+            searched_until = max(searched_until, len(data) - 1)
             yield from self._wait_for(
-                len(data) + 1, resume_if_large=position, resume_if_cut=resume_if_cut
+                len(data) + 1, resume_if_large=searched_until, resume_if_cut=resume_if_cut
             )
 
     def _wait_for(

@@ -91,13 +91,15 @@ def _holds_several_images(data: bytes) -> bool:
     Args:
         data: All bytes of standard input, which begin with an image but no JPEG, PNG or binary PNM.
     """
-    # Images of one program begin alike, so that a second one repeats the first bytes.
     if data.startswith(_BMP_OR_TEXT_PNM):
+        # Images of one program begin alike, so that a second one repeats the first bytes.
         repeats_beginning = data.find(data[:HEAD], HEAD) > 0
         if repeats_beginning:
             return True
-    is_tiff = data[:4] in CLASSIC | BIG  # that of a camera may hold images of other formats
-    return not is_tiff and _NEXT_IMAGE.search(data, HEAD) is not None
+    is_tiff = data[:4] in CLASSIC | BIG
+    if is_tiff:  # that of a camera may hold images of other formats
+        return False
+    return _NEXT_IMAGE.search(data, HEAD) is not None
 
 
 def _several_images_error() -> DecodeError:
@@ -189,6 +191,9 @@ class _StreamFrames:
         They select the first image of each step: of every N images, or of each span of seconds,
         for which the rate of the stream tells the times. An error in place of an image is yielded
         always.
+
+        Args:
+            parts: The bytes of image files, and errors in place of broken images.
         """
         inputs = self._options.inputs
         rate = inputs.fps or 1  # without a rate, no option asks for times
@@ -196,7 +201,8 @@ class _StreamFrames:
             number = self._count
             self._count += 1
             step = inputs.step(number, time_s=number / rate)
-            if isinstance(part, DecodeError) or step > self._last_step:
+            is_of_new_step = step > self._last_step
+            if is_of_new_step or isinstance(part, DecodeError):
                 yield _item(part, self._options, number)
             self._last_step = max(step, self._last_step)
 

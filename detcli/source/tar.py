@@ -173,6 +173,9 @@ class TarReader:
     def _note_extended_header(self, kind: bytes, content: bytes, extension: _Extension) -> None:
         """Add what an extended header says to that of the headers before it.
 
+        An extended header is a long name, pax records of the next member, or pax records of all
+        members that follow. Those of the member itself count more than those of all.
+
         Args:
             kind: Its type in the archive.
             content: The name, or the pax records.
@@ -182,8 +185,8 @@ class TarReader:
             extension.long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
         elif kind == PAX_OF_ALL:
             self._note_common(pax_records(content))
-            # Those of the member itself come last, as they count.
-            extension.records = list(self._common.items()) + extension.records
+            common_records = list(self._common.items())
+            extension.records = common_records + extension.records  # of equal keys the last counts
         elif kind in PAX:
             extension.records += pax_records(content)
 
@@ -271,11 +274,15 @@ class TarReader:
         size = header.size
         if "size" in fields:
             size = _decimal_number(fields["size"])
-        has_content = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
-        stored_size = size if has_content else 0
-        member = Member(extension.long_name or header.name, stored_size, header.isreg())
+        stored_size = 0
+        is_of_unknown_type = header.type not in tarfile.SUPPORTED_TYPES
+        if header.isreg() or is_of_unknown_type:  # others, such as links, have no content
+            stored_size = size
+        name = extension.long_name or header.name
         if "path" in fields:
-            member.name = fields["path"].decode("utf-8", "surrogateescape")
+            name = fields["path"].decode("utf-8", "surrogateescape")
+
+        member = Member(name, stored_size, is_file=header.isreg())
         if header.type == SPARSE:
             member.regions = self._regions_in_headers(block)
             member.real_size = _header_number(block[HEADER_REAL_SIZE])
@@ -421,19 +428,26 @@ def _region_fields(fields: bytes, count: int) -> Regions:
 
 
 def _describe_sparse(member: Member, fields: dict[str, bytes], records: PaxRecords) -> None:
-    """Set the name, the real size and the map of a sparse file, as its pax records say.
+    """Set the name, the real size and the regions of a sparse file, as its pax records say.
+
+    A pax record is a key and a value, such as `GNU.sparse.realsize` and `4096`.
 
     Args:
         member: The file, which is changed.
-        fields: The records by their key.
+        fields: The values by key; of a key that comes again, the last value.
         records: The same records in their order, with keys that come again.
+
+    Raises:
+        TarError: The size is missing, or a number is damaged.
     """
     if "GNU.sparse.name" in fields:
         member.name = fields["GNU.sparse.name"].decode("utf-8", "surrogateescape")
-    size = fields.get("GNU.sparse.realsize", fields.get("GNU.sparse.size"))
-    if size is None:
+    if "GNU.sparse.realsize" in fields:
+        member.real_size = _decimal_number(fields["GNU.sparse.realsize"])
+    elif "GNU.sparse.size" in fields:  # as older versions of GNU tar call it
+        member.real_size = _decimal_number(fields["GNU.sparse.size"])
+    else:
         raise TarError("a sparse file without a size")
-    member.real_size = _decimal_number(size)
     member.regions = _regions_in_records(fields, records)
 
 
@@ -505,25 +519,28 @@ class _SparseContent(NamedTuple):
 
 
 def _take_leading_map(stored: bytes) -> _SparseContent:
-    """Split what is stored of a sparse file into the map at its beginning and the content.
+    r"""Split what is stored of a sparse file into the map at its beginning and the content.
 
     The map is text with a number in each line: how many regions there are, and then the offset and
-    the size of each. Zeros pad it to whole blocks of the archive.
+    the size of each. So `b"1\n4096\n5\n"` is one region of 5 bytes at offset 4096. Zeros pad the
+    map to whole blocks of the archive.
 
     Raises:
         TarError: The map is damaged or not complete.
     """
-    first_line, newline, _ = stored.partition(b"\n")
-    number_count = 2 * _decimal_number(first_line)
-    lines: list[bytes] = []
-    if number_count < len(stored):  # else it cannot hold so many numbers
-        lines = stored.split(b"\n", number_count + 1)
-    # The first line, one for each number, and what is behind the last of them.
-    is_complete = bool(newline) and len(lines) == number_count + 2
+    first_line, _, _ = stored.partition(b"\n")
+    region_count = _decimal_number(first_line)
+    number_count = 2 * region_count
+    if number_count >= len(stored):  # which cannot hold so many numbers
+        raise TarError("a sparse map breaks off")
+    lines_of_map = 1 + number_count
+    lines = stored.split(b"\n", maxsplit=lines_of_map)
+    is_complete = len(lines) == lines_of_map + 1  # with what is behind the map
     if not is_complete:
         raise TarError("a sparse map breaks off")
-    numbers = lines[1:-1]
+
+    numbers = lines[1:lines_of_map]
     behind_map = lines[-1]
     map_size = len(stored) - len(behind_map)
-    padding = -map_size % BLOCK
+    padding = -map_size % BLOCK  # up to the next multiple of a block
     return _SparseContent(_pair_regions(numbers), behind_map[padding:])
