@@ -159,8 +159,9 @@ def _riff_length(read_range: ReadRange) -> Length | None:
         end_of_frames = _frame_list_end(read_range, list_start + RIFF_NAME_END, list_end)
         padding = size % 2
         list_start = list_end + padding
-    file_end = max(1, list_start - RIFF_SLACK)
-    return Length(end_of_frames, file_end)
+    end_of_lists = list_start
+    # Some programs count the header of a list in its size, so that the file is shorter by that.
+    return Length(end_of_frames, max(1, end_of_lists - RIFF_SLACK))
 
 
 def _frame_list_end(read_range: ReadRange, start: int, end: int) -> int:
@@ -231,8 +232,9 @@ def _flv_bytes(number: bytes) -> int | None:
 def _mxf_length(read_range: ReadRange) -> int | None:
     """Return how long an MXF file is at least: up to the key with which its footer begins.
 
-    It is None if the file was not closed, as the header then says 0 for the footer's offset. The
-    header is a key, the length of its fields, and the fields.
+    An MXF file begins with a header, which is a key of 16 bytes, the length of its fields, and the
+    fields. One of these is the offset of the footer. It is 0 in a file that was not closed, for
+    which None is returned.
     """
     head = read_range(0, 64)
     fields_start = MXF_KEY_BYTES + _mxf_length_bytes(head[MXF_KEY_BYTES])

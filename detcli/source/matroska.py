@@ -10,6 +10,7 @@ VIDEO_TYPE = 1  # a type of track
 SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
 
 MAX_NUMBER_BYTES = 4  # of the number that says what an element is
+MAX_LENGTH_BYTES = 8  # of the length of an element's content
 
 
 class Element(NamedTuple):
@@ -21,10 +22,11 @@ class Element(NamedTuple):
 
 
 def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
-    """Yield the elements of a Matroska file in a range of bytes, without those inside of them.
+    r"""Yield the elements of a Matroska file in a range of bytes, without those inside of them.
 
-    An element is a number that says what it is, a length, and the content. It ends the range if
-    its length is unknown, or if it is damaged.
+    An element is a number that says what it is, the length of its content, and the content. So
+    `b"\xae\x82AB"` is a track (0xAE), and its content of 2 bytes begins at offset 2. Nothing is
+    yielded behind an element of unknown length, nor from damage on.
 
     Args:
         data: The first bytes of the file.
@@ -35,15 +37,18 @@ def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
     while position < end:
         number_bytes = _byte_count(data[position])
         length_start = position + number_bytes
-        number = int.from_bytes(data[position:length_start])
-        if number_bytes > MAX_NUMBER_BYTES or length_start >= end or data[length_start] == 0:
+        if number_bytes > MAX_NUMBER_BYTES or length_start >= end:
             return
         length_bytes = _byte_count(data[length_start])
+        if length_bytes > MAX_LENGTH_BYTES:
+            return
         content_start = length_start + length_bytes
-        # Of each byte, the length has seven bits, as the count of bytes takes one for each.
-        all_bits = (1 << (7 * length_bytes)) - 1
-        length = int.from_bytes(data[length_start:content_start]) & all_bits
-        is_length_unknown = length == all_bits
+        number = int.from_bytes(data[position:length_start])
+
+        # A length of N bytes begins with N bits that tell N, and has 7 * N bits for its value.
+        value_bits = (1 << (7 * length_bytes)) - 1
+        length = int.from_bytes(data[length_start:content_start]) & value_bits
+        is_length_unknown = length == value_bits
         if is_length_unknown:
             yield Element(number, content_start, None)
             return

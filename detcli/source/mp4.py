@@ -448,15 +448,16 @@ def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.in
         return np.zeros(0, np.int64)
     declared_rows = _number_behind_flags(data, box)
     rows_start = box.body + VERSION_AND_FLAGS_BYTES + 4  # behind how many rows there are
-    stored_rows = (box.end - rows_start) // 8
+    stored_rows = (box.end - rows_start) // 8  # of a damaged file, fewer than declared
     row_count = min(declared_rows, stored_rows)
     numbers = np.frombuffer(data, ">i4", 2 * row_count, rows_start)
     rows = numbers.reshape(-1, 2).astype(np.int64)
-    values = rows[:, 1]
     counts = rows[:, 0].clip(0, limit)
-    counts_before = np.cumsum(counts) - counts  # of the rows above each row
-    remaining_counts = (limit - counts_before).clip(0)
-    return np.repeat(values, np.minimum(counts, remaining_counts))
+    values = rows[:, 1]
+
+    values_before = np.cumsum(counts) - counts  # of the rows above each row
+    places_left = (limit - values_before).clip(0)
+    return np.repeat(values, np.minimum(counts, places_left))
 
 
 def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:

@@ -119,8 +119,9 @@ def _with_largest_track(video: VideoSource) -> VideoSource:
     if choice is None:
         return replace(video, part=read_once)
     _report_choice(video.name, choice)
-    if not choice.patches:
+    if not choice.patches:  # no track is before the best one
         return replace(video, part=read_once)
+
     # Opened once as it is, because this raises a better error if the file itself is broken.
     video.open().release()
     with_one_track = patched(video.part, choice.patches)
@@ -144,8 +145,8 @@ def _report_choice(name: str, choice: TrackChoice) -> None:
 def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     """Return how many frames of a video will be yielded; None if that is unknown.
 
-    It is counted from the number of frames that the file declares, the requested start and end,
-    and the step between frames.
+    The first frame of each step is yielded, from the requested start to the requested end; a step
+    is a number of frames or of seconds. The steps of the first and the last frame tell how many.
     """
     if frames.declared is None:
         return None
@@ -157,7 +158,8 @@ def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     rate = frames.rate or 1  # without a rate, steps are counted in frames and need no times
     first_step = inputs.step(0, time_s=requested[0] / rate)
     last_step = inputs.step(len(requested) - 1, time_s=requested[-1] / rate)
-    return min(last_step - first_step + 1, len(requested))
+    step_count = last_step - first_step + 1
+    return min(step_count, len(requested))  # a step may be shorter than a frame
 
 
 def _requested_frames(declared: int, rate: float, inputs: InputOptions) -> range:
@@ -254,14 +256,16 @@ def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
         source: The name of the video.
         frames: The reader of the video, after its last frame.
     """
-    is_short = _lacks_declared_frames(frames, source.lower())
-    part = frames.video.part
-    length = declared_length(part)
-    lacks_frames = length is not None and length.lacks_frames(part)
-    if not is_short and not lacks_frames:
-        if length is not None and length.lacks_rest(part):
+    read_range = frames.video.part
+    lacks_frames = _lacks_declared_frames(frames, source.lower())
+    length = declared_length(read_range)  # in bytes
+    if length is not None and length.lacks_frames(read_range):
+        lacks_frames = True
+    if not lacks_frames:
+        if length is not None and length.lacks_rest(read_range):
             log.warning("%s: its end is missing, but all of its frames seem to be there", source)
         return None
+
     frames_read = frames.number + 1
     text = f"breaks off: {frames_read} frames are there, and the end of the file is missing"
     if frames.declared is not None and frames.declared > frames_read:
@@ -306,7 +310,8 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     Args:
         frames: The reader of the video, after its last frame.
         name: The name of the video in lower case; its suffix tells the container.
-        declared: How many frames the header of the file declares, or what is estimated.
+        declared: How many frames the header of the file declares. Where it does not, as in most
+            containers but MP4, OpenCV has estimated them from the duration and the rate.
     """
     try:
         packets = _measure_packets(frames)
@@ -316,16 +321,15 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     unread_frames = (packets.last_s - frames.time_s) * frames.rate
     if unread_frames > tolerance:
         return True
-    lacks_declared = declared - packets.number > tolerance
-    if name.endswith(_COUNTED):  # the header has the number of frames
-        return lacks_declared
-
-    # The number is estimated by OpenCV from the duration and the rate. A file with a variable rate
-    # has fewer packets than that, so that the time of its last packet has to be too early as well.
-    if name.endswith(_MEASURED):
+    if name.endswith(_COUNTED):
+        return declared - packets.number > tolerance
+    if name.endswith(_MEASURED):  # the header says nothing, so that nothing can be missing
         return False
-    estimated_frames = max(packets.number, packets.last_s * frames.rate)
-    if declared - estimated_frames <= tolerance:
+
+    # A video with a variable rate has fewer packets than the estimate, so that the time of its last
+    # packet has to be too early as well.
+    frames_by_time = packets.last_s * frames.rate
+    if declared - max(packets.number, frames_by_time) <= tolerance:
         return False
     # A video that begins later or ends earlier than its sound has fewer frames, but is not broken
     # off if the file is as long as its header says.

@@ -132,7 +132,7 @@ class VideoFrames:
         self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
 
     def advance(self) -> bool:
-        """Grab the next frame; False when there are no more.
+        """Grab the next frame that is not damaged; False when there are no more.
 
         OpenCV fails on a damaged frame and continues with the next; at the end it always fails. So
         it is asked as often as frames remain, within limits of attempts and of time.
@@ -143,9 +143,8 @@ class VideoFrames:
         attempts = min(max(remaining_frames, MIN_ATTEMPTS), MAX_ATTEMPTS)
         deadline_s = time.monotonic() + DAMAGE_TIMEOUT_S
         for skipped in range(attempts):
-            if self._progress.stop.is_set():
-                return False
-            if skipped and time.monotonic() > deadline_s:
+            is_too_late = skipped > 0 and time.monotonic() > deadline_s
+            if is_too_late or self._progress.stop.is_set():
                 return False
             if self._grab_next():
                 self.damaged += skipped
@@ -158,8 +157,7 @@ class VideoFrames:
         """Compute the time of the frame that was grabbed last, from the start of the video.
 
         It is the time in the file, if that is later than the time of the frame before. Otherwise it
-        follows from the frame rate. In a program stream (the container of MPEG-2, as of DVDs) only
-        some frames have a time; what FFmpeg says of the others is checked against the frame rate.
+        follows from the frame rate.
 
         Args:
             skipped: How many damaged frames there were since the frame before.
@@ -173,18 +171,28 @@ class VideoFrames:
         if self.rate:
             step_s = (skipped + 1) / self.rate
         if self._is_program_stream and step_s:
-            self._regular_time_s = self._time_in_program_stream(
-                file_time_s=time_in_file_s,
-                expected_s=self._regular_time_s + step_s,
-                step_s=step_s,
-            )
-            # Times in the file may go back. A small step keeps the order of the frames, so that the
-            # times can catch up with those in the file.
-            earliest_s = self.time_s + CATCH_UP_STEP * step_s
-            return max(self._regular_time_s, earliest_s)
+            return self._increasing_time_in_program_stream(time_in_file_s, step_s)
         if time_in_file_s > self.time_s:
             return time_in_file_s
         return self.time_s + step_s
+
+    def _increasing_time_in_program_stream(self, file_time_s: float, step_s: float) -> float:
+        """Compute the time of the current frame of an MPEG program stream, as DVDs have them.
+
+        Times in such a file may go back. A frame then comes a small step after the one before, so
+        that the order of frames stays, and later times in the file are soon reached again.
+
+        Args:
+            file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
+            step_s: The time since the frame before, by the frame rate.
+        """
+        self._regular_time_s = self._time_in_program_stream(
+            file_time_s=file_time_s,
+            expected_s=self._regular_time_s + step_s,
+            step_s=step_s,
+        )
+        earliest_s = self.time_s + CATCH_UP_STEP * step_s
+        return max(self._regular_time_s, earliest_s)
 
     def _time_in_program_stream(
         self, *, file_time_s: float, expected_s: float, step_s: float
@@ -210,15 +218,16 @@ class VideoFrames:
             return file_time_s
 
         if jump_s > 0:
-            is_believed = self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s)
-            if is_believed:
+            if self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s):
                 self._accepted_jump_s = jump_s
                 self._rejected_jump_s = 0.0
-        else:
-            is_believed = abs(jump_s + self._accepted_jump_s) <= tolerance_s
-            if is_believed:
-                self._accepted_jump_s = 0.0  # the last gap is taken back
-        return file_time_s if is_believed else expected_s
+                return file_time_s
+            return expected_s
+        takes_back_gap = abs(jump_s + self._accepted_jump_s) <= tolerance_s
+        if takes_back_gap:
+            self._accepted_jump_s = 0.0
+            return file_time_s
+        return expected_s
 
     def _is_gap(self, jump_s: float, *, file_time_s: float, step_s: float) -> bool:
         """Return whether a frame of a program stream really comes later than the frame rate says.
