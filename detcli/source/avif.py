@@ -36,7 +36,7 @@ def turn_avif(image: Pixels, data: bytes) -> Pixels:
     Raises:
         DecodeError: The boxes with its orientation are damaged.
     """
-    if data[8:12] == _SEQUENCE:  # whose first frame OpenCV decodes
+    if data[8:12] == _SEQUENCE:  # of which OpenCV decodes the first frame, not the primary item
         return image
     flip = None
     try:
@@ -46,7 +46,7 @@ def turn_avif(image: Pixels, data: bytes) -> Pixels:
             flip = properties[b"imir"][0] & 1
     except (IndexError, KeyError, struct.error):
         raise DecodeError("a damaged AVIF: its orientation cannot be read", RESAVE) from None
-    if quarter_turns:
+    if quarter_turns > 0:
         # cv2.rotate counts to the right from 0: 0, 1 and 2 are one, two and three quarter turns.
         rotation = 3 - quarter_turns
         image = np.asarray(cv2.rotate(image, rotation), np.uint8)
@@ -273,7 +273,10 @@ class _LocationFormats(NamedTuple):
 
     @classmethod
     def of_box(cls, iloc: memoryview) -> "_LocationFormats":
-        """Read the sizes of the numbers, in half a byte each, from the content of the box.
+        """Read the formats from the beginning of the box, which has how many bytes numbers take.
+
+        Behind its version and flags are four such sizes of half a byte each: `0x4480` stands for 4,
+        4, 8 and 0 bytes. They are those of a start, a length, a base and a part index.
 
         Raises:
             KeyError: A size is one that no writer uses.
@@ -281,27 +284,43 @@ class _LocationFormats(NamedTuple):
         """
         version = iloc[0]
         (sizes,) = struct.unpack_from(">H", iloc, VERSION_AND_FLAGS_BYTES)
-        start = _NUMBER_FORMATS[sizes >> 12]
-        length = _LENGTH_FORMATS[sizes >> 8 & 0xF]
-        base = _NUMBER_FORMATS[sizes >> 4 & 0xF]
-        number = "H"
+        start_format = _NUMBER_FORMATS[sizes >> 12]
+        length_format = _LENGTH_FORMATS[sizes >> 8 & 0xF]
+        base_format = _NUMBER_FORMATS[sizes >> 4 & 0xF]
+        part_index_format = ""
+        stored_in_format = ""
+        if version > 0:
+            part_index_format = _NUMBER_FORMATS[sizes & 0xF]
+            stored_in_format = "H"
+        item_format = "H"
         if version == 2:
-            number = "I"
-        if version == 0:
-            return cls(start, length, base, part_index="", number=number, stored_in="")
-        part_index = _NUMBER_FORMATS[sizes & 0xF]
-        return cls(start, length, base, part_index=part_index, number=number, stored_in="H")
+            item_format = "I"
+        return cls(
+            start=start_format,
+            length=length_format,
+            base=base_format,
+            part_index=part_index_format,
+            number=item_format,
+            stored_in=stored_in_format,
+        )
 
 
 def _read_location(numbers: "_NumberReader", formats: _LocationFormats) -> _Location:
-    """Read where the next item of a box `iloc` is stored, from behind the item's number."""
+    """Read where the content of the next item of a box `iloc` is stored.
+
+    It is in one or more parts, whose starts count from a base of the item.
+
+    Args:
+        numbers: Reads the box; it stands behind the item's number.
+        formats: How many bytes the numbers of the box take.
+    """
     stored_in = numbers.next(formats.stored_in) & 0xF
     numbers.next("H")  # the file that holds it, which is always this one
     base = numbers.next(formats.base)
     parts = []
     part_count = numbers.next("H")
     for _ in range(part_count):
-        numbers.next(formats.part_index)
+        numbers.next(formats.part_index)  # which nobody uses
         start = base + numbers.next(formats.start)
         length = numbers.next(formats.length)
         parts.append(_ItemPart(start, length))

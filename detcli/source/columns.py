@@ -149,15 +149,15 @@ def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
     import pyarrow as pa
 
     if not pa.types.is_struct(array.type):
-        for scalar in array:
-            yield "", scalar
+        for content in array:
+            yield "", content
         return
-    fields = [field.name for field in array.type]
-    columns = array.flatten()  # a column for each field, with null where the struct is
-    contents = columns[fields.index("bytes")]
+    field_names = [field.name for field in array.type]
+    field_arrays = array.flatten()  # one for each field, with null in rows without a struct
+    contents = field_arrays[field_names.index("bytes")]
     paths = None
-    if "path" in fields:
-        paths = _as_bytes(columns[fields.index("path")])
+    if "path" in field_names:
+        paths = _as_bytes(field_arrays[field_names.index("path")])
     for row, content in enumerate(contents):
         path = None
         if paths is not None:
@@ -166,19 +166,15 @@ def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
 
 
 def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
-    """Convert an array of texts to one of bytes, as a path need not be UTF-8.
+    """Convert what a column stores as paths to an array of bytes, as a path need not be UTF-8.
 
-    Args:
-        paths: What a column stores as paths.
-
-    Returns:
-        The array; None if it holds no texts.
+    It is None if the column stores no texts.
     """
     import pyarrow as pa
 
     if not _is_text(_value_type(paths.type)):
         return None
-    if pa.types.is_dictionary(paths.type):
+    if pa.types.is_dictionary(paths.type):  # rows with equal paths share them
         paths = paths.dictionary_decode()
     return paths.cast(pa.large_binary())
 

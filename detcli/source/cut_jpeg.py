@@ -67,9 +67,10 @@ class _Progress(NamedTuple):
         return components_with_means.issuperset(self.components)
 
     def has_details(self) -> bool:
-        """Whether the scans hold each coefficient of each component to its last bit.
+        """Whether the scans hold each of the 64 numbers of a block, for each colour component.
 
-        A sequential JPEG has them in any case, as far as its rows go.
+        A sequential JPEG has them in any case, as far as its rows go. In a progressive one a number
+        is complete when a scan leaves none of its bits to later ones.
         """
         if not self.is_progressive:
             return True
@@ -77,10 +78,9 @@ class _Progress(NamedTuple):
         for component in self.components:
             complete_coefficients[component] = set()
         for scan in self.scans:
-            if scan.missing_bits > 0:
-                continue
-            for component in scan.components:
-                complete_coefficients.setdefault(component, set()).update(scan.coefficients)
+            if scan.missing_bits == 0:
+                for component in scan.components:
+                    complete_coefficients.setdefault(component, set()).update(scan.coefficients)
         return all(
             len(coefficients) >= COEFFICIENTS for coefficients in complete_coefficients.values()
         )
@@ -111,7 +111,8 @@ def require_scan(data: bytes) -> None:
 def describe_cut(data: bytes) -> str:
     """Say in words how much of a cut JPEG can be decoded: how many rows, and how finely.
 
-    A progressive JPEG may have all rows coarsely, while the scans with their details are missing.
+    A progressive JPEG stores the image several times over, in scans: first the mean of each block
+    of 8x8 pixels, and then details. So it may have all rows, but coarsely.
 
     Args:
         data: The file up to its cut.
@@ -127,9 +128,9 @@ def describe_cut(data: bytes) -> str:
     height, rows = _rows_before_cut(data)
     if not progress.has_means(scan_count):
         raise _nothing_is_there()
-    is_complete = rows == height and progress.has_details()
-    if is_complete:
+    if rows == height and progress.has_details():
         return f"cut off: all of its {height} rows were decoded, only its end is missing"
+
     # The last scan is the one that is cut. If those before it have all means, it has details.
     is_cut_in_details = progress.is_progressive and progress.has_means(scan_count - 1)
     if is_cut_in_details:
@@ -148,7 +149,11 @@ def _nothing_is_there() -> DecodeError:
 
 
 def _read_progress(data: bytes) -> _Progress:
-    """Read from the segments of a cut JPEG which scans begin before the cut."""
+    """Read from the segments of a cut JPEG which scans begin before the cut.
+
+    The frame header says which components the image has: from its byte 6 on, each has three bytes,
+    of which the first is its number.
+    """
     is_progressive = False
     components: tuple[int, ...] = ()
     scans = []

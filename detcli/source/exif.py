@@ -79,22 +79,25 @@ def time_in_exif(tiff: bytes | None) -> CaptureTime | None:
 def exif_of(data: bytes) -> bytes | None:
     """Find the EXIF in the bytes of an image file: metadata that are laid out as a TIFF.
 
-    Returns:
-        They; None if there are none, or if the format has no place for them.
+    It is None if there is none, or if the format has no place for it.
 
     Raises:
-        struct.error: The file is damaged. So are an IndexError and a KeyError, of an AVIF.
+        struct.error, IndexError, KeyError: The file is damaged.
     """
     if data.startswith(JPEG):
         header = read_header(data)
-        return None if header is None else header.exif
+        if header is None:
+            return None
+        return header.exif
     if data.startswith(_PNG_SIGNATURE):
         return _content_of_chunk(_png_chunks(data), b"eXIf")
     if data.startswith(b"RIFF"):
         return _content_of_chunk(_webp_chunks(data), b"EXIF")
-    if data[:4] in CLASSIC:
+    is_tiff = data[:4] in CLASSIC
+    if is_tiff:
         return data
-    if data[4:8] == b"ftyp":
+    is_avif = data[4:8] == b"ftyp"
+    if is_avif:
         return exif_of_avif(data)
     return None
 
@@ -174,7 +177,13 @@ def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, 
 def _text(tiff: bytes, fields: dict[int, TiffField], tag: int) -> str:
     """Read the text of a field, without what fills it up; empty if there is no such text.
 
-    A short text is in the field itself, in place of the position of a longer one.
+    A text of up to four bytes takes the place of the field's value. A longer one is elsewhere, and
+    the value is its position.
+
+    Args:
+        tiff: The metadata.
+        fields: Their fields by tag.
+        tag: The tag of the field to read.
     """
     field = fields.get(tag)
     if field is None or field.value_type != _ASCII or field.value_count > _MAX_CHARACTERS:

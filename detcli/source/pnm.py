@@ -80,15 +80,17 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
     Raises:
         DecodeError: The file is damaged or too large, or its form is not read.
     """
-    if data[:2] in {b"P1", b"P4", b"PF", b"Pf"}:
+    is_bitmap_or_floats = data[:2] in {b"P1", b"P4", b"PF", b"Pf"}  # which have no maximum
+    if is_bitmap_or_floats:
         return None
-    if data.startswith(b"P7"):
+    is_pam = data.startswith(b"P7")
+    if is_pam:
         header = _pam_header(data)
     else:
         header = _pnm_header(data)
-        is_read_by_opencv = header.maximum in {255, 65535}
+        has_maximum_of_type = header.maximum in {255, 65535}
         is_text_up_to_255 = header.is_text and header.maximum < 255
-        if is_read_by_opencv or is_text_up_to_255:
+        if has_maximum_of_type or is_text_up_to_255:
             return None
     check_size(header.size, max_pixels)
     if header.is_text:

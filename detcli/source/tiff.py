@@ -97,7 +97,7 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     Raises:
         DecodeError: The form is in no row of `FORMS`, or the file is damaged or too large.
     """
-    directory = Directory(data)
+    directory = Directory(data)  # the fields that describe the image
     form = form_of(directory)
     check_size(directory.size, max_pixels)
     _check_tiles(directory)
@@ -105,13 +105,14 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     if way is None:
         raise _refused(form)
     _check_complete(directory, form)
+
     orientation = directory.value(_ORIENTATION, 1)
     is_tiled = _TILE_WIDTH in directory.fields
     if is_tiled and orientation in _TURNED:
         # libtiff would mirror each tile by itself, so it is told that the image is upright.
         as_if_upright = Directory(_with_value(directory, _ORIENTATION, 1))
         return turn_upright(_decode_in_way(as_if_upright, form, way), orientation)
-    if way is TiffWay.COLOURS:
+    if way is TiffWay.COLOURS:  # as OpenCV decodes every image
         return None
     return _decode_in_way(directory, form, way)
 
@@ -228,19 +229,22 @@ def _end_of_tables(directory: Directory) -> int:
 
 
 def _end_of_pixels(directory: Directory, form: TiffForm) -> int:
-    """Find where the last strip or tile of an image ends in the file.
+    """Find where the last strip or tile of an image ends in the file, as an offset in bytes.
 
     Strips and tiles are the pieces in which a TIFF stores its pixels: some whole rows, or a
     rectangle. Its fields tell where each begins, and how many bytes it has.
     """
+    strip_starts = directory.values(_STRIP_OFFSETS, MAX_PARTS)
+    strip_lengths = directory.values(_STRIP_BYTES, MAX_PARTS)
+    if form.compression == _UNCOMPRESSED:
+        strip_lengths = _without_padding(directory, form, strip_lengths)
+    tile_starts = directory.values(_TILE_OFFSETS, MAX_PARTS)
+    tile_lengths = directory.values(_TILE_BYTES, MAX_PARTS)
+
     end = 0
-    for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
-        offsets = directory.values(offsets_tag, MAX_PARTS)
-        lengths = directory.values(bytes_tag, MAX_PARTS)
-        if offsets_tag == _STRIP_OFFSETS and form.compression == _UNCOMPRESSED:
-            lengths = _without_padding(directory, form, lengths)
-        for offset, length in zip(offsets, lengths, strict=False):
-            end = max(end, offset + length)
+    for starts, lengths in ((strip_starts, strip_lengths), (tile_starts, tile_lengths)):
+        for start, length in zip(starts, lengths, strict=False):
+            end = max(end, start + length)
     return end
 
 
@@ -331,22 +335,26 @@ def _with_one_plane(directory: Directory, plane: int) -> bytes:
 
 
 def _append_field(file: bytearray, layout: TiffLayout, tag: int, values: tuple[int, ...]) -> bytes:
-    """Make the entry of a field for a directory, with its value or the position of its values.
+    """Make the entry of a field for a directory, and append its values to the file if needed.
+
+    An entry has room for one value. Several are appended, and the entry has their position.
 
     Args:
-        file: The file, to which several values are appended, as they have no room in the entry.
+        file: The file, which is changed.
         layout: How the directory is stored.
         tag: The tag of the field.
         values: Its values; all are stored in as many bytes as an offset.
     """
     value_format = layout.offset
     value_type = LONG8 if value_format == "Q" else LONG
-    value_or_position = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
-    if len(values) != 1:
-        position = len(file)
-        file += value_or_position
-        value_or_position = struct.pack(layout.order + value_format, position)
-    return struct.pack(layout.field[:-1], tag, value_type, len(values)) + value_or_position
+    stored_values = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
+    if len(values) == 1:
+        value_or_position = stored_values
+    else:
+        value_or_position = struct.pack(layout.order + layout.offset, len(file))
+        file += stored_values
+    format_before_value = layout.field[:-1]
+    return struct.pack(format_before_value, tag, value_type, len(values)) + value_or_position
 
 
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:

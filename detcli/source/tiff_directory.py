@@ -162,17 +162,17 @@ class Directory:
     def _read_field(self, position: int) -> None:
         """Read the field at a position of the file, and add it to `fields`.
 
-        Values that take more bytes than an offset are elsewhere in the file, and the field ends
-        with their offset. Others are in its last bytes themselves.
+        A field ends with a number. If its values fit into the bytes of that number, they are stored
+        there themselves; if not, the number is their position in the file.
         """
         layout = self.layout
         tag, value_type, value_count, offset = struct.unpack_from(layout.field, self.data, position)
-        inline_bytes = struct.calcsize(layout.offset)
         value_bytes = value_count * struct.calcsize(VALUE_FORMATS.get(value_type, "B"))
-        if value_bytes > inline_bytes:
+        offset_bytes = struct.calcsize(layout.offset)
+        if value_bytes > offset_bytes:
             value_position = offset
         else:
-            value_position = position + layout.field_bytes - inline_bytes
+            value_position = position + layout.field_bytes - offset_bytes
         values = StoredValues(value_type, value_count, value_position)
         self.fields.setdefault(tag, values)  # of fields with the same tag, libtiff takes the first
 

@@ -21,22 +21,25 @@ def to_eight_bits(values: np.ndarray) -> Pixels:
     """
     if values.dtype == np.uint8:
         return values
-    values = np.nan_to_num(values, nan=-1)
+    values = np.nan_to_num(values, nan=-1)  # which is black, too, but counts as outside
     whole_numbers: Pixels = np.clip(values, 0, 255).astype(np.uint8)
     had_eight_bits = whole_numbers.max() > 1 and np.array_equal(whole_numbers, values)
     if had_eight_bits:
         return whole_numbers
-    clipped = np.clip(values, 0, 1)
-    outside = np.count_nonzero(clipped != values)
-    allowed = 0
-    if values.dtype.kind == "f":  # highlights may be above white
-        allowed = values.size // 2
-    if outside > allowed:
+
+    from_black_to_white = np.clip(values, 0, 1)
+    outside_count = np.count_nonzero(from_black_to_white != values)
+    max_outside_count = 0
+    has_fractions = values.dtype.kind == "f"
+    if has_fractions:  # highlights may be above white
+        max_outside_count = values.size // 2
+    if outside_count > max_outside_count:
         raise DecodeError(
-            f"{outside} of its {values.size} values are not from 0 to 1, as black and white are",
+            f"{outside_count} of its {values.size} values are not from 0 to 1, "
+            "as black and white are",
             "scale them, or save it with 8 or 16 bits a value",
         )
-    return np.asarray(np.rint(clipped * 255), np.uint8)
+    return np.asarray(np.rint(from_black_to_white * 255), np.uint8)
 
 
 def to_colours(image: Pixels) -> Pixels:
