@@ -30,13 +30,16 @@ class InputGuard:
         self._written = written
 
     def __contains__(self, path: object) -> bool:
-        """Whether a path or the address of an object is one of the inputs."""
+        """Whether a path or the address of an object is one of the inputs.
+
+        Paths are compared by the files that they lead to, so that a link to an input is one, too.
+        """
         if isinstance(path, Address):
             return str(path) in self._all_names
         if not isinstance(path, Path):
             return False
         file_identity = identity(path)
-        if file_identity is None:
+        if file_identity is None:  # there is no such file
             return False
         if file_identity in self._named:
             return True

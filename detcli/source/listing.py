@@ -62,8 +62,10 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
 def from_json(value: str | list[Any]) -> Name:
     """Return the name that `to_json` wrote, in one of the forms that it lists.
 
+    An error is told by its message, in the place where the longer forms have null.
+
     Raises:
-        ValueError, TypeError: The value is in none of them.
+        ValueError, TypeError: The value is in none of the forms.
     """
     match value:
         case str():
@@ -75,8 +77,8 @@ def from_json(value: str | list[Any]) -> Name:
         case [path, None, meta, stamp, *_]:
             stamped_path = VersionedPath.of(str(path), str(stamp))
             return ListedInput(stamped_path, None, json.dumps(json.loads(meta)))
-        case [path, message, hint, *_]:
-            return Unusable(str(path), str(message), str(hint))
+        case [source, message, hint, *_]:
+            return Unusable(str(source), str(message), str(hint))
     raise ValueError("not a name as it is written down")
 
 
@@ -139,17 +141,20 @@ def meta_of(name: Name) -> str | None:
 def hash_of(name: Name, *, stamped: bool = False) -> bytes:
     """Return the hash by which a name is told from others, in `HASH.itemsize` bytes.
 
-    If `stamped`, it changes with the stamp as well, so that a file that has changed counts as
-    another input.
+    Args:
+        name: The name; or a tuple, of which all fields count.
+        stamped: Whether the hash changes with the stamp as well (size and time of the file), so
+            that a file that has changed counts as another input.
     """
     if isinstance(name, str):
         text = name
     else:
         text = "\0".join(str(field) for field in name)
+    stamp = None
     if stamped:
         stamp = stamp_in(name)
-        if stamp is not None:
-            text += f"\0{stamp}"
+    if stamp is not None:
+        text += f"\0{stamp}"
     data = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest()
     return digest + b"."  # as NumPy drops zeros at the end
@@ -168,15 +173,20 @@ class Names(contextlib.AbstractContextManager["Names"]):
     """The names of a source, in its order, each once; see `hash_of` for `stamped`."""
 
     def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
-        """Write down the names of the entries, and find out which come more than once."""
+        """Write down the names of the entries, and find out which come more than once.
+
+        Args:
+            entries: The files and addresses of a source.
+            stamped: Whether a file that has changed counts as another name, see `hash_of`.
+        """
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
         try:
-            hashes = self._write_names(entries)
+            hash_bytes = self._write_names(entries)
         except BaseException:
             self.__exit__()
             raise
-        all_hashes = np.frombuffer(hashes, HASH)
+        all_hashes = np.frombuffer(hash_bytes, HASH)
         all_hashes.sort()  # in place: there may be many
         equals_previous = np.zeros(len(all_hashes), bool)
         equals_previous[1:] = all_hashes[1:] == all_hashes[:-1]
@@ -285,17 +295,20 @@ def _with_present_stamp(name: Name, address: str) -> Name:
 
 
 def _unusable(entry: Item) -> Unusable:
-    """Return the error of an entry that is an item: what cannot be read, as `failed` makes it.
+    """Return what is written down of an entry that cannot be read: its name and the error.
+
+    Args:
+        entry: An item as `failed_item` makes it, whose loading raises the error.
 
     Raises:
         InputError: The same error, if it may be gone later, as without a network.
     """
     source = entry.origin.source
     try:
-        entry.load()  # which raises the error that the item was made with
+        entry.load()
     except InputError as error:
-        is_of_place = error.outage_at == 1  # already one such error is blamed on the place
-        if is_of_place:
+        may_be_gone_later = error.outage_at == 1  # a single such error is blamed on the place
+        if may_be_gone_later:
             raise error.about(source) from error
         return Unusable(source, str(error), error.hint)
     raise TypeError("an entry without a name is a failure")

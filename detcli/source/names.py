@@ -173,21 +173,22 @@ def without_copies(files: list[str]) -> list[str]:
     The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
     copy only if its image is among the files, and the hash is that of the image's path.
     """
-    original_by_copy: dict[str, _Original] = {}  # of each file that is named as a copy
+    claimed_originals: dict[str, _Original] = {}  # by the file whose name says that it is a copy
     for file in files:
         copy = COPY.fullmatch(file)
         if copy is not None:
-            original_by_copy[file] = _Original(copy["picture"], copy["mark"])
-    if not original_by_copy:
+            claimed_originals[file] = _Original(copy["picture"], copy["mark"])
+    if not claimed_originals:
         return files
 
-    originals = set()  # what a copy of each file would say of it
+    present_originals = set()
     for file in files:
         path_without_suffix, _ = os.path.splitext(file)
-        originals.add(_Original(path_without_suffix, name_mark(os.path.abspath(file))))
+        path_hash = name_mark(os.path.abspath(file))
+        present_originals.add(_Original(path_without_suffix, path_hash))
     remaining_files = []
     for file in files:
-        is_copy = original_by_copy.get(file) in originals
+        is_copy = claimed_originals.get(file) in present_originals
         if not is_copy:
             remaining_files.append(file)
     return remaining_files

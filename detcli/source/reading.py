@@ -34,9 +34,7 @@ FILE_CHUNK = 1 << 20
 
 IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
 
-# The beginning is looked at when this many bytes are there, and when twice as many are.
-_FIRST_LOOK = 65536
-_LOOK_AGAIN = 2
+_FIRST_CHECK_BYTES = 65536  # the beginning of a file is checked when this many bytes are there
 
 _BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
 _METADATA = 64 << 20  # bytes, more than the rest of the file takes
@@ -129,18 +127,19 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
     """
     if total > max_bytes:
         raise _too_large(max_bytes)
-    next_check_length = _FIRST_LOOK
-    if 0 < total <= _METADATA:  # a small file may as well be read whole, and then be decoded
-        next_check_length = _METADATA
+    next_check_bytes = _FIRST_CHECK_BYTES
+    is_small_file = 0 < total <= _METADATA
+    if is_small_file:  # it may as well be read whole, as decoding it checks it, too
+        next_check_bytes = _METADATA
     data = BytesIO()
     running = RunningTime()
     for chunk in chunks:
         data.write(chunk)
-        length = data.tell()
-        if length >= next_check_length:
-            next_check_length = _LOOK_AGAIN * length
-            _check_begin(data.getvalue(), max(length, total))
-        if length > max_bytes:
+        read_bytes = data.tell()
+        if read_bytes >= next_check_bytes:
+            next_check_bytes = 2 * read_bytes
+            _check_begin(data.getvalue(), max(read_bytes, total))
+        if read_bytes > max_bytes:
             raise _too_large(max_bytes)
         if limit_s and running.seconds() > limit_s:
             raise too_slow(limit_s)
@@ -206,14 +205,20 @@ class _FileContent(NamedTuple):
 def _read_descriptor(path: str | Path, descriptor: int, options: DecodeOptions) -> _FileContent:
     """Read an open file, or what is written to a pipe or device within the time limit.
 
+    Args:
+        path: The name of the file; a VersionedPath has the stamp that it was listed with.
+        descriptor: Its descriptor.
+        options: The time limit, and the size of the largest file that is accepted.
+
     Raises:
-        AlteredError: The file has changed since it was listed; `path` has the stamp of that.
+        AlteredError: The file has changed since it was listed.
         DecodeError: It is too large, or not an image.
     """
     status = os.fstat(descriptor)
     stamp = stamp_of(status)
     require_unchanged(path, stamp)
-    if stat.S_ISREG(status.st_mode):
+    is_file = stat.S_ISREG(status.st_mode)
+    if is_file:
         chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
         data = gather(chunks, options.max_bytes, status.st_size)
         return _FileContent(data, stamp)

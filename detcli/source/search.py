@@ -60,12 +60,13 @@ class NameSearch:
         Raises:
             SourceError: A folder or pattern has no images or videos.
         """
-        braces = BRACES.fullmatch(name)
+        braces = BRACES.fullmatch(name)  # shards/{000..009}.tar
         if braces is not None and not os.path.lexists(name):
             before, first_number, last_number, after = braces.groups()
             yield from self._numbered(before, first_number, last_number, after)
             return
-        if is_object(name) and not (is_media(name) or is_archive(name)):
+        is_object_file = is_media(name) or is_archive(name)
+        if is_object(name) and not is_object_file:
             yield from self._find_objects(name)
         elif not is_path(name):
             yield name
@@ -111,7 +112,9 @@ class NameSearch:
         if first_page is None and not url.endswith("/"):
             yield url
             return
-        all_pages = itertools.chain([first_page or []], pages)
+        if first_page is None:
+            first_page = []
+        all_pages = itertools.chain([first_page], pages)
         yield from self._count_entries(all_pages, error_if_empty=self._empty_folder(url))
 
     def _empty_folder(self, folder: str) -> SourceError:
@@ -149,12 +152,15 @@ class NameSearch:
     ) -> Iterator[str | Item]:
         """Yield the entries of a name's pages, and count them in the progress of the run.
 
-        A name counts as one input before it is expanded; here its entries replace that one. If
+        The progress has counted the name itself as one input, which its entries replace here. If
         this ends with an error, the name counts as one again, as the error is its input.
 
         Args:
             pages: Lists of paths or addresses, and items with the errors of folders.
             error_if_empty: What is raised if all pages are empty.
+
+        Raises:
+            SourceError: All pages are empty, or a page cannot be listed.
         """
         self._progress.expect(-1)
         is_empty = True
@@ -162,8 +168,13 @@ class NameSearch:
             for page in pages:
                 if self._progress.stop.is_set():
                     return
-                entries: Sequence[str | Item] = [page] if isinstance(page, Item) else page
-                is_empty = is_empty and not entries
+                entries: Sequence[str | Item]
+                if isinstance(page, Item):
+                    entries = [page]
+                else:
+                    entries = page
+                if entries:
+                    is_empty = False
                 self._progress.expect(len(entries))
                 yield from entries
             if is_empty:

@@ -121,6 +121,9 @@ class Bucket:
             scheme: The kind of store: "s3", "gs" or "az".
             name: The name of the bucket.
             timeout_s: The limit for one request; 0 for none.
+
+        Raises:
+            ObjectError: There are no credentials, or the settings of the store are not valid.
         """
         require_obstore()
         import obstore
@@ -128,24 +131,21 @@ class Bucket:
 
         self._obstore = obstore
         self._scheme = scheme
-        settings = _store_settings(scheme)
-        endpoint = settings.get("endpoint") or settings.get("base_url") or ""
-        if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
-            raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
-        allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
+        store_class: Any = store.AzureStore
+        if scheme == "s3":
+            store_class = store.S3Store
+        elif scheme == "gs":
+            store_class = store.GCSStore
+
+        settings = _store_settings(scheme)  # endpoint, region and credentials
         client_options = {
-            "allow_http": allow_http,
+            "allow_http": _allows_http(scheme, settings),
             "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
             "read_timeout": timedelta(seconds=READ_TIMEOUT_S),
             "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
         }
-        store_classes: Fields = {
-            "s3": store.S3Store,
-            "gs": store.GCSStore,
-            "az": store.AzureStore,
-        }
         with self._object_errors():
-            self.store = store_classes[scheme](
+            self.store = store_class(
                 name, **settings, client_options=client_options, retry_config=_retry_config()
             )
 
@@ -199,17 +199,21 @@ class Bucket:
             last: Read only this many bytes at its end; 0 for all. Azure knows no such requests, and
                 gives all of it.
             tag: The ETag that it must have, if any.
+
+        Raises:
+            ObjectChangedError: It has another ETag.
+            ObjectError: It cannot be read.
         """
         options: Any = {}
         if tag:
             options["if_match"] = tag
-        has_suffix_requests = self._scheme != "az"
-        if last and has_suffix_requests:
+        is_azure = self._scheme == "az"
+        if last > 0 and not is_azure:
             options["range"] = {"suffix": last}
         with self._object_errors():
             result = self._obstore.get(self.store, checked(key), options=options)
-            start, stop = result.range
-        size = stop - start
+            start, end = result.range
+        size = end - start
         return ObjectContent(size, self._chunks(result, size))
 
     def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
@@ -383,6 +387,23 @@ def _retry_config() -> Fields:
         "backoff": {"init_backoff": first_wait, "max_backoff": longest_wait, "base": 2},
         "retry_timeout": timedelta(seconds=RETRY_S),
     }
+
+
+def _allows_http(scheme: str, settings: Fields) -> bool:
+    """Tell whether a store may be asked without encryption, as one in the local network.
+
+    Args:
+        scheme: The kind of store: "s3", "gs" or "az".
+        settings: Its settings, as `_store_settings` returns them.
+
+    Raises:
+        ObjectError: The endpoint in the settings is not an address.
+    """
+    endpoint = settings.get("endpoint") or settings.get("base_url") or ""
+    is_address = re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint) is not None
+    if endpoint and not is_address:
+        raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
+    return endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
 
 
 def _store_settings(scheme: str) -> Fields:
