@@ -228,21 +228,25 @@ class _Readings(NamedTuple):
 
 
 def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
-    """Read a crop in black and white, with one binarizer after the other until one reads a code.
+    """Read the barcodes in a crop, which is made black and white in one way after another.
 
     Args:
         attempt: The crop, and whether it is trusted.
         box: `(4,)`, where the detector found the barcode.
         linear: Whether a linear code is expected.
+
+    Returns:
+        What the first binarizer reads that reads anything in the box; empty if none does.
     """
     binarizers: Sequence[zxingcpp.Binarizer] = BINARIZERS
-    if linear and not attempt.is_trusted:  # the others read the same linear codes as the first
+    if linear and not attempt.is_trusted:
+        # The others read the same linear codes as the first, so they could confirm none.
         binarizers = BINARIZERS[:1]
     for binarizer in binarizers:
         readings = _read_with(binarizer, attempt, box)
         if readings.certain or readings.to_confirm:
             return readings
-    return _Readings([], {})
+    return _Readings(certain=[], to_confirm={})
 
 
 def _read_with(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:

@@ -109,18 +109,24 @@ def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str | N
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
     """Tell whether a value of JSON is of a type, without a look at its elements or fields.
 
-    An `int` has to be 0 or more, a `float` within the range that is read. Only of a union, such as
-    `list[int] | None`, the elements are checked as well, to find the member that the value is of.
+    So `["a"]` counts as a `list[int]`. Only a value of a union is checked in full: `["a"]` is not a
+    `list[int] | None`, as it is of neither member. An `int` has to be 0 or more, a `float` within
+    the range that is read.
     """
     if expected is float:
-        return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+        is_number = type(value) in {int, float}  # a bool is not
+        return is_number and abs(value) < MAX_NUMBER  # False for NaN
     if expected is int:
         return type(value) is int and 0 <= value <= MAX_WHOLE_NUMBER
     origin, arguments = _origin_and_arguments(expected)
     is_union = bool(arguments) and origin is not list
-    if is_union:
-        return any(_fault(value, member) is None for member in arguments)
-    return isinstance(value, origin)
+    if not is_union:
+        return isinstance(value, origin)
+    for member in arguments:
+        fault = _fault(value, member)
+        if fault is None:
+            return True
+    return False
 
 
 def _fault_of_fields(
