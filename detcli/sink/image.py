@@ -390,10 +390,12 @@ def hidden(image: Pixels, boxes: Boxes, method: str, margin: float = BLUR_MARGIN
     canvas = image.copy()
     height, width = image.shape[:2]
     visible_boxes = boxes[shown(boxes, (height, width))]
-    box_sizes = visible_boxes[:, 2:] - visible_boxes[:, :2]  # (N, 2), width and height
+    widths_and_heights = visible_boxes[:, 2:] - visible_boxes[:, :2]  # (N, 2)
     outward = np.array([-margin, -margin, margin, margin], np.float32)  # of x1, y1, x2, y2
-    margins = np.tile(box_sizes, 2) * outward  # (N, 4)
+    margins = np.tile(widths_and_heights, 2) * outward  # (N, 4) in pixels
     wider_boxes = clipped(visible_boxes + margins, (height, width))
+
+    # All pixels that a box touches are hidden, even by a part of them.
     left_top = np.floor(wider_boxes[:, :2])
     right_bottom = np.ceil(wider_boxes[:, 2:])
     whole_pixels = np.hstack([left_top, right_bottom]).astype(int)

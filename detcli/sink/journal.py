@@ -389,7 +389,7 @@ class Journal:
         return "name a file that detcli wrote as JSON Lines"
 
     def _find_incomplete_videos(self) -> None:
-        """Find the videos that have to be tracked again from their first frame.
+        """Find the videos that have to be tracked again, and note them among the sources to repeat.
 
         Tracks cannot be continued in the middle of a video. So a video is tracked again if it was
         the last input of a run, which may have been killed before its end, or if one of its frames
@@ -400,7 +400,8 @@ class Journal:
             is_start_of_run = "settings" in record
             if is_start_of_run and last_video is not None:
                 self._sources_to_repeat.add(last_video)
-            if not record:  # a damaged line
+            is_damaged_line = not record
+            if is_damaged_line:
                 continue
             last_video = _video_file_of(record)
             if last_video is not None and not self._is_done(record):

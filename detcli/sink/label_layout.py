@@ -76,11 +76,11 @@ class LabelLayout:
         surroundings = np.hstack([left_top, right_bottom])  # the rectangle around all candidates
 
         near = touching(self._visible, surroundings)  # (M,), indices of boxes
-        newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
-        covered_areas = self._covered_areas[near] + newly_covered  # (P, M), by all labels with this
+        covered_areas = self._covered_areas_with(candidates, near)  # (P, M)
         allowed_areas = cover * self._visible_areas[near]  # (M,)
         hides_no_box = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
-        is_free = hides_no_box & ~self._cover_labels(candidates, surroundings)  # (P,)
+        covers_label = self._cover_labels(candidates, surroundings)  # (P,)
+        is_free = hides_no_box & ~covers_label
         if not is_free.any():
             return None
 
@@ -90,6 +90,20 @@ class LabelLayout:
         self.taken = np.vstack([self.taken, rectangle + self._gap])
         left, top, _, _ = rectangle
         return int(left), int(top)
+
+    def _covered_areas_with(self, candidates: Boxes, near: npt.NDArray[np.intp]) -> Boxes:
+        """Compute how much labels would cover of boxes, with a further label at each candidate.
+
+        Args:
+            candidates: `(P, 4)`, where the further label may be.
+            near: `(M,)`, the indices of the boxes.
+
+        Returns:
+            `(P, M)`, areas in pixels.
+        """
+        newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
+        covered_areas: Boxes = self._covered_areas[near] + newly_covered
+        return covered_areas
 
     def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
         """Tell which rectangles `(P, 4)` in a box `(4,)` cover a part of a label placed before."""

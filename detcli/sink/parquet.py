@@ -62,6 +62,8 @@ def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     """Return the names and types of the columns: the fields of a record and of a detection in JSON.
 
+    Columns that options add, and those of errors, come behind the others.
+
     Args:
         optional_columns: The names of columns that options of this run add.
     """
@@ -78,6 +80,8 @@ def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
             columns[name] = _column_type(annotations[name])
     for name in ERROR_COLUMNS.values():
         columns[name] = pa.string()
+
+    # Texts in JSON: the time of a frame in UTC, and that of a photograph in local time.
     columns["time"] = pa.timestamp("ms", "UTC")
     columns["taken"] = pa.timestamp("us")
     return pa.schema(list(columns.items()), {"detcli.schema_version": str(SCHEMA_VERSION)})

@@ -215,9 +215,11 @@ def write_lists(
 ) -> ListedNames:
     """Write a list of names for each class folder, which predict --files-from reads.
 
+    Nothing is written if any of the lists exists already.
+
     Args:
         assignment: The name of each image, and its class folder.
-        folders: The class folders; each has a list, even an empty one.
+        folders: The class folders; each has a list, even an empty one: `cat.txt` for `cat`.
         output: The folder to write the lists to.
         log: Gets a line for each list.
 
@@ -225,23 +227,24 @@ def write_lists(
         OutputError: There is a file with the name of a list, or it cannot be written.
     """
     listed = ListedNames(Counter(), [])
-    texts = {folder: bytearray() for folder in folders}
+    text_of_folder = {folder: bytearray() for folder in folders}
     for name, folder in assignment:
         line = _list_line(name)
         if line is None:
             listed.unlisted.append(name)
         else:
-            texts[folder] += line
+            text_of_folder[folder] += line
             listed.counts[folder] += 1
 
-    for folder in texts:
+    for folder in text_of_folder:
         path = output / f"{folder}.txt"
         if os.path.lexists(path):
             raise OutputError(f"{path} exists", "name another folder, or remove it")
-    for folder, text in texts.items():
+    for folder, text in text_of_folder.items():
         file_name = f"{folder}.txt"
+        path = output / file_name
         log.add({"file": file_name, "sha256": hashlib.sha256(text).hexdigest()})
-        with writing(output / file_name), (output / file_name).open("xb") as file:
+        with writing(path), path.open("xb") as file:
             file.write(text)
     return listed
 

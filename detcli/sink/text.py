@@ -143,8 +143,7 @@ class CsvSink(TextSink):
         header = ",".join(self._columns) + "\n"
         if not isinstance(output, AppendedFile) or not output.first_line:  # it has no header yet
             output.write(header)
-            return
-        if output.first_line != header:
+        elif output.first_line != header:
             output.commit()
             raise UsageError(
                 f"the columns of {output.path} differ from those of this run",
