@@ -76,15 +76,19 @@ class Fetches:
     def object(self, url: str) -> Item:
         """Return the item of an image in an object store, which is fetched only later.
 
+        Args:
+            url: Its address; one that a listing gave carries the ETag that the object must have.
+
         Raises:
             SourceError: The address is malformed or names a folder, or the store's credentials
                 are missing.
         """
         bucket, key = self._locate(url)
-        if not key or key.endswith("/"):
+        is_folder = not key or key.endswith("/")
+        if is_folder:
             raise SourceError("a folder, where an image is expected", "name it as a source")
-        tag = _tag_of(url)
-        return self.item(public_name(url), partial(_object_request, bucket, key, tag))
+        request = partial(_object_request, bucket, key, _tag_of(url))
+        return self.item(public_name(url), request)
 
     def chunks(self, url: str) -> Iterator[bytes]:
         """The bytes of an object as they come."""
@@ -122,8 +126,9 @@ class Fetches:
     def _locate(self, url: str) -> tuple[Bucket, str]:
         """Return the bucket of an object's address, and the object's key in it.
 
-        Buckets are opened once. An error is remembered as well, because it takes seconds to find
-        out that there are no credentials, and a run may name a million objects.
+        So "s3://photos/2024/a.jpg" is the bucket `photos` and the key "2024/a.jpg". Buckets are
+        opened once. An error is remembered as well, because it takes seconds to find out that there
+        are no credentials, and a run may name a million objects.
 
         Raises:
             SourceError: The address is malformed, or the bucket cannot be opened.

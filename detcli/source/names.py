@@ -228,11 +228,18 @@ def search(
 ) -> Iterator[list[str] | Item]:
     """Yield the images and videos of a folder, then those of each folder in it if `recursive`.
 
-    Each list that is yielded has the paths of one folder. `omit` are folders that are not searched.
-    Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
-    folder; those that begin with a dot are left out, as in a shell's patterns. So are copies that
-    a run has made, and folders below that it has filled. Links are followed, and a folder that is
-    reached twice is searched once. One that cannot be listed is an item with the error.
+    Names are sorted within a folder. Those that begin with a dot are left out, as in a shell's
+    patterns, and so are pipes and devices, copies that a run has made, and folders below that it
+    has filled. Links are followed, and a folder that is reached twice is searched once.
+
+    Args:
+        folder: The path of the folder.
+        recursive: Whether the folders in it are searched, too.
+        omit: Device and inode of folders that are not searched.
+
+    Yields:
+        A list with the paths in one folder; or an item with the error for a folder that cannot be
+        listed.
     """
     visited = set(omit) - {identity(folder)}
     waiting = [folder]
@@ -242,7 +249,8 @@ def search(
         if path_identity in visited:
             continue
         visited.add(path_identity)
-        if path != folder and os.path.lexists(os.path.join(path, MARK)):
+        is_filled_by_run = path != folder and os.path.lexists(os.path.join(path, MARK))
+        if is_filled_by_run:
             continue
         try:
             files, folders = _list_folder(path)
@@ -252,7 +260,7 @@ def search(
             continue
         yield without_copies(sorted(files))
         if recursive:
-            waiting += sorted(folders, reverse=True)
+            waiting += sorted(folders, reverse=True)  # the last one is taken first
 
 
 def _list_folder(path: str) -> tuple[list[str], list[str]]:
@@ -299,8 +307,8 @@ def match(pattern: str) -> list[str]:
 def _match(pattern: str, parent: str) -> Iterator[str]:
     """Yield the paths below a folder that match a glob pattern, in which `**` is any folders.
 
-    The pattern is split at its first `**`. What is before it is matched first; then the rest is
-    matched below each of the folders found there and below all folders in these.
+    The pattern is split at its first `**`: "2024/**/*.jpg" into "2024" and "*.jpg". What is before
+    it is matched first; then the rest is matched in each of these folders and in all below them.
 
     Args:
         pattern: A path relative to `parent`, as in "2024/**/*.jpg".

@@ -283,9 +283,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _open_if_complete(self, entry: str | Item, followed: FollowedFiles) -> Iterator[Item]:
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
-        Objects in a store appear whole, so they are complete at once. A file is complete if its
-        size and time are the same in two listings and it is a sound image, or if it has not
-        changed for `STABLE_AFTER_S`, whatever is in it.
+        Objects in a store appear whole, so they are complete at once. A file is complete if it has
+        not changed for `STABLE_AFTER_S`, whatever is in it. An image is complete earlier: if its
+        size and time are the same in two listings, and it can be loaded without a warning.
 
         Args:
             entry: A path or address, or the item with the error of a folder.
@@ -298,18 +298,20 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from stamped(self.open(entry), stamp_in_listing(entry))
             return
         unchanged_s = followed.unchanged_s(entry)
-        if unchanged_s is None:
+        if unchanged_s is None:  # it has changed since the last listing
             return
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
-        elif not is_video(entry):
-            item = self._image_item(entry, entry)
-            try:
-                image = load_in_time(item)
-            except DetcliError:  # not all of it is there yet
-                return
-            if not image.warnings:
-                yield Item(item.origin, lambda: image)
+            return
+        if is_video(entry):
+            return
+        item = self._image_item(entry, entry)
+        try:
+            image = load_in_time(item)
+        except DetcliError:  # not all of it is there yet
+            return
+        if not image.warnings:
+            yield Item(item.origin, lambda: image)
 
     def _open_present_version(self, entry: SourceEntry) -> Iterator[Item]:
         """Yield the inputs of an entry, even if its file has changed since it was listed."""
@@ -394,10 +396,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _video(self, public: str, entry: str) -> Iterator[Item]:
         """Yield the frames of a video file, which is read on a thread with a time limit.
 
-        `public` is the name of the path or address `entry` in records, without passwords.
+        Args:
+            public: The name of the video in records, without passwords.
+            entry: Its path or address.
         """
         from detcli.source import capture, video, video_frames
 
+        # The address of an object in a store is signed for a day, so each use asks for it anew.
         def reopen() -> "VideoCapture":
             return capture.open_video(self._readable_address(entry))
 

@@ -111,7 +111,7 @@ class Splitter:
             has_start = yield from self._go_to_next_start()
             if not has_start:
                 break
-            if self._junk_bytes:
+            if self._junk_bytes > 0:
                 yield self._report_junk()
             try:
                 length = yield from self._image_length()
@@ -123,8 +123,10 @@ class Splitter:
             image = self._take_image(length)
             if image is not None:
                 yield image
+
+        # The stream has ended. What follows a single image belongs to its file, and is no error.
         self._skip(len(self._data))
-        if self._junk_bytes and self._count > 1:  # after a single image, it belongs to that file
+        if self._junk_bytes > 0 and self._count > 1:
             yield self._report_junk()
 
     def _go_to_next_start(self) -> Generator[None, None, bool]:
@@ -228,8 +230,11 @@ class Splitter:
     def _find_pnm_end(self) -> Generator[None, None, int]:
         """Find where the binary PNM at the start of the data ends, and return its length.
 
-        The header in text says the kind (6 is in colour), the width, the height and the highest
-        value of a sample; the samples follow. It yields while it needs more bytes.
+        The header is text: `P6 640 480 255` is an image in colour (P5 is grey), its width, height
+        and highest value of a sample. The samples follow. It yields while it needs more bytes.
+
+        Raises:
+            _BrokenError: There is no header, the image is too large, or the stream ends in it.
         """
         header = _PNM.match(self._data)
         while header is None:
@@ -307,9 +312,10 @@ class Splitter:
     ) -> Generator[None, None, int]:
         """Wait for a whole segment of a JPEG, and return the offset of the marker behind it.
 
-        The segment that begins a scan is followed by compressed data, which belong to it here. A
-        segment with an index of images that a camera has appended to this one is noted in
-        `_attached`. It yields while it needs more bytes.
+        A segment is a marker of 2 bytes, a length of 2 bytes that counts itself, and the content.
+        The segment that begins a scan is followed by compressed data, which are passed as well.
+        Images that a camera has appended to this one, with an index of them in a segment, are noted
+        in `_attached`. It yields while it needs more bytes.
 
         Args:
             code: The code of the segment's marker.
@@ -321,7 +327,7 @@ class Splitter:
         yield from self._wait_for(
             content_start, resume_if_large=position, resume_if_cut=resume_if_broken
         )
-        length = int.from_bytes(self._data[length_start:content_start], "big")  # with its own bytes
+        length = int.from_bytes(self._data[length_start:content_start], "big")
         end = length_start + length
         if end < content_start:
             raise _BrokenError("a segment has no length", resume_if_broken)
@@ -331,7 +337,7 @@ class Splitter:
             content = bytes(self._data[content_start:end])
             self._attached |= _attached_spans(content, self._offset + content_start)
         if code == _SCAN:
-            end = yield from self._pass_compressed_data(end, resume_if_cut=position + _MARKER_BYTES)
+            end = yield from self._pass_compressed_data(end, resume_if_cut=length_start)
         return end
 
     def _pass_compressed_data(

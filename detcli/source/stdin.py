@@ -56,7 +56,7 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
         InputError: It is closed, or holds something else than an image or a stream of images.
     """
     chunks = stdin_chunks(progress.stop)
-    head = b""
+    head = b""  # the first bytes, which tell the format
     for chunk in chunks:
         head += chunk
         if len(head) >= HEAD:
@@ -65,7 +65,7 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
     all_chunks = itertools.chain([head], chunks)
 
     start = _stream_start(head)
-    if start is not None:
+    if start is not None:  # the format may be that of a stream
         yield from _read_stream(all_chunks, options, progress, start)
         return
     data = gather(all_chunks, options.max_bytes)

@@ -155,17 +155,17 @@ class TarReader:
             TarError: The archive is damaged or breaks off.
         """
         extension = _Extension(list(self._common.items()))
-        must_follow = False  # whether extended headers of a member precede it
+        member_must_follow = False  # an archive may end behind a header of all members, not of one
         for _ in range(MAX_EXTENDED_HEADERS):
             block = self._header_block()
             if block == ENDING_BLOCK:
-                if must_follow:
+                if member_must_follow:
                     raise TarError("it breaks off: an extended header has no member")
                 return None
             header = _parse_header(block)
             if header.type not in EXTENDED_TYPES:
                 return self._member(block, header, extension)
-            must_follow = header.type != PAX_OF_ALL
+            member_must_follow = header.type != PAX_OF_ALL
             content = self._extended_content(header.size)
             self._note_extended_header(header.type, content, extension)
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
@@ -228,7 +228,8 @@ class TarReader:
             try:
                 block = self._file.read(BLOCK)
             except gzip.BadGzipFile as error:
-                if "Not a gzipped file" in str(error):  # anything else may follow, as for gzip
+                is_behind_gzip_data = "Not a gzipped file" in str(error)
+                if is_behind_gzip_data:  # where anything may be, as for the program gzip
                     return None
                 raise
             if not block:
@@ -452,10 +453,15 @@ def _describe_sparse(member: Member, fields: dict[str, bytes], records: PaxRecor
 
 
 def _regions_in_records(fields: dict[str, bytes], records: PaxRecords) -> Regions | None:
-    """Return the map of a sparse file from its pax records; None if it precedes the content.
+    """Return the regions of a sparse file from its pax records; None if they precede the content.
 
-    GNU tar has had three versions. In version 1.0, which has a record "major", the map precedes the
-    content. In 0.1 it is one record of numbers with commas; in 0.0 two records for each region.
+    GNU tar has had three versions. In version 1.0, which has a record "major", they precede the
+    content. In 0.1 they are one record of numbers with commas, as "0,10,4096,5"; in 0.0 two records
+    for each region.
+
+    Args:
+        fields: The values by key; of a key that comes again, the last value.
+        records: The same records in their order, with keys that come again.
     """
     if "GNU.sparse.major" in fields:
         return None
