@@ -193,8 +193,9 @@ def exif_of_avif(data: bytes) -> bytes | None:
         container = memoryview(data)
     elif location.stored_in == _IN_META:
         container = meta[b"idat"]
-    else:
+    else:  # in another item, which is not read
         return None
+
     byte_count = sum(part.length for part in location.parts)
     if byte_count > len(data):  # Parts may overlap, so that a small file would fill the memory.
         return None

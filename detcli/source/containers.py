@@ -292,9 +292,13 @@ def is_mirrored(read_range: ReadRange) -> bool:
 
     Matroska says so by an angle of projection. MOV and MP4 have one matrix for the movie and one
     for each track; the first video track counts, and two mirrored matrices cancel each other.
+
+    Args:
+        read_range: Reads bytes of the file, from an offset and of a size.
     """
     head = read_range(0, HEAD_BYTES)
-    if head.startswith(EBML.to_bytes(4)):
+    is_matroska = head.startswith(EBML.to_bytes(4))
+    if is_matroska:
         return _YAW.search(head) is not None
     moov = _find_moov(_reusing(head, read_range))
     video_handler = _VIDEO_TRACK.search(moov)
@@ -362,10 +366,10 @@ def _mirrors(moov: bytes, box_type: bytes, end: int) -> bool:
     if not is_complete:
         return False
     version = moov[type_start + len(box_type)]
-    offset_of_version = _MATRIX_OFFSETS[box_type]
-    if version >= len(offset_of_version):
+    offset_by_version = _MATRIX_OFFSETS[box_type]  # from the box's type to its matrix
+    if version >= len(offset_by_version):
         return False
-    matrix_start = type_start + offset_of_version[version]
+    matrix_start = type_start + offset_by_version[version]
     a, b, _, c, d = _MATRIX_NUMBERS.unpack_from(moov, matrix_start)
     # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
     return int(a * d) < int(b * c)

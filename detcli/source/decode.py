@@ -162,11 +162,11 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
     if inputs.lenient and not has_end(data):
         return _decode_cut_jpeg(data, header, inputs)
 
-    image = None
-    reason = ""
+    reason = ""  # why it is damaged, in the words of simplejpeg
     try:
         image = _decode_by_simplejpeg(data, header, options)
     except ValueError as error:
+        image = None
         reason = _reason_of(str(error))
     if image is not None:
         return image
@@ -443,11 +443,13 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
     Returns:
         The image as (H, W, 3); the same array if nothing was to be done.
     """
-    if image.dtype != np.uint8:
+    has_eight_bits = image.dtype == np.uint8
+    if not has_eight_bits:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return turn_avif(image, data)
-    if data.startswith((JPEG, PNG, b"RIFF")) and LONG_ORIENTATION_FIELD in data:
+    may_have_exif = data.startswith((JPEG, PNG, b"RIFF"))
+    if may_have_exif and LONG_ORIENTATION_FIELD in data:
         return _turn_by_long_orientation(image, data)
     return image
 

@@ -261,14 +261,16 @@ def _parse_movie(data: bytes, moov: Box) -> Movie:
     Raises:
         struct.error, ValueError, IndexError, OverflowError: The box is damaged.
     """
-    root = Box(b"moov", 0, moov.body - moov.start, len(data))
-    header = _find_box(data, root, b"mvhd")
-    movie_scale = 0
-    if header is not None:
-        movie_scale = _time_scale(data, header)
-    is_fragmented = _find_box(data, root, b"mvex") is not None
+    header_bytes = moov.body - moov.start
+    moov_in_data = Box(b"moov", start=0, body=header_bytes, end=len(data))
+    movie_header = _find_box(data, moov_in_data, b"mvhd")
+    movie_scale = 0  # units of time in a second
+    if movie_header is not None:
+        movie_scale = _time_scale(data, movie_header)
+    is_fragmented = _find_box(data, moov_in_data, b"mvex") is not None
+
     tracks: list[Track] = []
-    for box in _child_boxes(data, root):
+    for box in _child_boxes(data, moov_in_data):
         if box.kind == b"trak":
             track = _parse_track(
                 data,
@@ -278,8 +280,7 @@ def _parse_movie(data: bytes, moov: Box) -> Movie:
                 is_fragmented=is_fragmented,
             )
             tracks.append(track)
-
-    covers = tuple(moov.start + offset for offset in _cover_offsets(data, root))
+    covers = tuple(moov.start + offset for offset in _cover_offsets(data, moov_in_data))
     return Movie(tuple(tracks), covers, is_fragmented)
 
 

@@ -100,12 +100,11 @@ def _to_bgr(image: PillowImage) -> Pixels:
         return _reversed_channels(np.asarray(image.convert("RGBA")))
 
     values: npt.NDArray[Any] = np.asarray(image)
-    has_sixteen_bits = mode in WIDE_GREY_MODES
-    if mode == "I" and image.format in WIDE_GREY_FORMATS:
-        has_sixteen_bits = True
+    is_wide_by_format = mode == "I" and image.format in WIDE_GREY_FORMATS
+    has_sixteen_bits = is_wide_by_format or mode in WIDE_GREY_MODES
     if has_sixteen_bits:
         return to_colours((values >> 8).astype(np.uint8))  # the higher byte
-    if mode in {"I", "F"}:
+    if mode in {"I", "F"}:  # integers of 32 bits, and floating point numbers
         return to_colours(to_eight_bits(values))
     if mode == "CMYK":
         return _bgr_of_cmyk(values, rounds_as_libtiff=image.format == "TIFF")

@@ -253,8 +253,9 @@ def _without_padding(
 ) -> tuple[int, ...]:
     """Limit the lengths of uncompressed strips to the bytes that hold pixels.
 
-    Some writers say that a strip has more, as when the last one has fewer rows than the others. A
-    file that lacks only these bytes is complete.
+    A strip is some whole rows of the image, or of one of its planes. Some writers say that a strip
+    has more bytes than its rows, as when the last one has fewer rows than the others. A file that
+    lacks only these bytes is complete.
 
     Args:
         directory: The fields of the image.
@@ -265,19 +266,21 @@ def _without_padding(
         How many bytes of each strip have to be there.
     """
     height, width = directory.size
-    rows_of_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
-    if rows_of_strip == 0:
+    rows_per_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
+    if rows_per_strip == 0:
         return lengths
-    samples_in_row = width if form.has_planes else width * form.samples
-    bytes_of_row = -(-samples_in_row * form.bits // 8)  # -(-a // b) is a / b, rounded up
-    strips_of_plane = -(-height // rows_of_strip)
+    samples_per_row = width * form.samples
+    if form.has_planes:  # each of which has one sample of a pixel
+        samples_per_row = width
+    bytes_per_row = -(-samples_per_row * form.bits // 8)  # -(-a // b) is a / b, rounded up
+    strips_per_plane = -(-height // rows_per_strip)
 
     lengths_of_pixels = []
     for index, length in enumerate(lengths):
-        strip_in_plane = index % strips_of_plane  # the strips of one plane follow on another's
-        first_row = strip_in_plane * rows_of_strip
-        bytes_of_pixels = min(rows_of_strip, height - first_row) * bytes_of_row
-        lengths_of_pixels.append(min(length, bytes_of_pixels))
+        index_in_plane = index % strips_per_plane  # the strips of one plane follow on another's
+        first_row = index_in_plane * rows_per_strip
+        row_count = min(rows_per_strip, height - first_row)
+        lengths_of_pixels.append(min(length, row_count * bytes_per_row))
     return tuple(lengths_of_pixels)
 
 
