@@ -185,12 +185,15 @@ class AtomicFile:
     """
 
     def __init__(self, path: Path, *, suffix: str = "", display_name: str | Path = "") -> None:
-        """Begin a file.
+        """Begin a file: make it under a temporary name, in the folder of its final path.
 
         Args:
             path: The final path.
             suffix: The end of the temporary name, for libraries that take the format from it.
             display_name: What messages call the file; by default its path.
+
+        Raises:
+            OutputError: It cannot be made, or a folder has its name.
         """
         self.path = path
         self._display_name = display_name or path
@@ -246,13 +249,16 @@ class AtomicFile:
         return self._finish(self._folder.link)
 
     def _finish(self, rename: Callable[[str, str], T]) -> T:
-        """Put the file on the disk, rename it from its temporary name, and close it.
+        """Put the file on the disk, give it its final name, and close it.
 
         Args:
-            rename: Renames the file; it is called with the temporary name and the final one.
+            rename: Gives the file its name; it is called with the temporary name and the final one.
 
         Returns:
             What `rename` returns.
+
+        Raises:
+            OutputError: It could not be written; then the temporary file is removed.
         """
         with interrupts.held():
             try:
@@ -263,7 +269,7 @@ class AtomicFile:
                     result = rename(self.written.name, self.path.name)
                     self.file.close()  # network file systems report failed writes
             finally:
-                self.discard()
+                self.discard()  # closes the folder, and removes the temporary name if it is left
         return result
 
     def discard(self) -> None:

@@ -76,9 +76,9 @@ class Folder:
     _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
 
     def __init__(self, path: Path) -> None:
-        """Open the folder, and if it is opened for the first time remove leftovers from it.
+        """Open the folder; the first time in this process, remove what dead processes have left.
 
-        Leftovers are temporary files of dead processes.
+        These are temporary files of processes that were killed.
         """
         self._path = path
         self._descriptor: int | None = None

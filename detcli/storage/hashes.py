@@ -36,7 +36,7 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
         FileChangedError: The file was written while `compute` read it.
     """
     state = _settled_state(path)
-    if state is None:
+    if state is None:  # a change may not show, so that no hash can be kept
         return compute()
 
     def compute_unchanged() -> bytes:
@@ -45,8 +45,8 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
             raise FileChangedError
         return sha256.encode()
 
-    name = hashlib.sha256(state.encode()).hexdigest()
-    return cached(f"prepared/{name}.hash", compute_unchanged).decode()
+    name_of_state = hashlib.sha256(state.encode()).hexdigest()
+    return cached(f"prepared/{name_of_state}.hash", compute_unchanged).decode()
 
 
 def _settled_state(path: Path) -> str | None:

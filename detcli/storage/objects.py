@@ -152,6 +152,8 @@ class Bucket:
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield all objects whose keys begin with a folder, in pages as the store lists them.
 
+        Where the connection breaks off within a page, the listing is taken up behind the last key.
+
         Args:
             folder: What the keys begin with, as in "photos/2024/"; empty for all keys.
 
@@ -161,6 +163,7 @@ class Bucket:
         Raises:
             ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
                 take it, and it hides the other keys of its page.
+            ObjectTornError: The connection broke off several times without a page in between.
         """
         last_key = None
         failures_in_a_row = 0
@@ -170,9 +173,7 @@ class Bucket:
                     yield page
                     last_key, _, _ = page[-1]
                     failures_in_a_row = 0
-            except ObjectTornError:
-                # The connection broke off within a page, where obstore does not try again. The next
-                # round goes on behind the last key.
+            except ObjectTornError:  # within a page, where obstore does not try again
                 failures_in_a_row += 1
                 if failures_in_a_row == ATTEMPTS:
                     raise
@@ -537,12 +538,12 @@ def _azure_settings() -> Fields:
     import shutil
 
     variables = os.environ
-    # It has assignments behind each other: AccountName=shop;AccountKey=abc
+    connection: dict[str, str] = {}  # the variable may be "AccountName=shop;AccountKey=abc"
     connection_string = variables.get("AZURE_STORAGE_CONNECTION_STRING", "")
-    connection: dict[str, str] = {}
     for assignment in connection_string.split(";"):
         name, _, value = assignment.partition("=")
         connection[name] = value
+
     has_secret = any(variables.get(name) for name in AZURE_SECRETS)
     settings = {
         "account_name": variables.get("AZURE_STORAGE_ACCOUNT") or connection.get("AccountName"),
