@@ -26,7 +26,11 @@ class Claims:
     """
 
     def __init__(self, claims_file: Path) -> None:
-        """Join the runs at work in the folder of a file, until this object is deleted."""
+        """Join the runs at work in the folder of a file, until this object is deleted.
+
+        Args:
+            claims_file: The file with the names that runs have taken; it exists.
+        """
         self._claims_file = claims_file
         self._folder = claims_file.parent
         self._run_id = _run_id(os.getpid())
@@ -35,7 +39,7 @@ class Claims:
         self._input_of_name: dict[str, str] = {}
         self._input_of_prefix: dict[str, str] = {}
         self._read_until = 0  # position in the file, in bytes
-        self._descriptor = self._join()
+        self._descriptor = self._join()  # None where runs cannot share names
         if self._descriptor is not None:
             weakref.finalize(self, _leave, self._descriptor)
 

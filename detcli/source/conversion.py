@@ -25,18 +25,19 @@ _HINT = "make it progressive first: ffmpeg -i FILE -vf bwdif NEW.mp4"
 def filled_memory() -> Iterator[None]:
     """Let the C library fill memory that is allocated within this context with the byte FILL.
 
-    OpenCV never wrote to a frame in which all bytes are still FILL. Where the C library cannot fill
-    memory, nothing is filled, and `require_converted` accepts everything.
+    A frame in which all bytes are still FILL is one that OpenCV never wrote to. Where the C library
+    cannot fill memory, nothing is filled, and `require_converted` accepts everything.
     """
     fill = _memory_filler()
     if fill is None:
         yield
         return
-    fill(FILL ^ 0xFF)  # glibc inverts the bits of its value
+    inverted_byte = FILL ^ 0xFF  # as glibc takes it
+    fill(inverted_byte)
     try:
         yield
     finally:
-        fill(0)  # which ends it
+        fill(0)  # new memory is as before
 
 
 def require_converted(image: Pixels) -> None:

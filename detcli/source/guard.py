@@ -72,7 +72,7 @@ class InputGuard:
         for name in names:
             if os.path.lexists(name):
                 identities.add(identity(name))
-            else:
+            else:  # a pattern, such as pics/*.jpg, or a missing file, which matches nothing
                 identities.update(identity(file) for file in match(name))
         return frozenset(identities)
 

@@ -371,7 +371,7 @@ class Splitter:
         resume_if_large: int = _BEHIND_START,
         resume_if_cut: int = _BEHIND_START,
     ) -> Iterator[None]:
-        """Yield until the data reach up to the offset `end`.
+        """Yield until the data reach up to the offset `end`; `feed` adds bytes in between.
 
         Args:
             end: How many bytes are needed from the start of the image.

@@ -93,6 +93,9 @@ def choose_track(read_range: ReadRange) -> TrackChoice | None:
     """Choose the video track that FFmpeg's own programs would, which is usually the largest.
 
     It is None if the file has fewer than two tracks, so that there is no choice, or is damaged.
+
+    Args:
+        read_range: Reads bytes of the file, from an offset and of a size.
     """
     try:
         tracks = _video_tracks(read_range)
@@ -101,8 +104,9 @@ def choose_track(read_range: ReadRange) -> TrackChoice | None:
     if len(tracks) < 2:
         return None
     best = max(tracks, key=lambda track: track.score)  # the first of those that are equal
+    tracks_before = tracks[: tracks.index(best)]
     patches: list[Patch] = []
-    for track in tracks[: tracks.index(best)]:
+    for track in tracks_before:
         patches += track.hiding
     video_tracks = sum(not track.is_cover for track in tracks)
     return TrackChoice(tuple(patches), video_tracks, best.size)
@@ -138,20 +142,21 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     for track in movie.tracks:
         thumbnails.update(track.chapters)
 
-    track_at: dict[int, VideoTrack] = {}  # by the offset of its box
+    track_by_offset: dict[int, VideoTrack] = {}  # of its box in the file
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
         if track.is_video and has_frames:
             hides_handler = Patch(track.handler_offset, b"free")
-            track_at[track.start] = VideoTrack(
+            track_by_offset[track.start] = VideoTrack(
                 track.size,
                 (_frees_box(track.start), hides_handler),
                 is_default=track.is_enabled,
                 is_cover=track.number in thumbnails,
             )
-    for start in movie.covers:
-        track_at[start] = VideoTrack((0, 0), (_frees_box(start),), is_cover=True)
-    return [track_at[start] for start in sorted(track_at)]
+    for offset in movie.covers:
+        unknown_size = (0, 0)
+        track_by_offset[offset] = VideoTrack(unknown_size, (_frees_box(offset),), is_cover=True)
+    return [track_by_offset[offset] for offset in sorted(track_by_offset)]
 
 
 def _frees_box(start: int) -> Patch:
