@@ -6,6 +6,7 @@ cold_start.py  whole processes, from their start to their end
 sampling.py    the clock, warm-up, confidence intervals
 machine.py     hardware, versions, what disturbed a measurement
 report.py      the results, as JSON and as tables; an earlier run beside them
+baseline.py    an earlier run: its file, and whether the model got slower since
 """
 
 import re
@@ -90,7 +91,8 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     require_output([save_baseline])
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.bench.report import Baseline, compare, render_run
+    from detcli.commands.bench.baseline import Baseline, compare
+    from detcli.commands.bench.report import render_run
     from detcli.commands.bench.run import measure
     from detcli.run import set_up_process
     from detcli.source.guard import InputGuard

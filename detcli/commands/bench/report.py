@@ -2,22 +2,13 @@
 
 Times are in seconds, memory in bytes. None stands for a figure that was not measured, or that does
 not exist on the device.
-
-A regression is certain when the whole 95% interval of the ratio of the medians lies above the
-limit. That interval does not cover what other programs took from one run and not from the other:
-on a busy machine, equal runs differ by half. So each bound is moved by the fraction of the cores
-that others took, the most they can have cost; on a busy machine the verdict stays undecided.
 """
 
-import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
@@ -27,16 +18,13 @@ from detcli.commands.bench.sampling import (
     MIN_FOR_P99,
     WALL,
     Interval,
-    Samples,
     Summary,
     WarmUp,
-    interval,
 )
 from detcli.config.values import BenchMode
 from detcli.core import frozen
-from detcli.core.errors import CheckError, DetcliWarning, UsageError
+from detcli.core.errors import CheckError, DetcliWarning
 from detcli.core.text import escape_unprintable
-from detcli.storage.files import read_text, write_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -249,210 +237,6 @@ class RunReport:
     memory: PeakMemory
     noise: Noise
     comparison: BaselineComparison | None = None
-
-
-# An earlier measurement
-
-HEADER = {"schema_version": 1, "kind": "detcli bench baseline"}
-
-UNUSABLE = ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
-"""What arbitrary JSON in place of a baseline may raise."""
-
-Identity = dict[str, Any]
-"""What must be equal for two measurements to be comparable: name -> JSON value."""
-
-HINT = "make one with --save-baseline"
-
-
-@frozen
-class Baseline:
-    """A measurement that later ones can be compared with.
-
-    Attributes:
-        file: The file that it was read from; empty for one that was just made.
-        identity: What has to be equal in both measurements.
-        software: The versions of the software.
-        samples: The seconds of each run, by what was timed.
-        warnings: What disturbed the measurement.
-        taken: The fraction of the cores that other programs took.
-    """
-
-    file: str
-    identity: Identity
-    software: Software
-    samples: Samples
-    warnings: tuple[str, ...] = ()
-    taken: float = 0.0
-
-    def save(self, path: Path) -> None:
-        """Write the measurement to a file, or raise OutputError."""
-        document = HEADER | asdict(self)
-        del document["file"]
-        write_output(path, (json.dumps(document, indent=1) + "\n").encode())
-
-    @classmethod
-    def load(cls, path: Path) -> "Baseline":
-        """Read a measurement from a file, which may hold anything.
-
-        Raises:
-            UsageError: It cannot be read, or is not a baseline.
-        """
-        try:
-            return cls._from_document(json.loads(read_text(path)), str(path))
-        except OSError as error:
-            raise UsageError(f"cannot read the baseline {path}: {error.strerror}", HINT) from error
-        except UNUSABLE as error:
-            raise UsageError(f"{path} is not a baseline of detcli bench: {error}", HINT) from error
-
-    @classmethod
-    def _from_document(cls, document: Any, file: str) -> "Baseline":  # noqa: ANN401 - JSON
-        """Read a measurement from the JSON of a file; raises one of UNUSABLE if it is not one."""
-        if any(document[name] != value for name, value in HEADER.items()):
-            raise ValueError("unknown kind or version")
-        taken = float(document["taken"])
-        if not 0 <= taken <= 1:
-            raise ValueError(f"{taken} is not a fraction of the cores")
-        samples = document["samples"]
-        return cls(
-            file=file,
-            identity=dict(document["identity"]),
-            software=dict(document["software"]),
-            samples={str(name): _checked(values) for name, values in samples.items()},
-            warnings=tuple(str(warning) for warning in document["warnings"]),
-            taken=taken,
-        )
-
-    def require_same(self, identity: Identity) -> None:
-        """Refuse to compare with a measurement under other conditions.
-
-        Args:
-            identity: The conditions of the other one.
-
-        Raises:
-            UsageError: Some differ; it lists them.
-        """
-        differences = []
-        for name, value in identity.items():
-            earlier_value = self.identity.get(name)
-            if earlier_value != value:
-                differences.append(f"{name} was {earlier_value}, is {value}")
-        if differences:
-            raise UsageError(
-                f"cannot compare with {self.file}: {'; '.join(differences)}",
-                "compare under the same conditions, or save a new baseline with --save-baseline",
-            )
-
-
-def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
-    """Return the samples of a baseline, or raise ValueError unless they are seconds."""
-    samples = np.array(values, np.float64)
-    are_seconds = (samples >= 0) & (samples < np.inf)
-    if samples.ndim != 1 or not samples.size or not are_seconds.all():
-        raise ValueError("its samples are not lists of seconds")
-    return [float(sample) for sample in samples]
-
-
-def identity_of(
-    machine: BenchMachine, model: BenchModel, conditions: Conditions | None = None
-) -> Identity:
-    """Collect what must be equal in two measurements that are compared.
-
-    Versions of the software and the size of the memory may differ.
-
-    Args:
-        machine: The machine.
-        model: The model.
-        conditions: How it is measured; None if that is not known yet. Then the GPU that is in use
-            is not known either.
-
-    Returns:
-        Values of JSON by name, as a baseline has them.
-    """
-    identity: Identity = {
-        "processor": machine.processor,
-        "architecture": machine.architecture,
-        "system": machine.system,
-        "cores": machine.cores,
-        "model": model.sha256,
-    }
-    if conditions is None:
-        return identity
-    return identity | {
-        "mode": conditions.mode,
-        "device": conditions.device,
-        "batch": conditions.batch,
-        "workers": conditions.workers,
-        "canvas": list(conditions.canvas),  # a list, as it is read back from JSON
-        "gpu": machine.gpu,
-        "inputs": conditions.inputs_sha256,
-    }
-
-
-def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
-    """Compare two measurements, to find out whether the model got slower.
-
-    Whole runs decide, and the times of the stages explain the difference.
-
-    Args:
-        before: The earlier measurement.
-        after: The later one, under the same conditions.
-        max_regress: How much slower it may be: 0.05 for 5%.
-
-    Raises:
-        UsageError: The earlier one has no times of whole runs.
-    """
-    if not before.samples.get(WALL):
-        raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
-    wall_ratio = interval(np.median, after.samples[WALL], before.samples[WALL])
-    verdict = judge(wall_ratio, max_regress, before.taken, after.taken)
-    changes = []
-    for name, samples in after.samples.items():
-        if name not in before.samples:
-            continue
-        verdict_of_change = None
-        if name == WALL:
-            verdict_of_change = verdict
-        change = Change(
-            name,
-            before_s=float(np.median(before.samples[name])),
-            after_s=float(np.median(samples)),
-            ratio=interval(np.median, samples, before.samples[name]),
-            verdict=verdict_of_change,
-        )
-        changes.append(change)
-    return BaselineComparison(
-        file=before.file,
-        software=before.software,
-        warnings=before.warnings,
-        taken_before=before.taken,
-        taken_after=after.taken,
-        max_regress=max_regress,
-        changes=tuple(changes),
-        verdict=verdict,
-    )
-
-
-def judge(ratio: Interval | None, limit: float, before: float, after: float) -> RegressionVerdict:
-    """Decide whether a model certainly got slower than allowed, certainly not, or neither.
-
-    Without the other programs that ran, each time may have been shorter by the fraction of the
-    cores that they took. So the lowest possible ratio has the later time shortened by it, and the
-    highest possible ratio the earlier time.
-
-    Args:
-        ratio: The later time by the earlier one, with its interval; None if it is not known.
-        limit: How much slower is allowed: 0.05 for 5%.
-        before: The fraction of the cores that other programs took in the earlier measurement.
-        after: The same of the later one.
-    """
-    if ratio is None:
-        return RegressionVerdict.UNDECIDED
-    allowed_ratio = 1 + limit
-    if ratio.low * (1 - after) > allowed_ratio:
-        return RegressionVerdict.REGRESSION
-    if ratio.high <= allowed_ratio * (1 - before):
-        return RegressionVerdict.WITHIN
-    return RegressionVerdict.UNDECIDED
 
 
 # For people

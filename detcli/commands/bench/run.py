@@ -22,6 +22,7 @@ import numpy as np
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
 from detcli.cli.console import download_progress
 from detcli.commands.bench import sampling
+from detcli.commands.bench.baseline import Baseline, identity_of
 from detcli.commands.bench.cold_start import measure_cold_start
 from detcli.commands.bench.machine import (
     GpuState,
@@ -32,7 +33,6 @@ from detcli.commands.bench.machine import (
     peak_memory,
 )
 from detcli.commands.bench.report import (
-    Baseline,
     BenchModel,
     Conditions,
     Latency,
@@ -40,7 +40,6 @@ from detcli.commands.bench.report import (
     PeakMemory,
     RunReport,
     StageFigures,
-    identity_of,
 )
 from detcli.commands.bench.sampling import WALL, Samples, StageClock, Summary
 from detcli.commands.bench.throughput import measure_throughput

@@ -8,16 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detcli.commands.bench.report import (
-    Baseline,
-    BenchMachine,
-    BenchModel,
-    Conditions,
-    RegressionVerdict,
-    compare,
-    identity_of,
-    judge,
-)
+from detcli.commands.bench.baseline import Baseline, compare, identity_of, judge
+from detcli.commands.bench.report import BenchMachine, BenchModel, Conditions, RegressionVerdict
 from detcli.commands.bench.sampling import WALL, Interval
 from detcli.core.errors import UsageError
 
