@@ -1,7 +1,9 @@
 """`detcli tune`: the fastest way to the same boxes, measured on this machine.
 
-run.py      the configurations, each tried in its own processes, in rounds
-report.py   what was found, the choice, the user's file, the chart
+run.py             the configurations, each tried in its own processes, in rounds
+configurations.py  which configurations are tried
+process.py         a command of detcli, run in a process of its own
+report.py          what was found, the choice, the user's file, the chart
 """
 
 import tempfile

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from detcli.commands.tune.configurations import first_configurations, variants_of
 from detcli.commands.tune.process import run_detcli
 from detcli.commands.tune.report import (
     KINDS,
@@ -25,8 +26,6 @@ from detcli.commands.tune.report import (
 )
 from detcli.compare.detections import COARSE
 from detcli.config.config import Config, effective_conf
-from detcli.config.cores import fastest_cores
-from detcli.config.device import Device, DeviceKind, available_cores
 from detcli.config.option import arguments_of
 from detcli.core.errors import CheckError, DetcliError, DeviceError, UsageError
 from detcli.core.text import public_name, shell_line
@@ -45,7 +44,6 @@ ROUNDS = 3
 PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
 WARM_UP_PARTS = 60  # of the budget; a warm-up takes one of them at most
 COLD_STARTS = 2  # processes for each measurement of a start
-BATCHES = (1, 4, 16)
 SHOWN = 4  # images in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
@@ -113,7 +111,7 @@ class Tuning:
         self._fewest_boxes = math.inf  # that were compared for any configuration
         self._advance: Callable[[str], None] = lambda _: None
         # The built-in image is too little to calibrate on.
-        configurations = _configurations(config.runtime.device, int8=bool(images_to_try))
+        configurations = first_configurations(config.runtime.device, int8=bool(images_to_try))
         self._rows = [TuneRow(str(tried), tried) for tried in configurations]
         self._reference = self._rows[0]
         self._reference.keeps_boxes = True
@@ -204,7 +202,7 @@ class Tuning:
                 promising_rows.append(row)
 
         for row in promising_rows:
-            variants = [TuneRow(str(variant), variant) for variant in _variants(row)]
+            variants = [TuneRow(str(variant), variant) for variant in variants_of(row)]
             position = self._rows.index(row) + 1  # The report shows variants after their original.
             self._rows[position:position] = variants
             self.steps += len(variants)
@@ -557,53 +555,6 @@ def images_of(data: Path | None) -> tuple[str, ...]:
             return (str(folder),)
     hint = "name them: IMAGES..."
     raise UsageError(f"--data {data} does not say where its images are", hint)
-
-
-def _configurations(devices: Sequence[Device], *, int8: bool) -> list[Configuration]:
-    """List the configurations to try first, without repetitions.
-
-    The first is the reference, which is the CPU in full precision. Then each device comes in full
-    precision, in half precision where it has that, and with a model in 8 bits.
-
-    Args:
-        devices: The devices that the user named; if they name none but `auto`, all are tried.
-        int8: Whether to try the model in 8 bits.
-    """
-    devices_to_try = [device for device in devices if not device.is_auto]
-    if not devices_to_try:
-        every_device = [Device(kind) for kind in DeviceKind]
-        devices_to_try = [device for device in every_device if not device.is_auto]
-    configurations = [Configuration("cpu")]
-    for device in devices_to_try:
-        configurations.append(Configuration(str(device)))
-    for device in devices_to_try:
-        if device.computes_half:
-            configurations.append(Configuration(str(device), half=True))
-    if int8:
-        for device in devices_to_try:
-            configurations.append(Configuration(str(device), int8=True))
-    return list(dict.fromkeys(configurations))
-
-
-def _variants(row: TuneRow) -> list[Configuration]:
-    """List variants of a measured configuration: fast cores, other batch sizes, fewer workers.
-
-    The fast cores alone are tried where the processor has slower ones, too. Usually, there are as
-    many workers as cores. Half as many and a single one are tried too, except on a GPU, which
-    always has one worker.
-    """
-    variants = []
-    if fastest_cores():
-        variants.append(replace(row.way, fast_cores=True))
-    for batch_size in BATCHES:
-        if batch_size != row.batch:
-            variants.append(replace(row.way, batch=batch_size))
-    if not Device.parse(row.way.device).is_gpu:
-        core_count = available_cores()
-        worker_counts = {1, core_count // 2} - {0, core_count}
-        for worker_count in sorted(worker_counts):
-            variants.append(replace(row.way, workers=worker_count))
-    return variants
 
 
 def _larger(before: int | None, now: int | None) -> int | None:

@@ -117,7 +117,7 @@ class Commands:
 @pytest.fixture
 def commands(monkeypatch):
     commands = Commands()
-    monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: 8)
+    monkeypatch.setattr("detcli.commands.tune.configurations.available_cores", lambda: 8)
 
     def answer(tuning, name, options, arguments=(), *, limited=True):
         assert isinstance(limited, bool)

@@ -108,8 +108,12 @@ def test_wrong_requests(tune, fragile, line, code, says):
 
 @thinning.only_whole
 def test_real_processes(tune, make_model, tuning_images, monkeypatch):
-    for name, value in (("ROUNDS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
-        monkeypatch.setattr(f"detcli.commands.tune.run.{name}", value)
+    for name, value in (
+        ("run.ROUNDS", 1),
+        ("configurations.BATCHES", ()),
+        ("run.PARTS", 10_000),  # it takes seconds
+    ):
+        monkeypatch.setattr(f"detcli.commands.tune.{name}", value)
     report = tune(make_model(), tuning_images, "--device", "cpu,cuda", "--budget", "1h")
     row = report["rows"][0]
     assert row["many"]["low"] <= row["many"]["estimate"]

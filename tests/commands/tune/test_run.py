@@ -105,7 +105,7 @@ def varied_of(rows, device):
     ("cores", "workers"), [(1, []), (2, [1]), (3, [1]), (4, [1, 2]), (8, [1, 4])]
 )
 def test_fewer_workers_are_tried_on_a_processor(rows, commands, monkeypatch, cores, workers):
-    monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: cores)
+    monkeypatch.setattr("detcli.commands.tune.configurations.available_cores", lambda: cores)
     varied = varied_of(rows("--device", "cpu"), "cpu")
     assert [name for name in varied if "workers" in name] == [f"cpu workers {n}" for n in workers]
     assert commands.asked.count(("predict", "cpu")) == 1
@@ -113,7 +113,7 @@ def test_fewer_workers_are_tried_on_a_processor(rows, commands, monkeypatch, cor
 
 @pytest.mark.parametrize("fast_cores", [{0, 1}, set()])
 def test_fast_cores_are_tried_where_there_are_slower_ones(rows, commands, monkeypatch, fast_cores):
-    monkeypatch.setattr("detcli.commands.tune.run.fastest_cores", lambda: fast_cores)
+    monkeypatch.setattr("detcli.commands.tune.configurations.fastest_cores", lambda: fast_cores)
     by_name = rows("--device", "cpu")
     assert ("cpu fast cores" in by_name) == bool(fast_cores)
     if fast_cores:
@@ -123,7 +123,7 @@ def test_fast_cores_are_tried_where_there_are_slower_ones(rows, commands, monkey
 
 
 def test_the_choice_of_fast_cores_names_their_option(commands, monkeypatch, tune, make_model):
-    monkeypatch.setattr("detcli.commands.tune.run.fastest_cores", lambda: {0})
+    monkeypatch.setattr("detcli.commands.tune.configurations.fastest_cores", lambda: {0})
     commands.rates = {"cpu fast cores": 20.0}
     report = tune(make_model(), "--device", "cpu")
     many = report["choices"][0]
