@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from detcli.backend.libraries import Placement
     from detcli.commands.inspect.advice import CutPoint
-    from detcli.commands.inspect.examine import DetectorFacts, Inspection, TensorInfo
+    from detcli.commands.inspect.detector import DetectorFacts, TensorInfo
+    from detcli.commands.inspect.examine import Inspection
     from detcli.commands.inspect.network import NetworkPrecision, Operations
 
 

@@ -7,18 +7,21 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
-
-from onnx import ModelProto, NodeProto, ValueInfoProto
+from typing import Any
 
 from detcli.backend import survey
 from detcli.backend.libraries import Placement
 from detcli.commands.inspect.advice import (
-    CutPoint,
     ModelAdvice,
     advise_on_detector,
     advise_on_graph,
     advise_on_rounding,
+)
+from detcli.commands.inspect.detector import (
+    DetectorFacts,
+    TensorInfo,
+    describe,
+    describe_tensor,
 )
 from detcli.commands.inspect.network import (
     NetworkPrecision,
@@ -27,111 +30,22 @@ from detcli.commands.inspect.network import (
     describe_precision,
 )
 from detcli.config.config import Settings
-from detcli.config.values import BoxFormat
 from detcli.core import frozen
 from detcli.core.errors import ModelError
-from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, MultiLabel, ScoreForm, read_names
+from detcli.model.contract import Contract, read_names
 from detcli.model.external_data import ExternalFile
 from detcli.model.file import ModelFile, damage_reported
-from detcli.model.graph import (
-    GraphIndex,
-    dtype_name,
-    known_size,
-    needed_nodes,
-    parameters,
-    shape,
-)
-from detcli.model.heads import BOX_COORDINATES, SELECTION, BoxDecode, Head, HeadPart
-from detcli.model.inputs import Role
-from detcli.model.preprocessing import PREPROCESSING_STEPS, written
-from detcli.model.recognise import Reading
+from detcli.model.graph import GraphIndex, known_size, parameters, shape
 
-MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
 MAX_TEXT = 1 << 16  # characters of a name or a metadata entry in the report
 MAX_ENTRIES = 1000  # of the metadata
 CUT = re.compile(r"\.\.\. \((\d{1,18}) more characters\)\Z")
-
-JOINED = "its output joins four box rows and the class scores"
-LAYOUTS = {
-    Layout.END_TO_END: "{} (TopK) pick boxes by the maxima of the class scores (ReduceMax)",
-    Layout.BODY: JOINED,
-    Layout.TRANSPOSED_BODY: f"{JOINED}, transposed to anchors first",
-    Layout.ONE_TO_MANY: f"{JOINED}; boxes are centres and sizes, as in heads that give several "
-    "boxes for each object",
-    Layout.PAIR: "boxes and scores are apart, with an entry in both for each anchor or query",
-    Layout.SCALES: "boxes and scores of each scale are maps of their own",
-    Layout.ROWS: "detections that the graph selects itself",
-}
-BOX_FORMATS = {
-    BoxFormat.XYXY: "the decode joins a difference and a sum (Sub, Add): two corners",
-    BoxFormat.CXCYWH: "the decode joins a halved sum and a difference: centre and size",
-}
-CENTRES = {
-    BoxDecode.SIGMOID: "a sigmoid of a layer's output: centre and size",
-    BoxDecode.REFINED: "a sigmoid of shifted references: centre and size",
-    BoxDecode.EXPONENTIAL: "the decode adds to a reference and takes the exponential: centre and "
-    "size",
-    BoxDecode.GRID: "the decode adds a grid and scales by strides: centre and size",
-    BoxDecode.LINEAR: "a layer's output, which detcli adds to a grid: centre and size",
-}
-
-
-@frozen
-class TensorInfo:
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...]  # a number, a symbol, or None if unknown
 
 
 @frozen
 class DynamicAxis:
     name: str  # its symbol in the graph; "?" where it has none
     places: tuple[str, ...]  # tensors and axis numbers: "images[0]"
-
-
-@frozen
-class FedInput:
-    """An input beside the image, which detcli feeds."""
-
-    name: str
-    wants: Role
-
-
-@frozen
-class DetectorFacts:
-    """What a graph promises (see `Contract`), and what shows it."""
-
-    family: str
-    layout: Layout
-    layout_reason: str
-    head: TensorInfo  # what is selected from; where the graph has none, the one that is appended
-    heads: tuple[TensorInfo, ...]  # the tensors of the graph that it is made of, boxes first
-    cut: CutPoint | None  # None if the graph does not select boxes
-    other_inputs: tuple[FedInput, ...]
-    box_format: BoxFormat
-    box_format_reason: str
-    box_unit: Literal["pixels", "fractions"]  # of the input
-    score_form: ScoreForm
-    score_reason: str
-    one_class: bool  # an anchor gives one detection at most, with the recommended suppression
-    needs_nms: bool
-    conf: float | None
-    class_conf: dict[int, float]  # by class id
-    tile: str | None
-    nms: float | None
-    preprocessing: str  # as --preprocess names it
-    preprocessing_origins: dict[str, str]  # what settled each part
-    unsettled: tuple[str, ...]
-    class_count: int
-    anchor_count: int | None
-    batch: int | None
-    input_size: tuple[int, int] | None
-    default_size: tuple[int, int]
-    assumed: dict[str, str]  # parts that nothing says, and what is assumed of each
-    stride: int
-    stride_origin: str
-    names: tuple[str, ...]
-    names_origin: str
 
 
 @frozen
@@ -285,22 +199,6 @@ def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> M
     return None
 
 
-def describe_tensor(value: ValueInfoProto) -> TensorInfo:
-    """Describe a tensor by its name, dtype and shape.
-
-    An axis of the shape is a number, or a symbol such as "batch". It is None if its size is
-    unknown, or if the symbol is so long that it must be a formula which an exporter has derived.
-    """
-    dims: list[int | str | None] = []
-    for dim in shape(value):
-        is_formula = isinstance(dim, str) and len(dim) > MAX_SYMBOL
-        if is_formula:
-            dims.append(None)
-        else:
-            dims.append(dim)
-    return TensorInfo(value.name, dtype_name(value.type.tensor_type.elem_type), tuple(dims))
-
-
 def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
     """Group the axes without a fixed size by their symbols, as all axes of a symbol are equal.
 
@@ -319,251 +217,6 @@ def dynamic_axes(tensors: Iterable[TensorInfo]) -> tuple[DynamicAxis, ...]:
     for symbol, axes in axes_by_symbol.items():
         groups.append(DynamicAxis(symbol, tuple(axes)))
     return tuple(groups)
-
-
-def describe(
-    model: ModelProto, reading: Reading, users_box_format: BoxFormat | None
-) -> DetectorFacts:
-    """Describe how detcli reads a detector, with what in the graph shows it.
-
-    Args:
-        model: The graph, with the shapes of its tensors.
-        reading: How detcli reads it.
-        users_box_format: The value of --box-format; None if the graph shows the format.
-    """
-    index = GraphIndex(model.graph)
-    contract = reading.contract
-    metadata = {entry.key: entry.value for entry in model.metadata_props}
-    # The head is the tensor with boxes and scores. A graph may have it, or several tensors that
-    # detcli joins to one.
-    head_names = contract.heads or (contract.head,)
-    heads = _describe_tensors(model, head_names)
-    head = heads[0]
-    if not head.shape or contract.heads:
-        head = _appended_head(contract)
-    layout_reason = _layout_reason(index, reading, metadata)
-    layout_reason += _left_out(reading.adaptation.head)
-    box_format_reason = _box_reason(reading)
-    if users_box_format:
-        box_format_reason = "--box-format"
-    box_unit: Literal["pixels", "fractions"] = "pixels"
-    if contract.box_fractions:
-        box_unit = "fractions"
-    tile = None
-    if contract.tile is not None:
-        tile = str(contract.tile)
-    best_class_counts = contract.counts_best_class(contract.nms)
-    return DetectorFacts(
-        family=contract.family,
-        layout=contract.layout,
-        layout_reason=layout_reason,
-        head=head,
-        heads=heads,
-        cut=_find_cut(index, head_names),
-        other_inputs=tuple(FedInput(other.name, other.role) for other in reading.adaptation.others),
-        box_format=contract.box_format,
-        box_format_reason=box_format_reason,
-        box_unit=box_unit,
-        score_form=contract.score_form,
-        score_reason=_score_reason(reading),
-        one_class=contract.multi_label is MultiLabel.NEVER or best_class_counts,
-        needs_nms=contract.nms is not None,
-        conf=contract.conf,
-        class_conf=dict(contract.class_conf),
-        tile=tile,
-        nms=contract.nms,
-        preprocessing=written(contract.preprocessing),
-        preprocessing_origins=_preprocessing_origins(contract),
-        unsettled=contract.unknown_preprocessing,
-        class_count=contract.class_count,
-        anchor_count=contract.anchor_count,
-        batch=contract.batch,
-        input_size=contract.input_size,
-        default_size=contract.default_size,
-        assumed=dict(contract.assumed_preprocessing),
-        stride=contract.stride,
-        stride_origin=_stride_origin(metadata),
-        names=contract.names,
-        names_origin=contract.names_origin,
-    )
-
-
-def _preprocessing_origins(contract: Contract) -> dict[str, str]:
-    """Say for each step of preprocessing what it is known from; unknown steps are missing."""
-    sources = contract.preprocessing_sources
-    return {step: source for step, source in sources if step in PREPROCESSING_STEPS}
-
-
-def _stride_origin(metadata: dict[str, str]) -> str:
-    """Say where detcli has a model's stride from: the sides of its input are multiples of it."""
-    if metadata.get("stride"):
-        return "the model's metadata"
-    return "as in all YOLO detectors with three scales; the model gives none"
-
-
-def _describe_tensors(model: ModelProto, names: tuple[str, ...]) -> tuple[TensorInfo, ...]:
-    """Describe the tensors of a graph that have these names.
-
-    If the graph says neither the dtype nor the shape of a tensor, its dtype is "unknown".
-    """
-    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    tensors_by_name = {}
-    for value in (*model.graph.value_info, *model.graph.output):
-        tensors_by_name[value.name] = describe_tensor(value)
-    tensors = []
-    for name in names:
-        unknown_tensor = TensorInfo(name, "unknown", ())
-        tensors.append(tensors_by_name.get(name, unknown_tensor))
-    return tuple(tensors)
-
-
-def _appended_head(contract: Contract) -> TensorInfo:
-    """Describe the tensor with boxes and scores that detcli appends to a graph that has none.
-
-    Its shape is (batch, channels, anchors), or (batch, anchors, channels) with anchors first. A
-    graph that selects detections itself has them in place of anchors.
-
-    Args:
-        contract: How detcli reads the graph.
-    """
-    if contract.layout is Layout.ROWS:
-        channel_count = BOX_COORDINATES + 2  # a box, its score, and the id of its class
-    else:
-        channel_count = BOX_COORDINATES + contract.class_count  # a box, and a score per class
-    axes: tuple[int | None, ...] = (channel_count, contract.anchor_count)
-    if contract.anchors_first:
-        axes = (contract.anchor_count, channel_count)
-    return TensorInfo(contract.head, contract.input_dtype, (contract.batch, *axes))
-
-
-def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
-    """Say what in the graph or the metadata shows how boxes and scores are laid out.
-
-    Args:
-        index: The graph.
-        reading: How detcli reads the graph, with the layout.
-        metadata: The metadata of the model.
-    """
-    layout = reading.contract.layout
-    if layout is Layout.ONE_TO_MANY and reading.adaptation.head.objectness:
-        return "its output joins four box rows, an objectness and the class scores"
-    if layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
-        return f"{JOINED}; its metadata says it is not end-to-end"
-    # The text about one of the layouts names the TopK nodes that select boxes.
-    top_k_names = []
-    for node in index.graph.node:
-        if node.op_type == "TopK":
-            top_k_names.append(node.name or node.output[0])
-    return LAYOUTS[layout].format(" and ".join(top_k_names))
-
-
-def _left_out(head: Head) -> str:
-    """Say which outputs of a graph detcli leaves out, such as masks; empty if there are none."""
-    if head.has_more:
-        return f"; {BOXES_OF_MORE}"
-    has_landmark_maps = head.grid is not None and HeadPart.POINTS in head.grid.parts
-    if has_landmark_maps or head.landmark_channels:
-        return "; its landmarks are left out"
-    return ""
-
-
-def _box_reason(reading: Reading) -> str:
-    """Say what in the graph shows whether boxes are corners, or centre and size.
-
-    That are mostly the nodes that decode the boxes: those that compute pixels from the numbers of
-    the network.
-    """
-    decode = reading.adaptation.head.decoded
-    box_format = reading.contract.box_format
-    if reading.contract.layout is Layout.ROWS:
-        if box_format is BoxFormat.XYXY:
-            return "corners of what the graph selects"
-        return "centre and size of what the graph selects"
-    gives_centres = decode is not None and decode.box_format is BoxFormat.CXCYWH
-    if decode is not None and gives_centres and decode.method in CENTRES:
-        return CENTRES[decode.method]
-    return BOX_FORMATS[box_format]
-
-
-def _score_reason(reading: Reading) -> str:
-    """Say what the scores of a detector are, for the report.
-
-    They may be probabilities, logits (whose sigmoid is the probability), or products with an
-    objectness, which is the probability that there is any object.
-    """
-    if reading.contract.layout is Layout.ROWS:
-        return "of what the graph selects"
-    head = reading.adaptation.head
-    if head.objectness or (head.grid is not None and HeadPart.OBJECTNESS in head.grid.parts):
-        return "objectness times the class's score"
-    if reading.adaptation.no_object is not None:
-        return "softmax over the classes and no object, which is left out"
-    if reading.contract.score_form is ScoreForm.LOGITS:
-        return "a layer's output; detcli takes the sigmoid of what it selects"
-    return "of each class"
-
-
-def _find_cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
-    """Find out where detcli cuts a graph that selects boxes, in order to select them itself.
-
-    Args:
-        index: The graph.
-        heads: Names of the tensors with boxes and scores, behind which it is cut.
-
-    Returns:
-        The place, and what is dropped; None if no node behind the heads selects boxes.
-    """
-    needed_tensors: set[str] = set()
-    for head in heads:
-        nodes, _ = needed_nodes(index.graph, head)
-        for node in nodes:
-            needed_tensors.update(node.output)
-    dropped_nodes = []
-    dropped_operators: Counter[str] = Counter()
-    for node in index.graph.node:
-        if needed_tensors.isdisjoint(node.output):
-            dropped_nodes.append(node)
-            dropped_operators[node.op_type] += 1
-    if dropped_operators.keys().isdisjoint(SELECTION):
-        return None
-    remaining_count = len(index.graph.node) - len(dropped_nodes)
-    return CutPoint(
-        tensor=heads[0],
-        kept=remaining_count,
-        dropped=dict(dropped_operators.most_common()),
-        most_detections=_max_detections(index, dropped_nodes),
-    )
-
-
-def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
-    """Find out how many detections of an image the nodes behind the cut select at most.
-
-    That is the size of the output, (batch, detections, 6), or else the smallest `k` of the TopK
-    nodes, each of which keeps the `k` best values; None if the graph does not say.
-    """
-    output_shape = index.shapes.get(index.graph.output[0].name, [])
-    if len(output_shape) == 3:
-        detection_count = known_size(output_shape[1])
-        if detection_count:
-            return detection_count
-    limits = []
-    for node in dropped:
-        if node.op_type == "TopK":
-            limit = _limit_of_top_k(index, node)
-            if limit is None:
-                return None
-            limits.append(limit)
-    return min(limits, default=None)
-
-
-def _limit_of_top_k(index: GraphIndex, node: NodeProto) -> int | None:
-    """How many values a TopK node keeps; None if that is computed when the graph runs."""
-    if len(node.input) < 2:
-        return None
-    k = index.constant(node.input[1])  # a list of one number
-    if not k:
-        return None
-    return k[0]
 
 
 def shortened(text: str, length: int) -> str:

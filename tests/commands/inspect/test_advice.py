@@ -16,7 +16,7 @@ from detcli.commands.inspect.advice import (
     newest_ir,
     newest_opset,
 )
-from detcli.commands.inspect.examine import describe
+from detcli.commands.inspect.detector import describe
 from detcli.model.editing import infer_shapes
 from detcli.model.external_data import ExternalFile
 from detcli.model.graph import GraphIndex, parameters
