@@ -6,7 +6,8 @@ data_yaml.py   YOLO's data.yaml
 label_files.py the lines of YOLO's label files
 classes.py     which class stands for which category
 findings.py    what is odd about the data
-evaluator.py   hotcoco's figures, outcomes, confusions
+evaluator.py   hotcoco: which detection found which object, outcomes, confusions
+metrics.py     COCO's figures, from what hotcoco accumulated
 confidence.py  F1 by confidence, and which confidences are the best
 report.py      how good the model is, as JSON and as tables
 figures.py     plots, and the page

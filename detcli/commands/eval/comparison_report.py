@@ -13,10 +13,10 @@ from rich.text import Text
 from detcli.cli.report import EMPTY, facts_table, styled_line
 from detcli.commands.eval.bootstrap import COVERAGE_PERCENT, MapInterval
 from detcli.commands.eval.classes import MappedBy
-from detcli.commands.eval.evaluator import Metrics, figure_text
 from detcli.commands.eval.findings import Finding
 from detcli.commands.eval.image_pairs import OutcomeCounts
 from detcli.commands.eval.labels import Form
+from detcli.commands.eval.metrics import Metrics, figure_text
 from detcli.commands.eval.report import (
     EvalLimits,
     EvalModel,

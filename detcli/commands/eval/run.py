@@ -20,14 +20,13 @@ from detcli.commands.eval.evaluator import (
     EvaluatedImage,
     Evaluator,
     MatchedBox,
-    Metrics,
-    Score,
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
 from detcli.commands.eval.findings import Findings, Kind
 from detcli.commands.eval.image_pairs import OutcomeCounts
 from detcli.commands.eval.labels import Dataset, Sample, StructuredRows
+from detcli.commands.eval.metrics import Metrics, Score
 from detcli.commands.eval.report import (
     ClassReport,
     Confusion,
