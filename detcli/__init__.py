@@ -26,8 +26,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from detcli.config.config import Inputs, Settings
+    from detcli.config.config import Settings
     from detcli.config.device import DeviceOptions
+    from detcli.config.inputs import Inputs
     from detcli.config.shapes import Line, Region, Zone
     from detcli.config.values import Tiling, Tracking
     from detcli.config.watched import Watched
@@ -63,7 +64,7 @@ _MODULES = {
     "DeviceOptions": "detcli.config.device",
     "InferenceError": "detcli.core.errors",
     "InputError": "detcli.core.errors",
-    "Inputs": "detcli.config.config",
+    "Inputs": "detcli.config.inputs",
     "Line": "detcli.config.shapes",
     "ModelError": "detcli.core.errors",
     "OutputError": "detcli.core.errors",

@@ -2,7 +2,7 @@
 
 from sample_records import image
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.data.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from origins import sources_of
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import InputError, SourceError
 from detcli.data.record import Origin
 from detcli.source.sources import Sources

@@ -1,7 +1,8 @@
 """Options: what the user may ask for, and the Config that a run gets of it.
 
 option.py       what an option is: its flag, its value from text, what it needs and excludes
-config.py       the options of a run; watched.py, outputs.py, shards.py: three of their groups
+config.py       the options of a run; inputs.py, watched.py, outputs.py, shards.py: four of their
+                groups
 values.py       values of options; device.py: devices; cores.py: kinds of cores
 shapes.py       zones, lines and regions; ignored.py: polygons in which nothing counts
 typed.py        values of fields that were given in Python

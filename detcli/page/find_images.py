@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import InputError
 from detcli.core.text import is_object
 from detcli.data.geometry import Image, Pixels, Size

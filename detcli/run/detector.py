@@ -12,8 +12,9 @@ from typing import Any, NoReturn, Self, Unpack, overload
 import numpy as np
 
 from detcli.analytics import Watcher
-from detcli.config.config import Config, InputOptions, Inputs, Settings, SettingsValues
+from detcli.config.config import Config, Settings, SettingsValues
 from detcli.config.device import Device, DeviceOptions
+from detcli.config.inputs import InputOptions, Inputs
 from detcli.config.option import options_of
 from detcli.config.typed import UnfitError, convert, describe_value
 from detcli.config.watched import Watched

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import CheckError, SourceError, system_reason
 from detcli.core.lines import utf8_file

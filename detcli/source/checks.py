@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import UsageError
 from detcli.core.text import is_object, public_name
 from detcli.source.loading import STDIN

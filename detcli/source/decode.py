@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit

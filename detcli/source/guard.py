@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import UsageError
 from detcli.source.loading import STDIN, Item
 from detcli.source.names import FileIdentity, identity, is_media, is_path, match, search

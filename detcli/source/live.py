@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import InputError, SourceError
 from detcli.core.opencv import cv2

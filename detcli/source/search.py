@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import is_object, public_name
 from detcli.source.fetch import Fetches

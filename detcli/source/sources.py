@@ -19,8 +19,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from detcli.config.config import InputOptions
 from detcli.config.device import available_cores
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import (
     DecodeError,
     DetcliError,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from detcli.config.config import EPSILON_S, InputOptions
+from detcli.config.inputs import EPSILON_S, InputOptions
 from detcli.core.errors import DecodeError, InputError, SourceError
 from detcli.core.opencv import cv2
 from detcli.data.record import Origin, Video

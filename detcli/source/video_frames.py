@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import NamedTuple
 
-from detcli.config.config import EPSILON_S
+from detcli.config.inputs import EPSILON_S
 from detcli.core import frozen
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Pixels

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, InputOptions, Settings, effective_conf
+from detcli.config.config import Config, Settings, effective_conf
 from detcli.config.differences import differences
+from detcli.config.inputs import InputOptions
 from detcli.config.option import config_from, options_of, panel, values_of
 from detcli.config.values import Format
 from detcli.core.errors import UsageError

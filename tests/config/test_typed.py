@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import detcli
 from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
-from detcli.config.config import InputOptions, SettingsValues
+from detcli.config.config import SettingsValues
+from detcli.config.inputs import InputOptions
 from detcli.config.shapes import Line, Region, Zone
 from detcli.config.typed import UnfitError, convert, describe_type
 from detcli.config.values import BoxFormat, Tracker, Tracking

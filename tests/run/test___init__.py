@@ -3,8 +3,9 @@
 import pytest
 
 from detcli.backend import cpu
-from detcli.config.config import Config, InputOptions, Runtime
+from detcli.config.config import Config, Runtime
 from detcli.config.device import Device
+from detcli.config.inputs import InputOptions
 from detcli.config.option import options_of
 from detcli.data.record import SettingsJson
 from detcli.run import open_run

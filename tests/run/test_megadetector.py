@@ -12,7 +12,7 @@ import pytest
 from json_lines import column_of
 from sample_records import Film, detected, failure, feed_all, frame, image
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DetcliWarning, SourceError, UsageError
 from detcli.page.find_images import Finder
 from detcli.run.saved import read_records

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, InputOptions
+from detcli.config.config import Config
+from detcli.config.inputs import InputOptions
 from detcli.config.outputs import Outputs
 from detcli.config.values import Format
 from detcli.core.errors import UsageError

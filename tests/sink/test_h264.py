@@ -12,7 +12,7 @@ from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, feed_all, frame
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.data.geometry import Image
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink

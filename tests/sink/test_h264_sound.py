@@ -7,7 +7,7 @@ from annotated import annotate
 from made_videos import play, record_film, watch
 from thinning import thin
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 
 pytestmark = pytest.mark.slow
 

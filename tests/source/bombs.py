@@ -198,7 +198,7 @@ def _videos() -> Iterator[tuple[str, bytes]]:
 
 def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
-    from detcli.config.config import InputOptions
+    from detcli.config.inputs import InputOptions
     from detcli.core.errors import InputError
     from detcli.source.sources import Sources
 

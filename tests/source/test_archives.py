@@ -8,7 +8,7 @@ import optional
 import pytest
 from json_lines import lines
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.source.archives import read_archive
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceProgress

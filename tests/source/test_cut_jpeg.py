@@ -6,7 +6,7 @@ import pytest
 from json_lines import lines
 from made_jpegs import encode, exif, exif_with_thumbnail, insert, orientation, without
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, UsageError
 from detcli.source.decode import DecodeOptions, load_bytes
 

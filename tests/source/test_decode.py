@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made_jpegs import exif, insert, orientation, segment, without
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -318,7 +318,7 @@ def test_an_image_with_too_many_pixels_is_refused(request, suffix):
 LOAD = """
 import sys
 from detcli.core.errors import DecodeError
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.source.decode import DecodeOptions
 from detcli.source.reading import load_file
 try: print(load_file(sys.argv[1], DecodeOptions(InputOptions(max_pixels=int(sys.argv[2])))).size)

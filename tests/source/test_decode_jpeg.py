@@ -13,7 +13,7 @@ from made_jpegs import encode, exif, image, insert, orientation, segment, withou
 from thinning import thin
 
 from detcli.backend.preprocess import letterbox_image
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError
 from detcli.data.geometry import Letterbox
 from detcli.source.decode import DecodeOptions, load_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import stream_server
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import fetch as module

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from origins import frames_of, sources_of
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, DeviceError, SourceError
 from detcli.source.sources import Sources
 from detcli.storage.object_errors import ObjectKeyError

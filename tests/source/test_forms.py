@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 from source import image_forms
 from source.image_forms import GREY, RGB, ImageForm, bmp, colours_of_grey, pam, tiff
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError
 from detcli.source.decode import DecodeOptions, load_bytes
 

@@ -16,7 +16,7 @@ import stream_server
 from origins import frames_of, sources_of
 from source_items import error_of
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import SourceError
 from detcli.data.record import Video
 from detcli.source import capture, live

@@ -6,7 +6,7 @@ import pytest
 from made_videos import edit_list, record_film, watch
 from source_items import error_of
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.source.mp4 import read_movie, top_boxes
 from detcli.source.sources import Sources
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from origins import sources_of
 from source_items import touch
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import SourceError, UsageError
 from detcli.source import reading
 from detcli.source.loading import Item
@@ -322,7 +322,7 @@ def test_a_list_may_come_from_standard_input_if_there_is_one(monkeypatch, tmp_pa
 
 PEAK_MEMORY = """
 import sys, tracemalloc
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.source.sources import Sources
 
 items = Sources([], InputOptions(files_from=sys.argv[1]))

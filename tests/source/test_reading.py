@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.source import reading as module
 from detcli.source.decode import DecodeOptions

@@ -13,7 +13,7 @@ import pytest
 from origins import sources_of
 from source_items import failure, file_sources, frames, touch
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.source.guard import InputGuard
 from detcli.source.loading import RECORDED
@@ -72,7 +72,7 @@ def test_what_is_not_there_is_an_error(reason):
 def test_images_load_nothing_that_other_sources_need(make_image):
     code = """
 import sys
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()

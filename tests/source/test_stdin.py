@@ -12,7 +12,7 @@ import number_video
 import numpy as np
 import pytest
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import DecodeError, SourceError
 from detcli.data.record import Origin
 from detcli.source import reading

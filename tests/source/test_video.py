@@ -15,7 +15,7 @@ from origins import frames_of, sources_of
 from source_items import error_of
 from thinning import thin
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core.errors import InputError
 from detcli.data.record import Video
 from detcli.source.capture import open_file, read_part

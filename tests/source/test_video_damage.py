@@ -14,7 +14,7 @@ DAMAGE = """
     import logging, random, sys
     from functools import partial
     from pathlib import Path
-    from detcli.config.config import InputOptions
+    from detcli.config.inputs import InputOptions
     from detcli.core.errors import InputError
     from detcli.core.opencv import silence_opencv
     from detcli.source.sources import Sources

@@ -7,7 +7,8 @@ import typer
 
 from detcli.cli.command import command
 from detcli.cli.console import set_verbosity
-from detcli.config.config import Config, InputOptions, Runtime, Settings, Verbosity
+from detcli.config.config import Config, Runtime, Settings, Verbosity
+from detcli.config.inputs import InputOptions
 from detcli.config.outputs import Outputs
 from detcli.config.shards import Shards
 from detcli.config.watched import Watched

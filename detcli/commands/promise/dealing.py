@@ -35,7 +35,7 @@ from detcli.commands.promise.statements import Wording, count_text, percent
 from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold
 from detcli.commands.promise.unit_kind import Grouping
 from detcli.commands.promise.units import Integers, Units, make_units
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import CheckError, SourceError, UsageError
 from detcli.core.text import is_object

@@ -30,8 +30,9 @@ from benchmarks.gpu.end_to_end import (
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.session import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
-from detcli.config.config import Config, InputOptions, Runtime
+from detcli.config.config import Config, Runtime
 from detcli.config.device import Device
+from detcli.config.inputs import InputOptions
 from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError
 

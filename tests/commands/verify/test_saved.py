@@ -11,7 +11,7 @@ import pytest
 from json_lines import column_of
 from saved_records import SETTINGS, SHA, box, error, of_version_1, record, report_of
 
-from detcli.config.config import InputOptions
+from detcli.config.inputs import InputOptions
 from detcli.page.find_images import Finder
 
 

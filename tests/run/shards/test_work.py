@@ -15,8 +15,9 @@ from json_lines import column_of
 from shard_headers import written
 
 from detcli import __version__
-from detcli.config.config import Config, InputOptions, Runtime, Settings
+from detcli.config.config import Config, Runtime, Settings
 from detcli.config.device import Device, DeviceOptions
+from detcli.config.inputs import InputOptions
 from detcli.config.outputs import Outputs
 from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
