@@ -49,6 +49,9 @@ class CategoryRanking(NamedTuple):
     def average_precisions(self, repeats: DrawCounts) -> Doubles:
         """Compute the average precision of the category on resampled images.
 
+        An image that was drawn twice counts as two images, and each of its detections and objects
+        as two.
+
         Args:
             repeats: `(R, images)` how often each image was drawn, for each of R resamples.
 
@@ -56,20 +59,25 @@ class CategoryRanking(NamedTuple):
             `(10, R)` by IoU and resample; NaN where a resample has no object of the category.
         """
         object_counts = repeats[:, self.object_images].sum(axis=1)  # (R,)
-        at_least_one = np.maximum(object_counts, 1)[:, np.newaxis]
-        # (R, N + 1): how many detections the first 0, 1, 2 ... N ranks stand for.
-        detection_counts = _running_sums(repeats[:, self.detection_images])
+        at_least_one_object = np.maximum(object_counts, 1)[:, np.newaxis]
+        # By rank of the N detections, best score first: how often each counts, and how often the
+        # first 0, 1, 2 ... N of them count together.
+        detection_repeats = repeats[:, self.detection_images]  # (R, N)
+        detection_counts = _running_sums(detection_repeats)  # (R, N + 1)
 
         averages = np.empty((len(self.matches), len(repeats)))
-        for index, matches in enumerate(self.matches):
-            correct_repeats = repeats[:, self.detection_images[matches.correct]]
-            true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)  # (R, T)
-            ignored_repeats = repeats[:, self.detection_images[matches.ignored]]
-            ignored_ranks = np.searchsorted(matches.ignored, matches.correct)
-            ignored_counts = _running_sums(ignored_repeats)[:, ignored_ranks]
-            counted = detection_counts[:, matches.correct + 1] - ignored_counts
-            precision = true_positives / np.maximum(counted, 1)
-            averages[index] = _area_under_curve(precision, true_positives / at_least_one)
+        for iou_index, matches in enumerate(self.matches):
+            # Precision and recall are computed at the rank of each of the T correct detections,
+            # from the counts of the detections down to this rank. All of these are (R, T).
+            correct_repeats = detection_repeats[:, matches.correct]
+            true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)
+            all_counts = detection_counts[:, matches.correct + 1]
+            ignored_sums = _running_sums(detection_repeats[:, matches.ignored])
+            ignored_counts = ignored_sums[:, np.searchsorted(matches.ignored, matches.correct)]
+
+            precision = true_positives / np.maximum(all_counts - ignored_counts, 1)
+            recall = true_positives / at_least_one_object
+            averages[iou_index] = _area_under_curve(precision, recall)
         averages[:, object_counts == 0] = np.nan
         return averages
 
@@ -83,22 +91,25 @@ def _running_sums(counts: DrawCounts) -> DrawCounts:
 
 
 def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
-    """Average the precision at the 101 recalls of COCO's tools.
+    """Average the precision at the 101 recalls of COCO's tools: 0, 0.01 ... 1.
 
     The precision at a recall is the best one at this recall or a higher one, and 0 where the
     detections never reach the recall.
 
     Args:
-        precision: `(R, T)` down to each correct detection, best score first, for R resamples.
-        recall: `(R, T)` the same of recall, which never falls.
+        precision: `(R, T)` the precision down to each of T correct detections, best score first,
+            for R resamples.
+        recall: `(R, T)` the recall down to each of them, which never falls.
 
     Returns:
         `(R,)` the average of each resample.
     """
-    interpolated = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    reached_recalls = np.searchsorted(RECALLS, recall, side="right")  # how many of the 101
-    newly_reached = np.diff(reached_recalls, axis=1, prepend=0)
-    total: Doubles = (interpolated * newly_reached).sum(axis=1)
+    best_from_here_on = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    # How many of the 101 recalls are reached by each detection, and how many of them first by it:
+    # these have its precision.
+    reached_counts = np.searchsorted(RECALLS, recall, side="right")
+    newly_reached = np.diff(reached_counts, axis=1, prepend=0)
+    total: Doubles = (best_from_here_on * newly_reached).sum(axis=1)
     return total / len(RECALLS)
 
 

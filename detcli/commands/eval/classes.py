@@ -1,7 +1,7 @@
 """Which class of the model stands for which category of the data."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from detcli.commands.eval.findings import Findings, Kind
@@ -65,9 +65,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
 def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
     """Assign the classes of a model to the categories of the data.
 
-    This is done by name where both have names, else in their order. A graph that selects boxes
-    itself may neither name its classes nor show how many there are: then its class ids are the ids
-    of COCO's categories.
+    This is done by name where both have names, else in their order.
 
     Args:
         names: The names of the model's classes, by class id.
@@ -76,8 +74,11 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
     """
     class_ids = range(len(names))
     # A model without names calls its classes class_0, class_1 and so on.
-    is_nameless = all(name == f"class_{index}" for index, name in enumerate(names))
-    if is_nameless and dataset.form == "coco" and len(names) == UNKNOWN_CLASSES:
+    is_nameless = all(name == f"class_{class_id}" for class_id, name in enumerate(names))
+    # A graph that selects boxes itself may not even show how many classes it has. Its class ids are
+    # then taken for the ids of COCO's categories.
+    has_unknown_classes = is_nameless and len(names) == UNKNOWN_CLASSES
+    if has_unknown_classes and dataset.form == "coco":
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
         return ClassMapping("id", tuple(index_by_id.get(class_id) for class_id in class_ids))
     if is_nameless or not dataset.named:
@@ -89,26 +90,37 @@ def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) 
 
 
 def _match_names(names: Sequence[str], categories: Sequence[str]) -> tuple[int | None, ...]:
-    """Find the category of each class by its name; None for classes without one.
+    """Find the category of each class by its name, regardless of case.
 
-    Of several classes of one name, the second has the second category of that name, or the only
-    one. So names are compared together with a number: how often they were there before.
+    Of several classes of one name, the second has the second category of that name if there are
+    several, too. Otherwise all of them have the only one.
+
+    Returns:
+        The index of the category of each class; None for a class without one. For the names "Car",
+        "dog" and "car" and the categories "car", "bus" and "car" this is (0, None, 2).
     """
-    index_of = {numbered_name: index for index, numbered_name in enumerate(_numbered(categories))}
-    indices = []
-    for name, repeat in _numbered(names):
-        first_of_name = index_of.get((name, 0))
-        indices.append(index_of.get((name, repeat), first_of_name))
-    return tuple(indices)
+    indices_by_name: dict[str, list[int]] = {}
+    for index, category in enumerate(categories):
+        indices_by_name.setdefault(_folded(category), []).append(index)
 
-
-def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each name regardless of case, and how often the same name was there before."""
-    counts: Counter[str] = Counter()
+    mapped_indices: list[int | None] = []
+    class_counts: Counter[str] = Counter()  # how many classes so far have a name
     for name in names:
-        folded = name.strip().casefold()
-        yield folded, counts[folded]
-        counts[folded] += 1
+        folded = _folded(name)
+        indices = indices_by_name.get(folded, [])
+        if class_counts[folded] < len(indices):
+            mapped_indices.append(indices[class_counts[folded]])
+        elif indices:
+            mapped_indices.append(indices[0])
+        else:
+            mapped_indices.append(None)
+        class_counts[folded] += 1
+    return tuple(mapped_indices)
+
+
+def _folded(name: str) -> str:
+    """A name as it is compared: without spaces around it, and regardless of case."""
+    return name.strip().casefold()
 
 
 def _first_names(names: Sequence[str]) -> str:

@@ -24,9 +24,12 @@ BOTH_RIGHT, ONLY_LEFT, ONLY_RIGHT, BOTH_FALSE, LEFT_FALSE, RIGHT_FALSE, LABEL, B
 
 
 def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
-    """How the page shows boxes of both models, in the order of the numbers BOTH_RIGHT and so on.
+    """Say how the page shows each kind of box of two models.
 
-    Images with most boxes of a kind that is `wrong` come first: those that set the models apart.
+    The kinds are in the order of their numbers, from BOTH_RIGHT to BOTH_MISSED. Those that set the
+    models apart are `wrong`: images with most of these come first. A kind that only one model has
+    names its side, 0 or 1.
+
     The colours, in BGR, are those of Okabe and Ito, which every kind of colour vision tells apart.
 
     Args:
@@ -55,7 +58,7 @@ class ComparisonPage(DeferredPage):
     def finish(
         self, report: ComparisonReport, pairs: Mapping[int, ImagePair], names: Mapping[int, str]
     ) -> None:
-        """Add the boxes of all images and the figures to the page, after the comparison.
+        """Add all images with their boxes to the page, and the figures of the comparison.
 
         Args:
             report: The report of the comparison.
@@ -64,12 +67,12 @@ class ComparisonPage(DeferredPage):
         """
         left_name, right_name = report.names
         min_score = min(report.left.conf, report.right.conf)
-        about = RunInfo(
-            "eval", _facts(report), _kinds(left_name, right_name), report.names, min_score
-        )
-        self._page.describe(about)
+        kinds = _kinds(left_name, right_name)
+        self._page.describe(RunInfo("eval", _facts(report), kinds, report.names, min_score))
 
-        records_of_category: dict[int, list[int]] = {}  # where the models differ in a category
+        # The page numbers its records. In a table, a category leads to those where the models
+        # differ.
+        records_of_category: dict[int, list[int]] = {}
         for image_id, fields, image in self._records:
             if image_id not in pairs:
                 self._page.add(_failed(fields), image)
@@ -110,6 +113,8 @@ def _facts(report: ComparisonReport) -> list[tuple[str, str]]:
 def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> Iterator[PageBox]:
     """Yield the boxes that the page shows of an image, those that set the models apart first.
 
+    The labels of the objects that a model has found come last.
+
     Args:
         pair: What both models make of the image.
         names: The name of each category, by its index.
@@ -118,9 +123,12 @@ def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> Iterator[PageBox]:
     for false_positive in pair.false_positives:
         boxes.append(_false_positive(false_positive, names))
     differing_kinds = {ONLY_LEFT, ONLY_RIGHT, LEFT_FALSE, RIGHT_FALSE}
-    yield from sorted(boxes, key=lambda box: box.kind not in differing_kinds)
+    yield from (box for box in boxes if box.kind in differing_kinds)
+    yield from (box for box in boxes if box.kind not in differing_kinds)
+
     for object_pair in pair.objects:
-        if CORRECT in {object_pair.left.kind, object_pair.right.kind}:
+        is_found = CORRECT in {object_pair.left.kind, object_pair.right.kind}
+        if is_found:
             category = object_pair.category
             yield PageBox(category, names[category], None, corners(object_pair.label), LABEL)
 

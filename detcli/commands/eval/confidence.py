@@ -60,7 +60,7 @@ class Curve(NamedTuple):
 
     @classmethod
     def of(cls, score: Doubles, is_true: npt.NDArray[np.bool_], boxes: int) -> Self:
-        """Count true and false positives for each confidence.
+        """Count true and false positives down to each score that a detection has.
 
         Args:
             score: `(N,)` scores of all detections, in any order.
@@ -70,14 +70,16 @@ class Curve(NamedTuple):
         order = rank_descending(score)
         sorted_score = score[order]
         sorted_is_true = is_true[order]
-        # A confidence keeps or drops equal scores together, so only the count at the last of them
-        # matters.
+        true_positives = np.cumsum(sorted_is_true, dtype=np.int64)
+        false_positives = np.cumsum(~sorted_is_true, dtype=np.int64)
+        # A confidence is above all of several equal scores or above none of them. So of these only
+        # the counts at the last one matter.
         is_last_of_equals = np.ones(len(score), np.bool_)
         is_last_of_equals[:-1] = sorted_score[1:] < sorted_score[:-1]
         return cls(
             score=sorted_score[is_last_of_equals],
-            true_positives=np.cumsum(sorted_is_true, dtype=np.int64)[is_last_of_equals],
-            false_positives=np.cumsum(~sorted_is_true, dtype=np.int64)[is_last_of_equals],
+            true_positives=true_positives[is_last_of_equals],
+            false_positives=false_positives[is_last_of_equals],
             boxes=boxes,
         )
 
@@ -102,24 +104,24 @@ class Curve(NamedTuple):
         true_positives, false_positives = self.counts(confidence)
         return Quality.of(true_positives, false_positives, self.boxes)
 
-    def best(self, floor: float) -> float | None:
+    def best_confidence(self, floor: float) -> float | None:
         """Find the confidence with the best F1; None if no detection is right.
 
-        The detections to keep score more than those to drop. Any number between the two scores
-        separates them: the one that is returned has as few decimals as possible, at least two, and
-        is near the middle, so that scores may vary a little.
+        It lies between two scores: that of the last detection to keep, and the next lower one. Of
+        the numbers between them, the result has as few decimals as possible, at least two, and is
+        near the middle, so that scores may vary a little.
 
         Args:
             floor: The confidence of the run; whatever scores less is unknown.
         """
         if not self.true_positives.any():
             return None
-        lowest_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
+        last_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
         # The detector compares in float32, and keeps a score that is above the confidence. The
         # floor stands for what may come below the last score.
         scores = np.append(self.score, floor).astype(np.float32)
-        high = scores[lowest_to_keep]
-        low = scores[lowest_to_keep + 1]
+        high = scores[last_to_keep]
+        low = scores[last_to_keep + 1]
         middle = (float(low) + float(high)) / 2
         for decimals in range(2, 10):
             rounded = round(middle, decimals)
@@ -177,7 +179,7 @@ def advise(
     Returns:
         None if no detection at all is right.
     """
-    overall = together.best(floor)
+    overall = together.best_confidence(floor)
     if overall is None:
         return None
 
@@ -193,7 +195,7 @@ def advise(
             class_advices.append(advice)
             if advice.conf is not None and advice.is_worthwhile:
                 conf = advice.conf
-                for class_text in _spellings(class_ids, names):
+                for class_text in _conf_keys(class_ids, names):
                     entries.append(f"{class_text}={decimal(conf)}")
         true_count, false_count = curve.counts(conf)
         true_positives += true_count
@@ -213,7 +215,7 @@ def _advise_class(name: str, curve: Curve, overall: float, floor: float) -> Clas
 
     `floor` is the confidence of the run; whatever scores less is unknown.
     """
-    conf = curve.best(floor)
+    conf = curve.best_confidence(floor)
     best = None
     if conf is not None:
         best = curve.quality(conf)
@@ -225,16 +227,18 @@ def decimal(number: float | np.float32) -> str:
     return np.format_float_positional(number, trim="-")
 
 
-def _spellings(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Write classes of one name as the option `--conf` takes them: by name, or else by id.
+def _conf_keys(class_ids: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Write classes of one name as the option --conf takes them: by name, or else by id.
 
-    The option takes a list, `person=0.3,car=0.4`. A name in it stands for all classes of this
-    name, so it serves only if these are the classes that are meant; and it must not hold a comma,
-    or spaces at either end.
+    In `--conf person=0.3,car=0.4`, a name stands for all classes of this name. So it can only be
+    used if all of these are meant, and if it has no comma and no spaces at its ends.
 
     Args:
         class_ids: The classes to write.
         names: Names of all classes of the model, by class id.
+
+    Returns:
+        The name alone, ["person"], or the ids, ["0", "7"].
     """
     name = names[class_ids[0]]
     fits_into_list = name != "" and name == name.strip() and "," not in name

@@ -28,7 +28,7 @@ class DeferredPage:
     def __init__(
         self, path: Path, kinds: tuple[BoxKind, ...], inputs: Container[Path], *, linked: bool
     ) -> None:
-        """Begin the page.
+        """Create the page, which has no images and no figures yet.
 
         Args:
             path: The folder of the page.

@@ -6,7 +6,7 @@ false positives, its F-scores come without the confidence, and by class it has n
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -164,27 +164,32 @@ class Evaluator:
     def _score_of(
         self, positions: list[int], accumulated: _Accumulated, matching: _Matching
     ) -> Score:
-        """Compute the result for some of the evaluated categories.
+        """Compute the result for one category, or for several together.
 
         Args:
-            positions: Where the categories are in `_categories`, and in the accumulated arrays.
+            positions: The indexes of the categories in `_categories`, which are also their indexes
+                on the axis of categories of the accumulated arrays.
             accumulated: The precision and recall of all categories.
             matching: Which detections match which objects, at any confidence.
         """
-        precision = accumulated.precision
-        recall = accumulated.recall
         categories = [self._categories[position] for position in positions]
         object_categories = self._objects["category"][matching.objects]
         box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
 
         detections = self._detections[matching.detections]
-        is_true = matching.matched_objects >= 0
         is_of_categories = np.isin(detections["category"], categories)
         scores = detections["score"][is_of_categories]
+        is_true_positive = matching.matched_objects[is_of_categories] >= 0
+
+        precision = accumulated.precision
+        # The axis of categories is 2 in precision, and 1 in recall.
+        metrics = Metrics.of(precision[:, :, positions], accumulated.recall[:, positions])
+        # At the first IoU, 0.5, for objects of all sizes, and with at most 100 detections an image.
+        precision_at_50 = precision[0, :, positions, 0, -1]  # (categories, 101)
         return Score(
-            metrics=Metrics.of(precision[:, :, positions], recall[:, positions]),
-            curve=Curve.of(scores, is_true[is_of_categories], box_count),
-            precision=mean_precision(precision[0, :, positions, 0, -1]),
+            metrics=metrics,
+            curve=Curve.of(scores, is_true_positive, box_count),
+            precision=mean_precision(precision_at_50),
         )
 
     def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
@@ -229,40 +234,54 @@ class Evaluator:
         """
         matching = self._match(confidence, PER_CLASS)
         outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._image_ids}
-        for position in rank_descending(self._detections["score"][matching.detections]):
-            detection = matching.detections[position]
-            outcome = self._detection_outcome(detection, matching.matched_objects[position])
-            outcomes[self._image_id(self._detection_images[detection])].append(outcome)
-        for index in matching.missed_objects:
-            missed_object = self._objects[index]
+
+        by_score = rank_descending(self._detections["score"][matching.detections])
+        detection_rows = matching.detections[by_score]
+        matched_rows = matching.matched_objects[by_score]
+        for detection_row, object_row in zip(detection_rows, matched_rows, strict=True):
+            image_id = self._image_id(self._detection_images[detection_row])
+            outcomes[image_id].append(self._detection_outcome(detection_row, object_row))
+
+        for object_row in matching.missed_objects:
+            missed_object = self._objects[object_row]
             outcome = MatchedBox(
-                int(missed_object["category"]), missed_object["box"].tolist(), None, MISSED
+                category=int(missed_object["category"]),
+                box=missed_object["box"].tolist(),
+                score=None,
+                kind=MISSED,
             )
-            outcomes[self._image_id(self._object_images[index])].append(outcome)
+            outcomes[self._image_id(self._object_images[object_row])].append(outcome)
         return outcomes
 
     def rankings(self) -> dict[int, CategoryRanking]:
-        """Rank the detections of each category, by its index, and say which match at each IoU.
+        """Rank the detections of each category by score, and say at each IoU which are right.
 
-        From these the average precision on resampled images follows without matching again.
+        The average precision on resampled images is computed from this, without matching again.
+
+        Returns:
+            The ranking of each category, by the category's index in the data.
         """
         takes_part = _is_among_best(self._detections, self._detection_images, PER_CLASS)
         outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(takes_part))
         object_categories = self._objects["category"][object_rows]
+        # Images are numbered from 1 on here, and from 0 on in a ranking.
+        images_of_objects = self._object_images[object_rows] - 1
+        images_of_detections = self._detection_images - 1
+
         rankings = {}
         for category in self._categories:
-            rows_of_category = object_rows[object_categories == category]
-            is_detection = takes_part & (self._detections["category"] == category)
-            rows = np.flatnonzero(is_detection)
-            ranked_rows = rows[rank_descending(self._detections["score"][rows])]
+            is_of_category = self._detections["category"] == category
+            detection_rows = np.flatnonzero(takes_part & is_of_category)
+            by_score = rank_descending(self._detections["score"][detection_rows])
+            ranked_rows = detection_rows[by_score]
             matches = []
             for outcomes_at_iou in outcomes[:, ranked_rows]:
-                correct = np.flatnonzero(outcomes_at_iou == CORRECT)
-                ignored = np.flatnonzero(outcomes_at_iou == IGNORED)
-                matches.append(RankedMatches(correct, ignored))
+                correct_ranks = np.flatnonzero(outcomes_at_iou == CORRECT)
+                ignored_ranks = np.flatnonzero(outcomes_at_iou == IGNORED)
+                matches.append(RankedMatches(correct_ranks, ignored_ranks))
             rankings[category] = CategoryRanking(
-                object_images=self._object_images[rows_of_category] - 1,  # these count from 1
-                detection_images=self._detection_images[ranked_rows] - 1,
+                object_images=images_of_objects[object_categories == category],
+                detection_images=images_of_detections[ranked_rows],
                 matches=matches,
             )
         return rankings
@@ -270,36 +289,50 @@ class Evaluator:
     def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
         """Find out what becomes of detections at each IoU of mAP50-95, matched by class.
 
-        What the evaluator says of matches takes long to read. So it only gets the detections that
+        Reading what the evaluator says of matches takes long. So it only gets the detections that
         overlap an object by half: all others are false positives at every IoU.
 
         Args:
             detection_rows: The rows of the detections that take part, ascending.
         """
         outcomes = np.full((len(IOUS), len(self._detections)), FALSE, np.int8)
-        counted_objects = [np.zeros(0, np.int64)]
-        detection_images = self._detection_images[detection_rows]
-        for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
-            image_numbers = self._image_numbers[start : start + IMAGES_AT_ONCE]
-            rows = detection_rows[_rows_of(image_numbers, detection_images)]
-            object_rows = _rows_of(image_numbers, self._object_images)
-            near_rows = self._detections_near_objects(image_numbers, rows)
-            evaluator = self._evaluate(
-                image_numbers,
-                object_rows,
-                near_rows,
-                area_rng=[[0.0, MAX_AREA]],
-                area_rng_lbl=["all"],
-                max_dets=[PER_CLASS],
-            )
-            for outcomes_at_iou, iou in zip(outcomes, IOUS.tolist(), strict=True):
-                diagnostics = evaluator.image_diagnostics(iou)
-                matching = _read_matching(diagnostics, object_rows, near_rows)
-                outcomes_at_iou[near_rows] = IGNORED
+        no_rows = np.zeros(0, np.int64)  # so that there is something to join without images
+        counted_objects = [no_rows]
+        images_of_detections = self._detection_images[detection_rows]
+        for image_numbers in self._image_batches():
+            rows_in_images = detection_rows[_rows_of(image_numbers, images_of_detections)]
+            near_rows = self._detections_near_objects(image_numbers, rows_in_images)
+            matchings = self._match_at_each_iou(image_numbers, near_rows)
+
+            outcomes[:, near_rows] = IGNORED  # except for those that a matching has
+            for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
                 is_correct = matching.matched_objects >= 0
                 outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
-            counted_objects.append(matching.objects)  # the same ones at every IoU
+            counted_objects.append(matchings[0].objects)  # the same ones at every IoU
         return _OutcomesByIou(outcomes, np.concatenate(counted_objects))
+
+    def _match_at_each_iou(
+        self, image_numbers: Sequence[int], detection_rows: Indices
+    ) -> list[_Matching]:
+        """Match some detections with the objects of consecutive images, by class.
+
+        Returns:
+            The matching at each of IOUS, from one run of the evaluator.
+        """
+        object_rows = _rows_of(image_numbers, self._object_images)
+        evaluator = self._evaluate(
+            image_numbers,
+            object_rows,
+            detection_rows,
+            area_rng=[[0.0, MAX_AREA]],
+            area_rng_lbl=["all"],
+            max_dets=[PER_CLASS],
+        )
+        matchings = []
+        for iou in IOUS.tolist():
+            diagnostics = evaluator.image_diagnostics(iou)
+            matchings.append(_read_matching(diagnostics, object_rows, detection_rows))
+        return matchings
 
     def _detections_near_objects(
         self, image_numbers: Sequence[int], detection_rows: Indices
@@ -356,8 +389,7 @@ class Evaluator:
     def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
         """Match detections with objects at IoU 0.5, those with the highest scores first.
 
-        Each image is matched by itself. What the evaluator says of a match takes ten times the
-        memory of its boxes, so it runs on some images at a time.
+        Each image is matched by itself.
 
         Args:
             confidence: Only detections that score more take part.
@@ -367,8 +399,7 @@ class Evaluator:
         """
         no_rows = np.zeros(0, np.int64)  # so that there is something to join without images
         matchings = [_Matching(no_rows, no_rows, no_rows)]
-        for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
-            image_numbers = self._image_numbers[start : start + IMAGES_AT_ONCE]
+        for image_numbers in self._image_batches():
             matchings.append(
                 self._match_images(image_numbers, confidence, max_detections, by_class=by_class)
             )
@@ -377,6 +408,15 @@ class Evaluator:
             np.concatenate([matching.matched_objects for matching in matchings]),
             np.concatenate([matching.objects for matching in matchings]),
         )
+
+    def _image_batches(self) -> Iterator[list[int]]:
+        """Yield the numbers of all images, those for one run of the evaluator at a time.
+
+        What the evaluator says of a match takes ten times the memory of its boxes, so it does not
+        run on all images at once.
+        """
+        for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
+            yield self._image_numbers[start : start + IMAGES_AT_ONCE]
 
     def _match_images(
         self,
@@ -470,25 +510,31 @@ class Evaluator:
 def _read_matching(
     diagnostics: Mapping[str, Any], object_rows: Indices, detection_rows: Indices
 ) -> _Matching:
-    """Convert what the evaluator says of matches to rows of all objects and detections.
+    """Read from the evaluator's answer which detection matches which object.
+
+    The evaluator numbers the boxes that it was given from 1 on: its object 3 is the one in row
+    `object_rows[2]`.
 
     Args:
-        diagnostics: The status of each object and detection that counts, by its id, and the id of
-            the object that a detection matches, if any. The evaluator numbers both from 1 on.
-        object_rows: The rows of the objects, in the order of their ids.
-        detection_rows: The rows of the detections, in the order of their ids.
+        diagnostics: The answer. The keys of "gt_status" are the numbers of the objects that count,
+            those of "dt_status" are of the detections that count, and "dt_match" has the number
+            of the object that a detection matches, if it matches one.
+        object_rows: The rows of the objects that the evaluator was given.
+        detection_rows: The rows of the detections that it was given.
     """
-    object_ids = np.array(list(diagnostics["gt_status"]), np.int64)
-    detection_ids = sorted(diagnostics["dt_status"])
-    matched_ids = [diagnostics["dt_match"].get(detection_id, 0) for detection_id in detection_ids]
-    matched_positions = np.array(matched_ids, np.int64) - 1  # in `object_rows`; -1 for none
-    has_match = matched_positions >= 0
-    matched_objects = np.full(len(detection_ids), -1, np.int64)
-    matched_objects[has_match] = object_rows[matched_positions[has_match]]
+    detection_numbers = sorted(diagnostics["dt_status"])
+    object_numbers = list(diagnostics["gt_status"])
+    matched_numbers = []
+    for detection_number in detection_numbers:
+        matched_numbers.append(diagnostics["dt_match"].get(detection_number, 0))
+
+    # These are indexed by the evaluator's numbers. The object 0 stands for no match.
+    row_of_object = np.concatenate([[-1], object_rows])
+    row_of_detection = np.concatenate([[-1], detection_rows])
     return _Matching(
-        detections=detection_rows[np.array(detection_ids, np.int64) - 1],
-        matched_objects=matched_objects,
-        objects=object_rows[object_ids - 1],
+        detections=row_of_detection[np.array(detection_numbers, np.int64)],
+        matched_objects=row_of_object[np.array(matched_numbers, np.int64)],
+        objects=row_of_object[np.array(object_numbers, np.int64)],
     )
 
 
@@ -507,22 +553,28 @@ def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
 def _is_among_best(
     detections: StructuredRows, image_numbers: Indices, limit: int
 ) -> npt.NDArray[np.bool_]:
-    """Tell which detections are among the best of their class in their image.
+    """Tell for each detection whether it is among the best of its class in its image.
 
     Args:
         detections: `(N,)` of DETECTION.
         image_numbers: `(N,)` the number of the image of each.
         limit: How many of a class in an image are among the best.
+
+    Returns:
+        `(N,)`, in the order of `detections`.
     """
-    keys = (-detections["score"], detections["category"], image_numbers)
-    order = np.lexsort(keys)  # by image, then by category, then by descending score
-    sorted_images = image_numbers[order]
-    sorted_categories = detections["category"][order]
-    is_first = np.ones(len(order), np.bool_)  # of its category in its image
-    is_same_image = sorted_images[1:] == sorted_images[:-1]
-    is_first[1:] = ~(is_same_image & (sorted_categories[1:] == sorted_categories[:-1]))
+    # NumPy sorts by the last key first: by image, then by category, then by descending score.
+    order = np.lexsort((-detections["score"], detections["category"], image_numbers))
+    # In this order, the detections of a class in an image follow each other: they are a group.
+    images = image_numbers[order]
+    categories = detections["category"][order]
+    begins_group = np.ones(len(order), np.bool_)
+    is_other_image = images[1:] != images[:-1]
+    begins_group[1:] = is_other_image | (categories[1:] != categories[:-1])
+
     positions = np.arange(len(order))
-    first_positions = np.maximum.accumulate(np.where(is_first, positions, 0))
+    group_starts = np.maximum.accumulate(np.where(begins_group, positions, 0))
+    rank_in_group = positions - group_starts
     is_best = np.empty(len(order), np.bool_)
-    is_best[order] = positions - first_positions < limit
+    is_best[order] = rank_in_group < limit
     return is_best

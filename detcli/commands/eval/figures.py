@@ -81,7 +81,8 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
     f1_lines = []
     for name, score in scores:
         box_count = score.curve.boxes
-        if score.precision[0] >= 0:
+        has_precision = score.precision[0] >= 0  # it is -1 without boxes
+        if has_precision:
             ap50 = score.metrics.map50 or 0.0
             precision_lines.append((name, box_count, ap50, score.precision.round(3).tolist()))
         if box_count:
@@ -141,17 +142,19 @@ def _draw(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
     marked_line = _prepare_axes(axes, title, curves)
 
     lines = [_Line(*line) for line in curves.lines]
-    by_box_count = sorted(lines[:-1], key=lambda line: -line.box_count)
-    grey_lines = by_box_count[MAX_COLOURS:]
+    class_lines = sorted(lines[:-1], key=lambda line: -line.box_count)
+    overall_lines = lines[-1:]  # one, or none without boxes
+    grey_lines = class_lines[MAX_COLOURS:]
     legend: list[tuple[Line2D, str]] = []
     for line in grey_lines:
         drawn_line = line.draw(axes, color="0.8", linewidth=0.6)
         legend = [(drawn_line, f"each of {len(grey_lines)} other classes")]
-    for line in by_box_count[:MAX_COLOURS]:
+    for line in class_lines[:MAX_COLOURS]:
         drawn_line = line.draw(axes, color=colours[line.name], linewidth=1.2)
         legend.append((drawn_line, line.label))
-    for line_of_all in lines[-1:]:
-        legend.append((line_of_all.draw(axes, color="black", linewidth=2.2), line_of_all.label))
+    for line in overall_lines:
+        drawn_line = line.draw(axes, color="black", linewidth=2.2)
+        legend.append((drawn_line, line.label))
     if marked_line is not None:
         legend.append((marked_line, f"best F1 of all, at {curves.marked:.3g}"))
     if legend:
@@ -284,27 +287,29 @@ def _class_colours(class_ids: Mapping[str, int]) -> dict[str, str]:
 
 
 def _confusion_matrix(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Arrange the confusions of the most frequent classes as a matrix.
+    """Arrange the confusions of the N most frequent classes as a matrix.
 
     Returns:
-        The names of the N classes, and counts `(N + 1, N + 1)`: rows are what objects are, columns
+        The names of the classes, and counts `(N + 1, N + 1)`: rows are what objects are, columns
         what they were found as. The last row is detections of nothing, the last column are objects
         that were missed.
     """
-    count_of: Counter[str] = Counter()
+    box_counts: Counter[str] = Counter()  # of objects and detections, by class
     for confusion in confusions.counts:
         if confusion.true is not None:
-            count_of[confusion.true] += confusion.count
+            box_counts[confusion.true] += confusion.count
         if confusion.found is not None:
-            count_of[confusion.found] += confusion.count
-    names = sorted(count_of, key=lambda name: (-count_of[name], name))[:MAX_MATRIX]
+            box_counts[confusion.found] += confusion.count
+    names = sorted(box_counts, key=lambda name: (-box_counts[name], name))[:MAX_MATRIX]
 
     index_of: dict[str | None, int] = {name: index for index, name in enumerate(names)}
-    index_of[None] = len(names)
+    index_of[None] = len(names)  # nothing, or missed
     counts = np.zeros((len(index_of), len(index_of)), np.int64)
     for confusion in confusions.counts:
         if confusion.true in index_of and confusion.found in index_of:
-            counts[index_of[confusion.true], index_of[confusion.found]] += confusion.count
+            row = index_of[confusion.true]
+            column = index_of[confusion.found]
+            counts[row, column] += confusion.count
     return [_short_name(name) for name in names], counts
 
 

@@ -111,24 +111,24 @@ def _pair_false_positives(
 ) -> list[FalsePositive]:
     """Pair the false positives of two models that are of one class and overlap by half.
 
-    Each of the left is paired with the one that it overlaps most among those that are left over on
-    the right; the rest stay alone.
+    Each of the left is paired with the one on the right that it overlaps most, of those that are
+    not paired yet. False positives without a counterpart stay alone.
     """
     left_false = [outcome for outcome in left if outcome.kind == FALSE]
     right_false = [outcome for outcome in right if outcome.kind == FALSE]
     false_positives = []
-    paired_columns = set()
-    overlaps = _overlaps(left_false, right_false)
-    for row, detection in enumerate(left_false):
+    paired_indices = set()  # of `right_false`
+    ious = _overlaps(left_false, right_false)
+    for left_index, detection in enumerate(left_false):
         counterpart = None
-        if right_false and overlaps[row].max() >= IOU:
-            column = int(overlaps[row].argmax())
-            counterpart = right_false[column]
-            paired_columns.add(column)
-            overlaps[:, column] = 0  # nothing else is paired with it
+        if right_false and ious[left_index].max() >= IOU:
+            right_index = int(ious[left_index].argmax())
+            counterpart = right_false[right_index]
+            paired_indices.add(right_index)
+            ious[:, right_index] = 0  # so that nothing else is paired with it
         false_positives.append(FalsePositive(detection, is_left=True, counterpart=counterpart))
-    for column, detection in enumerate(right_false):
-        if column not in paired_columns:
+    for right_index, detection in enumerate(right_false):
+        if right_index not in paired_indices:
             false_positives.append(FalsePositive(detection, is_left=False))
     return false_positives
 

@@ -48,9 +48,9 @@ class LabelReader:
         self._class_count = class_count
         self._keypoints = keypoints
         self._findings = findings
-        # Of lines that were taken for polygons: how often each count of numbers came, and where.
-        self._polygons: Counter[int] = Counter()
-        self._first_polygon = ""
+        # How many lines were read as polygons, by the count of their numbers without the class.
+        self._polygon_lines: Counter[int] = Counter()
+        self._first_polygon = ""  # the file and the line of the first of them
 
     def read(self, path: Path) -> Iterator[Object]:
         """Yield the objects of a file, one a line; lines that cannot be read are left out."""
@@ -90,28 +90,29 @@ class LabelReader:
         category = _whole_class(class_number, fields[0])
         return _Label((class_number, *numbers), box, category)
 
-    def report_form(self) -> None:
-        """Report lines that were taken for polygons, but may be boxes with keypoints.
+    def report_doubtful_polygons(self) -> None:
+        """Report lines that were read as polygons, but may be boxes with keypoints.
 
-        Polygons differ in their number of corners; where all have the same, they may be keypoints.
+        Polygons usually differ in their number of corners. So several lines that all have equally
+        many numbers may be boxes with keypoints: `class cx cy w h x y x y ...`.
         """
-        if len(self._polygons) != 1:
-            return
-        [(number_count, line_count)] = self._polygons.items()
+        if len(self._polygon_lines) != 1:
+            return  # there are none, or they differ
+        [(number_count, line_count)] = self._polygon_lines.items()
         if line_count == 1:
             return
-        example = f"{self._first_polygon}: {number_count + 1} numbers"  # with that of the class
-        if number_count == OBB_NUMBERS:
+        count_in_line = number_count + 1  # with the number of the class
+        example = f"{self._first_polygon}: {count_in_line} numbers"
+        if number_count == OBB_NUMBERS:  # probably the four corners of oriented boxes
             self._findings.add(Kind.CORNERS, example, line_count)
         else:
             self._findings.add(Kind.KEYPOINTS, example, line_count)
 
     def _convert_to_box(self, numbers: list[float], where: str) -> LabelBox:
-        """Convert the numbers of a line, after the class, to a box in fractions of the image.
+        """Convert the numbers of a line, without the class, to a box in fractions of the image.
 
         They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
-        ...`. Polygons are counted by how many numbers they have, as `report_form` doubts that they
-        are polygons if all have as many.
+        ...`. Lines with polygons are counted for `report_doubtful_polygons`.
 
         Args:
             numbers: The numbers.
@@ -127,7 +128,7 @@ class LabelReader:
             return centre_x - width / 2, centre_y - height / 2, width, height
 
         self._require_polygon(count)
-        self._polygons[count] += 1
+        self._polygon_lines[count] += 1
         self._first_polygon = self._first_polygon or where
         return _box_around(numbers)
 

@@ -368,7 +368,7 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     names, are_names = category_names(path, content, class_count)
     reader = LabelReader(len(names), keypoint_count(path, content), findings)
     samples = _samples(_images(places), reader, findings)
-    reader.report_form()
+    reader.report_doubtful_polygons()
     return Dataset(
         "yolo",
         part,

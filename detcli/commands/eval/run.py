@@ -282,15 +282,16 @@ class Evaluation(CocoIds):
         left_top = objects["box"][:, :2]
         width_height = objects["box"][:, 2:]
         right_bottom = left_top + width_height
-        image_corner = np.array([width, height])
-        is_before = left_top < -TOLERANCE
-        is_beyond = right_bottom > image_corner + TOLERANCE
-        for kind, is_odd in (
-            (Kind.OUTSIDE, (is_before | is_beyond).any(axis=1)),
-            (Kind.NO_AREA, (width_height <= 0).any(axis=1)),
-            (Kind.CROWD, objects["crowd"]),
-            (Kind.IGNORED, objects["ignored"] & ~objects["crowd"]),
-        ):
+        begins_outside = (left_top < -TOLERANCE).any(axis=1)
+        ends_outside = (right_bottom > np.array([width, height]) + TOLERANCE).any(axis=1)
+        # Which of the N boxes are odd, by the kind of oddity.
+        odd_boxes = {
+            Kind.OUTSIDE: begins_outside | ends_outside,
+            Kind.NO_AREA: (width_height <= 0).any(axis=1),
+            Kind.CROWD: objects["crowd"],
+            Kind.IGNORED: objects["ignored"] & ~objects["crowd"],
+        }
+        for kind, is_odd in odd_boxes.items():
             if is_odd.any():
                 first_box = objects["box"][is_odd][0].round(1).tolist()
                 count = int(np.count_nonzero(is_odd))
@@ -361,7 +362,7 @@ class Evaluation(CocoIds):
     def _best_conf(self, overall: Score) -> float:
         """The confidence with the best F1 for all classes; the usual one if nothing is right."""
         conf = self._run.detector.conf
-        best_conf = overall.curve.best(conf)
+        best_conf = overall.curve.best_confidence(conf)
         if best_conf is None:
             best_conf = max(DEFAULT_CONF, conf)
         return best_conf
@@ -382,20 +383,24 @@ class Evaluation(CocoIds):
         return categories
 
     def side(self, image_ids: Container[int], categories: Sequence[int]) -> EvaluatedSide:
-        """Evaluate the model for a comparison with another one.
+        """Evaluate the model for a comparison with another one; this can be done once.
 
         Args:
             image_ids: The images that both models could read; others do not take part.
             categories: The categories that both models know, as indexes of the data's categories.
         """
         images = [image for image in self.images if image.image_id in image_ids]
-        self.images.clear()  # the evaluator copies their boxes
+        self.images.clear()  # to free memory: the evaluator has copied their boxes
         evaluator = Evaluator(images, self._mapping.categories)
         overall, scores = evaluator.score()
-        shared = overall.metrics
+
+        # The figures of the comparison are over the categories that both models know.
+        shared_metrics = overall.metrics
         if len(categories) < len(scores):
             evaluator = Evaluator(images, categories)
-            shared = evaluator.score()[0].metrics
+            score_of_shared, _ = evaluator.score()
+            shared_metrics = score_of_shared.metrics
+
         self._report_high_confidence()
         conf = self._best_conf(overall)
         outcomes = evaluator.outcomes(conf)
@@ -412,7 +417,7 @@ class Evaluation(CocoIds):
             self.findings.report(),
         )
         rankings = list(evaluator.rankings().values())
-        return EvaluatedSide(report, shared, scores, rankings, outcomes)
+        return EvaluatedSide(report, shared_metrics, scores, rankings, outcomes)
 
     def _model_report(self) -> EvalModel:
         """What the report says of the model: its file, where it ran, its input and classes."""
@@ -458,7 +463,7 @@ class Evaluation(CocoIds):
     def _class_reports(self, score_of_category: Mapping[int, Score]) -> Iterator[ClassReport]:
         """Yield the result of each class that is a category of the data, in the model's order.
 
-        Classes without any labelled box are reported as a finding.
+        For a class without any labelled box, a finding is added as well.
 
         Args:
             score_of_category: The results, by the category's index in the data.
@@ -470,14 +475,20 @@ class Evaluation(CocoIds):
             category_of_class[class_id] = category
         for class_id, category in sorted(category_of_class.items()):
             score = score_of_category[category]
-            name = names[class_id]
-            boxes = score.curve.boxes
+            box_count = score.curve.boxes
+            # Above the lowest possible confidence, and so of all detections.
             true_positives, false_positives = score.curve.counts(-np.inf)
-            detections = true_positives + false_positives
-            if not boxes:
-                self.findings.add(Kind.EMPTY, f"{name} ({detections} detections)")
-            category_id = self._dataset.categories[category].id
-            yield ClassReport(class_id, category_id, name, boxes, detections, score.metrics)
+            detection_count = true_positives + false_positives
+            if box_count == 0:
+                self.findings.add(Kind.EMPTY, f"{names[class_id]} ({detection_count} detections)")
+            yield ClassReport(
+                class_id,
+                self._dataset.categories[category].id,
+                names[class_id],
+                box_count,
+                detection_count,
+                score.metrics,
+            )
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
         """Count which categories were detected as which others above a confidence, by name."""

@@ -64,13 +64,13 @@ def advice(names, *classes):
     ],
 )
 def test_the_best_confidence(rows, expected):
-    assert curve(1, rows).best(FLOOR) == expected
+    assert curve(1, rows).best_confidence(FLOOR) == expected
 
 
 def test_neighbours_among_the_float32_numbers_are_parted():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    confidence = curve(1, [(high, True), (low, False)]).best(FLOOR)
+    confidence = curve(1, [(high, True), (low, False)]).best_confidence(FLOOR)
     assert low <= np.float32(confidence) < high
 
 
@@ -82,7 +82,7 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    confidence = parse_conf(decimal(curve(boxes, rows).best(FLOOR)))["conf"]
+    confidence = parse_conf(decimal(curve(boxes, rows).best_confidence(FLOOR)))["conf"]
     threshold = conf_thresholds(confidence, (), ("x",))[0]
 
     def f1(limit):
