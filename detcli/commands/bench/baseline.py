@@ -80,9 +80,18 @@ class Baseline:
 
     @classmethod
     def _from_document(cls, document: Any, file: str) -> "Baseline":  # noqa: ANN401 - JSON
-        """Read a measurement from the JSON of a file; raises one of UNUSABLE if it is not one."""
-        if any(document[name] != value for name, value in HEADER.items()):
-            raise ValueError("unknown kind or version")
+        """Make a baseline of the JSON in a file, which `save` may have written or not.
+
+        Args:
+            document: The JSON.
+            file: The name of the file.
+
+        Raises:
+            Exception: One of UNUSABLE, if it is not a baseline.
+        """
+        for name, value in HEADER.items():
+            if document[name] != value:
+                raise ValueError("unknown kind or version")
         taken = float(document["taken"])
         if not 0 <= taken <= 1:
             raise ValueError(f"{taken} is not a fraction of the cores")
@@ -206,24 +215,29 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
     )
 
 
-def judge(ratio: Interval | None, limit: float, before: float, after: float) -> RegressionVerdict:
+def judge(
+    ratio: Interval | None, max_regress: float, taken_before: float, taken_after: float
+) -> RegressionVerdict:
     """Decide whether a model certainly got slower than allowed, certainly not, or neither.
 
-    Without the other programs that ran, each time may have been shorter by the fraction of the
-    cores that they took. So the lowest possible ratio has the later time shortened by it, and the
-    highest possible ratio the earlier time.
+    Where other programs took 10% of the cores, up to 10% of a time may be due to them; how much
+    really is, nobody knows. So the true ratio is between two extremes: all of that was in the later
+    time and nothing in the earlier one, or the other way round.
 
     Args:
-        ratio: The later time by the earlier one, with its interval; None if it is not known.
-        limit: How much slower is allowed: 0.05 for 5%.
-        before: The fraction of the cores that other programs took in the earlier measurement.
-        after: The same of the later one.
+        ratio: The later time divided by the earlier one, with its interval; None if it is not
+            known.
+        max_regress: How much slower is allowed: 0.05 for 5%.
+        taken_before: The fraction of the cores that other programs took in the earlier measurement.
+        taken_after: The same of the later one.
     """
     if ratio is None:
         return RegressionVerdict.UNDECIDED
-    allowed_ratio = 1 + limit
-    if ratio.low * (1 - after) > allowed_ratio:
+    max_ratio = 1 + max_regress
+    lowest_possible = ratio.low * (1 - taken_after)
+    if lowest_possible > max_ratio:
         return RegressionVerdict.REGRESSION
-    if ratio.high <= allowed_ratio * (1 - before):
+    # That is ratio.high / (1 - taken_before) <= max_ratio, where the divisor may be 0.
+    if ratio.high <= max_ratio * (1 - taken_before):
         return RegressionVerdict.WITHIN
     return RegressionVerdict.UNDECIDED

@@ -75,9 +75,11 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
 
 
 def run_process(command: Sequence[str]) -> ColdStart:
-    """Run a command to its end, and measure it: the times to its first line of output and its end.
+    """Run a command to its end, and measure how long it takes and how much memory.
 
-    Also its peak memory is measured, except on Windows.
+    Returns:
+        The times to the first line of its output and to its end, and its peak memory, which is None
+        on Windows.
 
     Raises:
         DetcliError: The command failed, with the error that it printed.
@@ -102,7 +104,12 @@ def run_process(command: Sequence[str]) -> ColdStart:
         if process.returncode:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
-    return ColdStart(1, first_record_s, whole_process_s, peak_memory_bytes)
+    return ColdStart(
+        processes=1,
+        first_record_s=first_record_s,
+        whole_process_s=whole_process_s,
+        peak_memory_bytes=peak_memory_bytes,
+    )
 
 
 def _wait_for_end(process: "subprocess.Popen[bytes]") -> int | None:

@@ -258,11 +258,11 @@ class NoiseMeter:
             percentages = [percentages[core] for core in usable_cores]
         return _CoreTimes(percentages, self._process.cpu_percent())
 
-    def judge(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
-        """Judge whether anything disturbed the measurement, which ends here.
+    def judge(self, durations: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
+        """End the measurement, and judge whether anything disturbed it.
 
         Args:
-            wall: A summary of the durations that were measured.
+            durations: A summary of the durations that were measured.
             gpu: The states of the GPU during the measurement.
 
         Returns:
@@ -270,11 +270,11 @@ class NoiseMeter:
             the GPU did meanwhile, and a warning about each of these that is too much.
         """
         core_count, cores_of_others, share_of_host = self._measure_load()
-        deviation = wall.deviation_s / wall.mean_s
-        causes_in_order: list[str] = []
+        deviation = durations.deviation_s / durations.mean_s
+        causes: list[str] = []
         for state in gpu:
-            causes_in_order += state.slowed_by
-        gpu_slowed_by = tuple(dict.fromkeys(causes_in_order))
+            causes += state.slowed_by
+        gpu_slowed_by = tuple(dict.fromkeys(causes))  # each cause once, in their order
 
         warnings = []
         if deviation > MAX_DEVIATION:
@@ -303,7 +303,8 @@ class NoiseMeter:
         """Measure what took processor time from this process since the last call."""
         core_times = self._read_core_times()
         core_count = len(core_times.percentages)
-        busy_percentage = 0.0  # the sum over all cores: 200 if two are busy
+        # Per cent of one core, summed over all cores: 200 stands for two busy cores.
+        busy_percentage = 0.0
         stolen_percentage = 0.0
         for percentages in core_times.percentages:
             for kind in BUSY:

@@ -202,20 +202,20 @@ class BaselineComparison:
     verdict: RegressionVerdict
 
     def require_no_regression(self) -> None:
-        """Warn if it is undecided whether the model got slower than allowed.
+        """Raise an error if the model got slower than allowed, and warn if that is undecided.
 
         Raises:
             CheckError: It certainly got slower.
         """
-        slower = f"slower than {self.file} by more than {self.max_regress:.0%}"
+        regression = f"slower than {self.file} by more than {self.max_regress:.0%}"
         if self.verdict is RegressionVerdict.REGRESSION:
             raise CheckError(
-                f"{slower}: {WALL}",  # the whole runs decide, not their stages
+                f"{regression}: {WALL}",  # the times of whole runs decide, not those of stages
                 "see the comparison in the report; measure again if the machine was busy",
             )
         if self.verdict is RegressionVerdict.UNDECIDED:
             warnings.warn(
-                f"cannot tell whether this is {slower}: measure longer, with --seconds, on an "
+                f"cannot tell whether this is {regression}: measure longer, with --seconds, on an "
                 "idle machine",
                 DetcliWarning,
                 stacklevel=2,
@@ -285,15 +285,14 @@ def _stage_table(rows: list[StageFigures]) -> Table:
 
     A percentile that no row has, as too few runs were measured, has no column.
     """
-    durations_by_column: dict[str, list[float | None]] = {}
+    durations_by_column: dict[str, list[float | None]] = {}  # in seconds, one for each row
+    longest_s = 0.0
     for column in ("p50", "p90", "p99", "mean", "deviation"):
         durations = [getattr(row.summary, f"{column}_s") for row in rows]
-        if any(duration is not None for duration in durations):
+        known_durations = [duration for duration in durations if duration is not None]
+        if known_durations:
             durations_by_column[column] = durations
-    longest_s = 0.0
-    for durations in durations_by_column.values():
-        for duration in durations:
-            longest_s = max(longest_s, duration or 0.0)
+            longest_s = max(longest_s, *known_durations)
     unit = "ms"
     units_per_second = 1e3
     decimals = 3

@@ -261,8 +261,11 @@ class TimeLimit:
         self._is_interrupted = False
         self._shown_warnings: set[str] = set()
 
-    def step(self, limit_s: float, error: DetcliError) -> None:
-        """Begin a step of the measurement, which ends the step before.
+    def begin_step(self, limit_s: float, error: DetcliError) -> None:
+        """Begin a step of the measurement, and so end the one before.
+
+        This is called on the thread of the measurement. There an interrupt of the user takes effect
+        only here, between two steps.
 
         Args:
             limit_s: How many seconds the step may take.
@@ -278,7 +281,7 @@ class TimeLimit:
     def load(self, item: Item) -> Image:
         """Read and decode an image as a step; an error begins with the image's name."""
         source = item.origin.source
-        self.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
+        self.begin_step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
         try:
             image = item.load()
         except InputError as error:
@@ -359,7 +362,10 @@ def digest(names: tuple[str, ...]) -> str:
 
 
 def _identifying_content(path: Path) -> Iterator[bytes]:
-    """Yield what identifies a file, a folder or another input, see `digest`."""
+    """Yield what identifies an input: of a file its size and the hash of its content.
+
+    Of a folder, these are the names and sizes of its entries; of anything else, its name.
+    """
     if path.is_dir():
         for entry in sorted(path.iterdir()):
             yield os.fsencode(entry.name)
@@ -412,9 +418,10 @@ class BatchRunner:
         self._detector = detector
         self._batch_size = batch
         self._time_limit = time_limit
+        self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
+        # Two iterators over the same inputs, as both kinds of runs work the same images.
         self._images_for_timed_runs = repeat(names, decode)
         self._images_for_untimed_runs = repeat(names, decode)
-        self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1
 
@@ -456,7 +463,7 @@ class BatchRunner:
         batch = itertools.islice(items, self._batch_size)
         images = [self._time_limit.load(item) for item in batch]
         report_end(Stage.DECODE)
-        self._time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
+        self._time_limit.begin_step(RUN_TIMEOUT_S, self._timeout_error)
         wait_for_detections = self._detector.submit(images)
         for image, detections in zip(images, wait_for_detections(), strict=True):
             annotate(image.pixels, detections)

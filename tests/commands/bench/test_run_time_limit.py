@@ -22,8 +22,8 @@ def test_a_step_that_never_ends_is_an_error(hang):
     time_limit = TimeLimit()
 
     def measure():
-        time_limit.step(60, SourceError("other"))
-        time_limit.step(0.3, TOO_LONG)
+        time_limit.begin_step(60, SourceError("other"))
+        time_limit.begin_step(0.3, TOO_LONG)
         hang()
 
     with pytest.raises(SourceError, match="too long"):
@@ -37,7 +37,7 @@ def test_many_steps_may_take_longer_than_one_and_end_with_their_measurement():
 
     def measure():
         for _ in range(10):
-            time_limit.step(0.5, TOO_LONG)
+            time_limit.begin_step(0.5, TOO_LONG)
             pause(0.1)
         return 5
 
@@ -52,7 +52,7 @@ def test_an_interrupted_measurement_ends_at_its_next_step(monkeypatch):
     def measure():
         try:
             while True:
-                time_limit.step(60, TOO_LONG)
+                time_limit.begin_step(60, TOO_LONG)
                 threading.Event().wait(0.01)
         finally:
             ended.set()
