@@ -69,9 +69,14 @@ def to_half(
 def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
     """Remove casts from float32 to float16 and back, and all but one of equal casts.
 
-    ONNX Runtime's converter puts two casts between nodes that stay in float32: it renames the
-    output of the first node, gives the original name to a cast of it to float16, and casts that
-    back for each reader, under a new name. The readers shall read the first node's output.
+    Where two nodes stay in float32, ONNX Runtime's converter puts two casts between them. The first
+    node computes `a` before it, and a tensor with a new name after it:
+
+        node -> a -> node
+        node -> new_1 -> Cast to float16 -> a -> Cast to float32 -> new_2 -> node
+
+    Here the second node reads `new_1` again. If no node reads `a` in float16, `new_1` is renamed
+    to `a`.
 
     Args:
         graph: The graph that the converter returned, which is changed.
@@ -85,17 +90,18 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
 
     # An output of the graph keeps its name, which its replacement takes over.
     graph_outputs = {value.name for value in graph.output}
-    name_of_replacement = {
+    output_name_of = {
         replacement: name for name, replacement in replacement_of.items() if name in graph_outputs
     }
-    _rename_tensors(graph, name_of_replacement)
+    _rename_tensors(graph, output_name_of)
     drop_unused(graph)
 
-    # Where no float16 reader is left, the float32 tensor gets its original name back.
     remaining_tensors = tensor_names(graph)
-    original_name_of = {
-        source: name for name, source in float32_source_of.items() if name not in remaining_tensors
-    }
+    original_name_of = {}
+    for name, source in float32_source_of.items():
+        is_unread_in_float16 = name not in remaining_tensors
+        if is_unread_in_float16:
+            original_name_of[source] = name
     _rename_tensors(graph, original_name_of)
 
 
@@ -121,8 +127,8 @@ def _replacements_of_casts(
 ) -> dict[str, str]:
     """Find the float32 tensors to read in place of the outputs of casts to float32.
 
-    A cast back from float16 is replaced by the tensor that was cast to float16 before. Of several
-    new casts of one float16 tensor, all are replaced by the first.
+    A cast back from float16 is replaced by the tensor that was cast to float16 before. Where the
+    converter has added several casts of one float16 tensor, all are replaced by the first.
 
     Args:
         graph: The graph that ONNX Runtime's converter returned.
@@ -139,10 +145,12 @@ def _replacements_of_casts(
             continue
         source = node.input[0]
         output = node.output[0]
+        is_added_by_converter = output not in model_tensors
         if source in float32_source_of:
             replacement_of[output] = float32_source_of[source]
-        elif output not in model_tensors:
-            replacement_of[output] = first_cast_of.setdefault(source, output)
+        elif is_added_by_converter:
+            first_cast_of.setdefault(source, output)
+            replacement_of[output] = first_cast_of[source]
     return replacement_of
 
 
@@ -160,21 +168,20 @@ def _drop_repeated_casts(graph: GraphProto) -> None:
 def _rename_tensors(graph: GraphProto, new_name_of: Mapping[str, str]) -> None:
     """Rename tensors to the names of other tensors of the graph, which they replace.
 
-    A node that computes a tensor which is replaced still needs a name for its output: an unused
-    one, until the node is dropped.
+    The node that computed such a name before computes `{name}/unused` then, which no node reads.
 
     Args:
         graph: The graph, which is changed.
         new_name_of: The new names, by the old ones.
     """
-    replaced = set(new_name_of.values())
+    replaced_names = set(new_name_of.values())
     for node in graph.node:
         node.input[:] = [new_name_of.get(name, name) for name in node.input]
         outputs = []
         for name in node.output:
             if name in new_name_of:
                 outputs.append(new_name_of[name])
-            elif name in replaced:
+            elif name in replaced_names:
                 outputs.append(f"{name}/unused")
             else:
                 outputs.append(name)

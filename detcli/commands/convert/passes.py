@@ -134,32 +134,35 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         batch: The size of the batch that the graph is written for.
     """
     names = tensor_names(graph)
-    tensors_of_image = index.moved_from(image)
+    tensors_of_image = index.moved_from(image)  # that depend on it
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
         target = index.constant(node.input[1])
         if not target or not _begins_with_batch(index, node.input[0], target, batch):
             continue
-        # With the attribute allowzero, a 0 in the target means a size of 0. It can be removed
-        # unless the target has such a size already.
-        allowzero = [entry for entry in node.attribute if entry.name == "allowzero" and entry.i]
+        # With `allowzero` set to 1, a 0 in the target means a size of 0. The attribute can be
+        # removed unless the target has such a size already.
+        allowzero = []
+        for node_attribute in node.attribute:
+            if node_attribute.name == "allowzero" and node_attribute.i:
+                allowzero.append(node_attribute)
         if allowzero and 0 in target:
             continue
-        for entry in allowzero:
-            node.attribute.remove(entry)
+        for node_attribute in allowzero:
+            node.attribute.remove(node_attribute)
         name = unused_name(names, f"{node.output[0]}/shape")
         node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
 
 
 def _begins_with_batch(index: GraphIndex, tensor: str, target: Sequence[float], batch: int) -> bool:
-    """Tell whether a Reshape takes a tensor with an axis for the batch first, and keeps that axis.
+    """Tell whether the first axis of a tensor is the batch, before a Reshape and after it.
 
-    A tensor whose first size is not known counts as one.
+    A first axis of unknown size counts as the batch.
 
     Args:
         index: The graph, with inferred shapes.
-        tensor: What is reshaped.
+        tensor: The input of the Reshape.
         target: The target shape.
         batch: The size of the batch.
     """

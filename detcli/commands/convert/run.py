@@ -159,7 +159,7 @@ def convert(
     try:
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
             original = ModelFile.read(model.path, settings.box_format, settings.preprocess)
-            old = _of_family(original, options.entries, Path(folder, "given"))
+            old = _with_family_of_user(original, options.entries, Path(folder, "given"))
             old_warnings = old.detector().warnings
             for warning in old_warnings:
                 _warn(f"{model.path.name}: {warning}")
@@ -177,7 +177,7 @@ def convert(
             for warning in new.detector().warnings:
                 if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
-            with _batch_errors_explained(options, model.path.name):
+            with _explain_batch_errors(options, model.path.name):
                 difference, failures = compare_models(old, new, options, item)
             before = _describe_file(original, model.path, old)
             after = _describe_file(new, output, new)
@@ -226,15 +226,19 @@ def _new_batch_axis(file: ModelFile, converted: ModelProto) -> str:
 
 
 @contextlib.contextmanager
-def _batch_errors_explained(options: ConversionOptions, title: str) -> Iterator[None]:
-    """Turn an error of a network into one about --batch, where that has set the batch.
+def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterator[None]:
+    """Say of a converted network that fails in the block that --batch is the reason, if it is set.
+
+    Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
+    the network runs with another one.
 
     Args:
-        options: The passes of the conversion.
-        title: What the error calls the model.
+        options: The options of the conversion.
+        model_name: What the error calls the model.
 
     Raises:
-        ModelError: The network fails, and the batch was changed: its nodes have the old one inside.
+        ModelError: The network failed, and --batch had changed its batch.
+        InferenceError: It failed without --batch.
     """
     try:
         yield
@@ -245,7 +249,7 @@ def _batch_errors_explained(options: ConversionOptions, title: str) -> Iterator[
         if options.batch == "dynamic":
             export_again = "export the model again with a dynamic batch axis"
         raise ModelError(
-            f"--batch: the nodes of {title} only work for the batch that it was exported with",
+            f"--batch: the nodes of {model_name} only work for the batch that it was exported with",
             f"leave it out, or {export_again}",
         ) from error
 
@@ -290,23 +294,23 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
     return open_output(output)
 
 
-def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
+def _with_family_of_user(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
     """Write the family that the user names into a copy of a model, and read that copy.
 
-    Without the name of its family in its metadata, a model of some families is not recognised as a
-    detector. If the user names none, the model is returned as it is.
+    Models of some families are recognised as detectors only if their metadata names the family. If
+    the user names none, the model is returned as it is.
 
     Args:
         file: The model.
-        entries: The entries of the metadata that the user sets.
+        entries: The entries of the metadata that the user sets with --metadata.
         folder: A new folder for the copy.
     """
     if FAMILY_KEY not in entries:
         return file
     folder.mkdir()
     path = folder / file.path.name
-    named = set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})
-    write_output(path, serialised(named))
+    model_with_family = set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})
+    write_output(path, serialised(model_with_family))
     return ModelFile.read(path, file.box_format, file.preprocess)
 
 
@@ -317,7 +321,7 @@ def _describe_file(file: ModelFile, path: Path, detector: ModelFile) -> File:
         file: The file.
         path: Where it is or will be, for the report.
         detector: The same model in a form in which it is recognised as a detector, see
-            `_of_family`.
+            `_with_family_of_user`.
     """
     size = len(file.content) + sum(external.bytes for external in file.external)
     contract = detector.detector()
@@ -590,7 +594,9 @@ def _scaled_difference(output: Tensor, expected: Tensor) -> float:
         box_axis = 0
     else:
         box_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
+
     reference = expected.astype(np.float64)
-    largest_of_channel = np.abs(reference).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
-    scaled_differences = np.abs(output - reference) / largest_of_channel
+    # MIN_SCALE is the scale of a channel that is all but 0.
+    channel_scales = np.abs(reference).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
+    scaled_differences = np.abs(output - reference) / channel_scales
     return float(scaled_differences.max(initial=0))

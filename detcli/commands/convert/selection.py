@@ -45,25 +45,26 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
         ModelError: The selection cannot be appended to this graph.
     """
     _require_selectable(model, contract)
-    tensor, anchors_first = _untransposed_head(model, contract)
-    body = cut(model, tensor)  # ends in the head
+    head_name, anchors_first = _find_head_to_read(model, contract)
+    body = cut(model, head_name)
     graph = body.graph
-    head_value = graph.output.pop()
-    graph.value_info.append(head_value)
+    # The head is no output any more. It stays declared, with its type and shape.
+    head = graph.output.pop()
+    graph.value_info.append(head)
     if OUTPUT in tensor_names(graph):
         raise ModelError(f"a tensor of the graph has the name {OUTPUT} already")
 
     writer = _SelectionWriter(contract, max_det, opset(model), anchors_first=anchors_first)
-    nodes = writer.text()
-    name_of_head = "head"
-    if head_value.type.tensor_type.elem_type == TensorProto.FLOAT16:
-        # The selection computes in float32: `half` is the head then, and `head` its conversion.
-        name_of_head = "half"
+    nodes = writer.write_nodes()
+    if head.type.tensor_type.elem_type == TensorProto.FLOAT16:
+        # The nodes compute in float32, so their tensor `head` is a copy of the graph's, cast.
         nodes = f"head = Cast <to = 1> (half)\n{nodes}"
+        names_in_graph = {"half": head_name, OUTPUT: OUTPUT}
         graph.value_info.append(
-            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(head_value))
+            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(head))
         )
-    names_in_graph = {name_of_head: tensor, OUTPUT: OUTPUT}
+    else:
+        names_in_graph = {"head": head_name, OUTPUT: OUTPUT}
     _append_nodes(graph, nodes, writer.constants, names_in_graph)
     graph.output.append(_output_value(contract, max_det))
     return body
@@ -76,35 +77,50 @@ class _HeadTensor(NamedTuple):
     anchors_first: bool  # it is (B, N, 4 + C) instead of (B, 4 + C, N)
 
 
-def _untransposed_head(model: ModelProto, contract: Contract) -> _HeadTensor:
-    """Find the tensor to select from, which need not be the head itself.
+def _find_head_to_read(model: ModelProto, contract: Contract) -> _HeadTensor:
+    """Find the tensor that the selection reads: the head, or the tensor that it is a mere copy of.
 
-    Exporters may transpose the head at the very end, or give it a name with an Identity. Both would
-    be nodes that do nothing for the selection, so it reads the tensor before them.
+    Exporters may end a graph with a Transpose, which swaps the axes of anchors and channels, or
+    with an Identity, which only gives the head its name. The selection needs neither, so it reads
+    the tensor before that node.
+
+    Args:
+        model: The model.
+        contract: How detcli reads the head; `contract.head` is its name.
+
+    Returns:
+        The tensor with the order of its own axes, which a Transpose changes.
     """
     index = GraphIndex(model.graph)
-    computing_node = index.producer(contract.head)  # behind nodes that only pass the tensor on
+    anchors_first = contract.anchors_first
+    # Behind nodes that hand the head on unchanged.
+    computing_node = index.producer(contract.head)
     if computing_node is not None and swaps_last_axes(computing_node):
-        return _HeadTensor(str(computing_node.input[0]), not contract.anchors_first)
+        return _HeadTensor(str(computing_node.input[0]), anchors_first=not anchors_first)
+
     last_node = index.producers.get(contract.head)
     if last_node is not None and last_node.op_type == "Identity":
-        return _HeadTensor(str(last_node.input[0]), contract.anchors_first)
-    return _HeadTensor(contract.head, contract.anchors_first)
+        return _HeadTensor(str(last_node.input[0]), anchors_first)
+    return _HeadTensor(contract.head, anchors_first)
 
 
 def _append_nodes(
-    graph: GraphProto, text: str, constants: Mapping[str, Any], names: Mapping[str, str]
+    graph: GraphProto, text: str, constants: Mapping[str, Any], names_in_graph: Mapping[str, str]
 ) -> None:
     """Append nodes to a graph, given as text in the notation of `onnx.parser`.
 
+    A tensor `best` of the text is `selection/best` in the graph, so that it cannot have the name of
+    another tensor.
+
     Args:
         graph: The graph, which is changed.
-        text: The nodes. All tensors get a prefix, so that no name occurs twice in the graph.
-        constants: Values by name; those that a node reads become tensors of the graph.
-        names: Tensors whose names in the graph are others, by their names in the text.
+        text: The nodes, one a line, such as "nan = IsNaN (scores)".
+        constants: Values by name; those that a node reads become constants of the graph.
+        names_in_graph: By their names in the text, the names of tensors that the graph has already,
+            or that it shall have without the prefix.
     """
     nodes = onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node
-    graph_names = dict(names)
+    graph_names = dict(names_in_graph)
     for node in nodes:
         for name in node.input:
             is_new_constant = name in constants and name not in graph_names
@@ -186,9 +202,9 @@ class _SelectionWriter:
     The selection first takes the A anchors with the best scores, of N; then of their scores the K
     best, of all C classes. So only A anchors have to be sorted by class.
 
-    The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N). In comments of shapes, B are
-    images, "rows" are box rows or classes. The names of tensors in the text are part of the files
-    that `convert` writes.
+    The head is (B, N, 4 + C) with `anchors_first`, else (B, 4 + C, N), for B images: a channel is a
+    coordinate of boxes, or the scores of a class. The names of tensors in the text are part of the
+    files that `convert` writes.
     """
 
     def __init__(
@@ -229,20 +245,22 @@ class _SelectionWriter:
             "two": np.float32(2),
         }
 
-    def text(self) -> str:
-        """Write all nodes of the selection; what they read besides is in `constants` then.
+    def write_nodes(self) -> str:
+        """Write all nodes of the selection, from the tensor `head` to the tensor `detections`.
 
-        In the text, `sound` are the scores without NaN, `best` is the best score of each anchor,
-        and `row_values`, `class` and `chosen` are the score, class and anchor of each detection.
+        What they read besides is in `constants` afterwards.
+
+        In the text, `sound` are the scores without NaN, and `best` is the best score of each
+        anchor. Of each detection that is selected, `row_values` is the score, `class` the class,
+        and `chosen` the anchor.
         """
-        # Up to opset 17, ReduceMax has its axes as an attribute.
-        reduction = "<keepdims = 0> (sound, channel_axis)"
+        best_arguments = "<keepdims = 0> (sound, channel_axis)"
         if self._opset_version < AXES_ARE_AN_INPUT:
-            reduction = f"<keepdims = 0, axes = [{self._channel_axis}]> (sound)"
+            best_arguments = f"<keepdims = 0, axes = [{self._channel_axis}]> (sound)"
         if self._contract.multi_label is MultiLabel.NEVER:
-            rows = self._best_class_of_each_anchor()
+            selecting_nodes = self._best_class_of_each_anchor()
         else:
-            rows = self._best_classes_of_anchors()
+            selecting_nodes = self._best_classes_of_anchors()
         corners = self._corners()
         score = "Min (row_values, one)"  # scores of quantised heads may exceed 1
         if self._has_logits:
@@ -251,9 +269,9 @@ class _SelectionWriter:
             boxes, scores = Split <axis = {self._channel_axis}> (head, sizes)
             nan = IsNaN (scores)
             sound = Where (nan, nothing, scores)
-            best = ReduceMax {reduction}
+            best = ReduceMax {best_arguments}
             {self._top_k("anchor", "best", self._contract.anchor_count)}
-            {rows}
+            {selecting_nodes}
             {self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)}
             {corners.nodes}
             score = {score}
@@ -321,12 +339,12 @@ class _SelectionWriter:
     def _top_k(self, name: str, values: str, length: int | None) -> str:
         """Write nodes that find the largest values of each row of a tensor, at most `max_det`.
 
-        The nodes read how many from `{name}_count`: a constant, or computed if the length of the
+        How many there are is a constant `{name}_count`; or nodes compute it, if the length of the
         rows depends on the input.
 
         Args:
-            name: The nodes compute tensors `{name}_values` and `{name}_indices`.
-            values: The tensor, (B, length).
+            name: The nodes compute the tensors `{name}_values` and `{name}_indices`.
+            values: The tensor to look in, (B, length).
             length: The length of its rows; None if it depends on the input.
         """
         count_nodes = ""
@@ -340,29 +358,29 @@ class _SelectionWriter:
         return f"""{count_nodes}
             {name}_values, {name}_indices = TopK <axis = -1> ({values}, {name}_count)"""
 
-    def _gather(self, name: str, values: str, anchors: str, row_count: int) -> str:
-        """Write nodes that gather the box rows or the scores of some anchors.
+    def _gather(self, name: str, values: str, anchors: str, channel_count: int) -> str:
+        """Write nodes that take the boxes, or the scores, of some anchors out of those of all N.
 
-        ONNX's GatherElements wants an index for each element that it gathers, so the index of an
-        anchor is repeated for each of its rows.
+        ONNX's GatherElements wants an index for each number that it takes, so the index of an
+        anchor is repeated for each of its channels.
 
         Args:
-            name: The tensor to compute, (B, A, rows).
-            values: The tensor to gather from, (B, rows, N) or with `anchors_first` (B, N, rows).
-            anchors: The tensor of the indices of the anchors, (B, A).
-            row_count: The number of rows: four of boxes, or one for each class.
+            name: The tensor to compute, (B, A, channels).
+            values: The tensor to take from: (B, N, channels) with `anchors_first`, else
+                (B, channels, N).
+            anchors: The tensor with the indices of the anchors, (B, A).
+            channel_count: The number of channels: four of boxes, or one for each class.
         """
         if self._anchors_first:
-            self.constants[f"{name}_shape"] = [1, 1, row_count]
+            self.constants[f"{name}_shape"] = [1, 1, channel_count]
             gathered = name
             transpose_node = ""
         else:
-            self.constants[f"{name}_shape"] = [1, row_count, 1]
-            gathered = f"{name}_rows"  # (B, rows, A)
+            self.constants[f"{name}_shape"] = [1, channel_count, 1]
+            gathered = f"{name}_rows"  # (B, channels, A)
             transpose_node = f"{name} = Transpose <perm = [0, 2, 1]> ({gathered})"
-        axis = self._anchor_axis
         return f"""
             {name}_anchor = Unsqueeze ({anchors}, channel_axis)
             {name}_index = Expand ({name}_anchor, {name}_shape)
-            {gathered} = GatherElements <axis = {axis}> ({values}, {name}_index)
+            {gathered} = GatherElements <axis = {self._anchor_axis}> ({values}, {name}_index)
             {transpose_node}"""

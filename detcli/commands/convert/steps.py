@@ -124,7 +124,9 @@ class Steps:
                 self._run_pass(name, convert)
 
     def _run_pass(self, name: str, convert: Callable[[], PassResult]) -> None:
-        """Run one pass on the model that the passes before it left, and note what it did.
+        """Run one pass on the model that the passes before it left, and add it to `done`.
+
+        Before that, `_shaped` and `_reading` are set for this model, as every pass reads them.
 
         Args:
             name: The option that asked for the pass.
@@ -167,13 +169,13 @@ class Steps:
             UsageError: An entry has a value that detcli would ignore, such as a confidence of 2.
         """
         entries = self._options.entries
+        non_empty_entries = {key: value for key, value in entries.items() if value}
         contract = self._reading.contract
-        set_entries = {key: value for key, value in entries.items() if value}
-        _conf, _nms, _tiles, problems = recommended(set_entries, contract.nms, contract.names)
-        if problems:
-            # It is worded for a model file: "its metadata conf is '2', not ..., so it is ignored".
-            # Here the user has typed the entry, and it is refused.
-            problem = problems[0].removesuffix(", so it is ignored")
+        warnings = recommended(non_empty_entries, contract.nms, contract.names).ignored
+        if warnings:
+            # A warning is worded for the entry of a file: "its metadata conf is '2', not ..., so it
+            # is ignored". The error here is about what the user has typed.
+            problem = warnings[0].removesuffix(", so it is ignored")
             raise UsageError(
                 problem.replace("its metadata", "--metadata"),
                 "leave the entry out, or docs/models.md says what it may be",
@@ -268,7 +270,7 @@ class Steps:
             )
         observed_ranges, image_count = self._observe(float_tensors(self._shaped))
         overflowing = overflowing_nodes(graph, observed_ranges | constant_ranges(graph))
-        in_float32 = self._decode_nodes() | overflowing
+        in_float32 = self._box_decoding_nodes() | overflowing
 
         def to_half() -> ModelProto:
             keep_io = self._options.keep_io
@@ -283,7 +285,7 @@ class Steps:
         finding += f" (calibrated on {pluralize(image_count, 'image')})"
         return PassResult(converted, finding)
 
-    def _decode_nodes(self) -> set[str]:
+    def _box_decoding_nodes(self) -> set[str]:
         """Find the nodes that decode boxes, and those after the head that select detections.
 
         Returns:
@@ -295,7 +297,8 @@ class Steps:
         nodes = passes.decode_nodes(graph, box_tensors)
         index = GraphIndex(graph)
         for tensor in head.tensors:
-            nodes.update(index.moved_from(tensor))
+            tensors_after_head = index.moved_from(tensor)
+            nodes.update(tensors_after_head)
         return nodes
 
     def _make_int8(self) -> PassResult:
@@ -430,7 +433,7 @@ def _size_text(size: Size | None) -> str:
 
 
 def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
-    """Find the nodes whose values might exceed the largest number of float16.
+    """Find the nodes whose values might exceed the largest number of float16, 65504.
 
     A node might overflow if a tensor that it reads or computes has values near that limit. Some
     operators square their input internally; for these the values of the input must stay below the
@@ -443,14 +446,14 @@ def overflowing_nodes(graph: GraphProto, ranges: Ranges) -> set[str]:
     Returns:
         The first output of each node.
     """
-    near_limit = _tensors_beyond(MAX_HALF, ranges)
-    near_limit_if_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
+    large_tensors = _tensors_beyond(MAX_HALF, ranges)
+    large_when_squared = _tensors_beyond(MAX_HALF**0.5, ranges)
     overflowing = set()
     for node in graph.node:
-        overflows = not near_limit.isdisjoint((*node.input, *node.output))
-        if node.op_type in SQUARING and not near_limit_if_squared.isdisjoint(node.input[:1]):
-            overflows = True
-        if overflows:
+        might_overflow = any(name in large_tensors for name in (*node.input, *node.output))
+        if node.op_type in SQUARING and node.input:
+            might_overflow = might_overflow or node.input[0] in large_when_squared
+        if might_overflow:
             overflowing.add(node.output[0])
     return overflowing
 
