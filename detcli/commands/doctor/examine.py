@@ -176,7 +176,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
     return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
-        nvidia=_nvidia(nvidia_answer.result()),
+        nvidia=_nvidia_facts(nvidia_answer.result()),
         devices=tuple(reports),
         problems=tuple(dict.fromkeys(problems)),
         cache=describe_cache(cleared_bytes),
@@ -201,16 +201,17 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
     return devices
 
 
-def _nvidia(answer: Outcome) -> Nvidia:
-    """Read what a separate process has found out about NVIDIA's driver and GPUs.
+def _nvidia_facts(answer: Outcome) -> Nvidia:
+    """Make the report on NVIDIA's driver and GPUs from the answer of a separate process.
+
+    The driver may make the process crash that asks it. Then there is no answer, and only the
+    version of the driver is reported, which is known from files.
 
     Args:
-        answer: The answer of `describe_nvidia`. If there is none, as the driver made the process
-            crash, only the version of the driver is reported, which is known from files.
+        answer: The answer of `describe_nvidia`: the fields of `Nvidia`, as JSON has them.
     """
-    driver = driver_version()
     if answer.value is None:
-        return Nvidia(driver, None, None)
+        return Nvidia(driver_version(), driver_cuda=None, runtime_cuda=None)
     fields = dict(answer.value)
     fields["gpus"] = tuple(GpuFacts(**gpu_fields) for gpu_fields in answer.value["gpus"])
     return Nvidia(**fields)
@@ -488,7 +489,9 @@ def describe_defaults() -> Defaults:
     for name, option in options_of(Config).items():
         if option.shared or name in entries:
             defaults.append(_default_of(name, option, entries, file))
-    with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
+    # What `detcli tune` wrote is not checked here. If somebody changed a table to something else,
+    # the defaults before it are listed, and predict reports the error.
+    with contextlib.suppress(AttributeError):
         for default in _tuned_defaults(entries.get(TUNED, {}), file):
             defaults.append(default)  # noqa: PERF402 - those before the changed table stay
     return Defaults(tuple(defaults), ())

@@ -102,21 +102,24 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
 
 
 def _placement_facts(placements: "Iterable[Placement]") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about where the graph runs.
+    """Yield labels and texts about where the graph runs: "on cuda", and how many nodes it takes.
 
-    Devices that cannot be used for the same reason share a row.
+    Devices that cannot be used for the same reason share a row, "on cuda, tensorrt".
     """
-    devices_by_text: dict[str, list[str]] = {}
+    rows: list[tuple[list[str], str]] = []  # devices, and the text about them
+    devices_by_reason: dict[str, list[str]] = {}  # of those that cannot be used
     for placement in placements:
         text = _placement_text(placement)
         device = _device_name(placement.provider)
-        if placement.usable:
-            text_key = f"{device}: {text}"
-        else:
-            text_key = text
-        devices_by_text.setdefault(text_key, []).append(device)
-    for text_key, devices in devices_by_text.items():
-        yield f"on {', '.join(devices)}", text_key.removeprefix(f"{devices[0]}: ")
+        if not placement.usable and text in devices_by_reason:
+            devices_by_reason[text].append(device)
+            continue
+        devices = [device]
+        rows.append((devices, text))
+        if not placement.usable:
+            devices_by_reason[text] = devices
+    for devices, text in rows:
+        yield f"on {', '.join(devices)}", text
 
 
 def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
@@ -205,7 +208,8 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     """Yield labels and texts about how an image is prepared, and where each step is known from.
 
-    What most steps are known from is said once, after the steps that are known from elsewhere.
+    Each step has a row of its own, except for those that are known from the most frequent origin.
+    They share the last row.
     """
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 

@@ -214,21 +214,22 @@ class _RecordFinisher:
     """
 
     def __init__(self, run: Run, marks: "Marks | None", summary: RunSummary) -> None:
-        """Prepare for a run.
+        """Set up the steps of `finish`; one that the options do not ask for is None.
 
         Args:
             run: The open model and the options.
             marks: The marks of --apply, if any.
-            summary: Counts for the end of the run what was hidden by --blur.
+            summary: Gets counts of what --blur has hidden, and of what it may have missed.
         """
         contract = run.detector.contract
-        self._run = run
-        self._marks = marks
-        self._summary = summary
         self._watcher = run.watcher()
-        self._provenance: Callable[[Record], Record] | None = None
+        self._provenance: Callable[[Record], Record] | None = None  # see `add_provenance`
         self._anonymizer = open_anonymizer(run.config, contract.names)
-        # An image with as many detections may have more, which are left out and so not blurred.
+        self._marks = marks
+
+        self._run = run
+        self._summary = summary
+        # An image with this many detections may show more objects, which are then not blurred.
         self._max_detections = run.config.settings.max_det
         if contract.max_detections:
             self._max_detections = min(self._max_detections, contract.max_detections)
@@ -243,7 +244,10 @@ class _RecordFinisher:
         self._provenance = _provenance_step(self._run, model_path, settings)
 
     def finish(self, record: Record) -> Record | None:
-        """Complete a record; None if the marks drop all of it."""
+        """Take a record through all steps; None if the marks of --apply drop all of it.
+
+        The marks come last, so what they drop is blurred in the image all the same.
+        """
         record = self._watcher(record)
         if self._provenance is not None:
             record = self._provenance(record)

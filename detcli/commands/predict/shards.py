@@ -321,8 +321,13 @@ def _default_shard_size(name_count: int) -> int:
 def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
     """Add the inputs that the manifest lacks to the run, as further shards.
 
-    The hash of a name covers its file's stamp here, which is its size and time of change: a file
-    that has changed counts as new.
+    Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
+    is its size and time of change: a file that has changed counts as new.
+
+    Args:
+        store: The folder of the run.
+        manifest: Its manifest so far.
+        names: The names of the inputs.
     """
     added_count = 0
     while True:
@@ -332,11 +337,11 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
             break
         new_names = names.only(new_hashes, names)
         is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
-        manifest = Manifest(store)
         if is_published:
             added_count = len(new_hashes)
-        # Otherwise another process has published a manifest file with this number meanwhile. Its
-        # names are compared in the next round.
+        # Otherwise another process has published a file of this number first. Either way the
+        # manifest is read again, and compared once more.
+        manifest = Manifest(store)
 
     gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
     if len(gone_hashes):
@@ -383,34 +388,34 @@ def _find_changed_files(
 ) -> frozenset[bytes]:
     """Find the inputs whose files have changed since the run detected in them.
 
-    The manifest notes each name with a stamp, which is its file's size and time of change. Names
-    without a stamp here or there, such as addresses, cannot be compared and do not count.
+    A name may have a stamp, which is the size and the time of change of its file; the manifest has
+    the stamps of when it was written. Names without a stamp here or there, such as addresses,
+    cannot be compared and do not count.
 
     Returns:
         Hashes of the names, without their stamps.
     """
     hash_with_stamp = partial(hash_of, stamped=True)
     manifest_hashes = manifest.hashes(hash_with_stamp)
-    changed_names: list[Name] = []
+    differing_names: list[Name] = []
     for name in names:
-        if stamp_in(name) is None or contains(manifest_hashes, hash_of(name)):
-            continue  # here or in the manifest, the name has no stamp
-        if not contains(manifest_hashes, hash_with_stamp(name)):
-            changed_names.append(name)
-    if not changed_names:
+        # The hash of a name without a stamp is the same with `stamped`.
+        is_unstamped = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
+        if not is_unstamped and not contains(manifest_hashes, hash_with_stamp(name)):
+            differing_names.append(name)
+    if not differing_names:
         return frozenset()
 
-    # --retry-failed has worked some names again: their records are of the files as of then.
-    stamps_of_retries = Merge(store, manifest).retried()
+    # The records of names that --retry-failed has worked again are of the files as of then.
+    retry_stamps = Merge(store, manifest).retried()
     changed_hashes = set()
-    for name in changed_names:
+    for name in differing_names:
         name_hash = hash_of(name)
-        if name_hash in stamps_of_retries:
-            stamp = stamps_of_retries[name_hash]
-            is_unchanged_since = stamp is None or stamp == stamp_in(name)
-            if is_unchanged_since:
-                continue
-        changed_hashes.add(name_hash)
+        was_retried = name_hash in retry_stamps
+        retry_stamp = retry_stamps.get(name_hash)
+        is_unchanged_since_retry = was_retried and retry_stamp in {None, stamp_in(name)}
+        if not is_unchanged_since_retry:
+            changed_hashes.add(name_hash)
     return frozenset(changed_hashes)
 
 

@@ -62,31 +62,31 @@ class Measurement:
 
     @classmethod
     def add(
-        cls, before: "Measurement | None", estimate: float, low: float = inf, high: float = -inf
+        cls, earlier: "Measurement | None", estimate: float, low: float = inf, high: float = -inf
     ) -> "Measurement":
-        """Combine a measurement with those of earlier rounds.
+        """Add the figure of a round to the measurement of the earlier rounds.
 
-        The noise within a round shows in the bounds that bench gives, that between rounds in the
-        quartiles of their estimates. The wider of the two counts on each side.
+        There is noise within a round, which the bounds of its confidence interval show, and noise
+        between rounds, which the quartiles of their estimates show. On each side, the interval of
+        the result reaches as far as the wider of the two.
 
         Args:
-            before: The earlier rounds; None for the first.
+            earlier: The earlier rounds; None for the first.
             estimate: The figure of this round.
             low: The lower bound of its confidence interval; without one, the interval is the
                 estimate alone.
             high: The upper bound.
         """
         turns = [(estimate, min(low, estimate), max(high, estimate))]
-        if before is not None:
-            turns = [*before.turns, *turns]
-        estimates, lows, highs = zip(*turns, strict=True)
-        # Each estimate counts twice, as quartiles are not defined for a single value.
-        doubled = sorted(estimates + estimates)
-        lower_quartile, _median, upper_quartile = quantiles(doubled, n=4, method="inclusive")
+        if earlier is not None:
+            turns = [*earlier.turns, *turns]
+        estimates = [turn_estimate for turn_estimate, _, _ in turns]
+        # `quantiles` needs two values or more. Doubled, a single one is enough.
+        lower_quartile, _, upper_quartile = quantiles(estimates * 2, n=4, method="inclusive")
         return cls(
             tuple(turns),
-            low=min(lower_quartile, median(lows)),
-            high=max(upper_quartile, median(highs)),
+            low=min(lower_quartile, median(turn_low for _, turn_low, _ in turns)),
+            high=max(upper_quartile, median(turn_high for _, _, turn_high in turns)),
             estimate=median(estimates),
         )
 
@@ -205,9 +205,10 @@ class TuneRow:
 
 
 def possibly_fastest(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
-    """Select the configurations that keep the boxes and may be the fastest, given the noise.
+    """Select the configurations that may be the fastest, given the noise of the measurements.
 
     These are the one with the best figure, and those whose interval overlaps with its interval.
+    Only configurations count that keep the boxes, and for which the figure was measured.
 
     Args:
         rows: The configurations.
@@ -408,9 +409,13 @@ def _with_table(text: str, header: str, table_text: str) -> str:
         text: The text of the file.
         header: The line that the table begins with, up to the closing bracket.
         table_text: The table with its header, without a line break at its end.
+
+    Returns:
+        The new text of the file.
     """
-    # The header, and all lines up to the next header.
-    earlier_table = rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*"
+    header_line = rf"^{re.escape(header)}.*\n"
+    lines_up_to_next_header = r"(?:(?!\[).*\n?)*"
+    earlier_table = header_line + lines_up_to_next_header
     remaining_text = re.sub(earlier_table, "", text, flags=re.MULTILINE).rstrip()
     new_text = f"{table_text}\n"
     if remaining_text:

@@ -123,7 +123,12 @@ class Tuning:
         return self._start_s + self._budget_s - time.monotonic()
 
     def run(self, advance: Callable[[str], None]) -> None:
-        """Try everything, as far as the time goes; `advance` is called after each step.
+        """Try the configurations, then variants of the good ones, and measure the fastest again.
+
+        What does not fit into the budget of time is left out.
+
+        Args:
+            advance: Called after each step, with the name of the configuration.
 
         Raises:
             DetcliError: The model does not run on the CPU, so nothing can be compared with it.
@@ -131,19 +136,21 @@ class Tuning:
         self._advance = advance
         self._try_first_configurations()
         if self.left_s > 0:
-            self._vary()
+            self._try_variants()
         # Everything was measured once. What may be the fastest is measured in further rounds, so
         # that a disturbance of the machine does not hit all measurements of one configuration.
         for _ in range(ROUNDS - 1):
-            fast_alone = self._candidates("one") + self._candidates("start")
-            rows_in_order = [row for row in self._rows if row in fast_alone]
-            self._measure_again(self._measure_alone, rows_in_order)
+            # One measurement gives both figures of a configuration, "one" and "start".
+            candidates = self._candidates("one") + self._candidates("start")
+            candidates_once = [row for row in self._rows if row in candidates]
+            self._measure_again(self._measure_alone, candidates_once)
             self._measure_again(self._measure_many, self._candidates("many"))
 
     def _try_first_configurations(self) -> None:
         """Try each configuration of the plan, the reference first.
 
-        Where a device does not even work in its plain configuration, its others are removed.
+        Where a device does not even work in its plain configuration, without --half or 8 bits, its
+        others are taken off the plan.
 
         Raises:
             DetcliError: The reference failed.
@@ -158,7 +165,8 @@ class Tuning:
             error = self._try(row)
             if row is self._reference and error is not None:
                 raise error
-            if isinstance(error, DeviceError) and row.way == Configuration(device):
+            is_plain = row.way == Configuration(device)
+            if is_plain and isinstance(error, DeviceError):
                 broken_devices.add(device)
 
     def _measure_again(self, measure: Callable[[TuneRow], None], rows: list[TuneRow]) -> None:
@@ -185,20 +193,21 @@ class Tuning:
             return rows
         return []
 
-    def _vary(self) -> None:
+    def _try_variants(self) -> None:
         """Try other batch sizes and numbers of workers with the configurations that are promising.
 
-        A configuration is promising if it keeps the boxes of the reference, and if its number of
-        images a second is at most a factor of REACH below the best.
+        A configuration is promising if it keeps the boxes of the reference, and if the fastest one
+        is at most REACH times as fast with many images.
         """
-        rates = {}  # images a second, by the name of the configuration
+        images_per_second = {}  # by the name of the configuration
         for row in self._rows:
             if row.keeps_boxes and row.many:
-                rates[row.name] = row.many.estimate
-        best_rate = max(rates.values(), default=0.0)
+                images_per_second[row.name] = row.many.estimate
+        highest_rate = max(images_per_second.values(), default=0.0)
         promising_rows = []
         for row in self._rows:
-            if row.name in rates and rates[row.name] * REACH >= best_rate:
+            rate = images_per_second.get(row.name)
+            if rate is not None and rate * REACH >= highest_rate:
                 promising_rows.append(row)
 
         for row in promising_rows:
