@@ -130,9 +130,12 @@ class Runtime:
     def options(
         self, workers: int = 1, cores: int | None = None, *, spins: bool = True
     ) -> DeviceOptions:
-        """Return how to use the device, with the detectors and cores of this process.
+        """Return how this process uses the device.
 
-        The parameters are those of `DeviceOptions`.
+        Args:
+            workers: How many detectors run side by side, unless the user has set that.
+            cores: As `DeviceOptions.cores`.
+            spins: As `DeviceOptions.spins`.
         """
         return DeviceOptions(
             cuda_graph=self.cuda_graph,
@@ -337,11 +340,11 @@ class Settings:
 
 
 def effective_conf(settings: Settings, recommended: float | None) -> float:
-    """Return the confidence of settings where they have one, else the recommended or the default.
+    """Return the confidence that counts: the user's, else the model's, else the default of 0.25.
 
     Args:
-        settings: Their `conf` counts if it is given.
-        recommended: What the model recommends, if anything.
+        settings: Their `conf` is what the user has set; None if they have not.
+        recommended: What the model recommends; None if it recommends none.
     """
     if settings.conf is not None:
         return settings.conf
@@ -351,11 +354,12 @@ def effective_conf(settings: Settings, recommended: float | None) -> float:
 
 
 def suppression_iou(nms: Literal["none"] | float | None, recommended: float | None) -> float | None:
-    """Return the IoU of non-maximum suppression; None turns suppression off.
+    """Return the IoU of non-maximum suppression; None means that nothing is suppressed.
 
     Args:
-        nms: As `Settings.nms`.
-        recommended: What counts where `nms` is None.
+        nms: What the user has set, as `Settings.nms`: an IoU; "none" for no suppression; None to go
+            by the model.
+        recommended: What the model recommends; None for no suppression.
     """
     if nms is None:
         return recommended
@@ -391,8 +395,8 @@ class Config:
     verbosity: Verbosity = panel(Verbosity(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that do not go together."""
-        changed_names = changed_options(self)
+        """Refuse options that do not go together, and values that their options do not take."""
+        changed_names = changed_options(self)  # raises an error for a value of another type
         self.runtime.options()  # raises an error for a memory limit that is too small
         if self.outputs.in_shards:
             self._check_shards()

@@ -97,15 +97,16 @@ def matches(source: str, pattern: str) -> bool:
     if pattern.endswith("/"):
         pattern += ANY_FOLDERS
     names = source.split("/")
-    # With how many of the source's first names the parts of the pattern so far can be matched.
-    matched_counts = set(range(len(names) + 1))
+    # Before which names the match of the pattern's parts so far may end: without any part, before
+    # each name, since the pattern may begin at any folder. The number of all names is the end.
+    ends = set(range(len(names) + 1))
     for part in pattern.split("/"):
-        next_counts: set[int] = set()
-        if part == ANY_FOLDERS and matched_counts:
-            next_counts.update(range(min(matched_counts), len(names) + 1))
+        next_ends: set[int] = set()
+        if part == ANY_FOLDERS and ends:
+            next_ends.update(range(min(ends), len(names) + 1))
         else:
-            for count in matched_counts:
-                if count < len(names) and fnmatchcase(names[count], part):
-                    next_counts.add(count + 1)
-        matched_counts = next_counts
-    return len(names) in matched_counts
+            for end in ends:
+                if end < len(names) and fnmatchcase(names[end], part):
+                    next_ends.add(end + 1)
+        ends = next_ends
+    return len(names) in ends

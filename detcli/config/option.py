@@ -93,17 +93,17 @@ class Option:
         return missing
 
     def is_overridden(self, typed: Mapping[str, Any]) -> bool:
-        """Whether the command line makes a default of this option from the user's file void.
+        """Tell whether a default in the user's file gives way to what was typed on the line.
 
-        That is so if another option was typed that excludes this one, or that it is
-        `overridden_by`: with --resume typed, an `output` in detcli.toml does not count.
+        It does if an option was typed that excludes this one, or that it is `overridden_by`: with
+        --resume typed, an `output` in detcli.toml does not count.
 
         Args:
             typed: What was typed, by name of the option.
         """
-        for name in self.excludes.keys() | self.overridden_by.keys():
-            # One that excludes this option overrides it unless it is turned off.
-            overrides = self.overridden_by.get(name, bool)
+        # An option that excludes this one overrides it unless it is turned off.
+        overriding_options = {**dict.fromkeys(self.excludes, bool), **self.overridden_by}
+        for name, overrides in overriding_options.items():
             if name in typed and overrides(typed[name]):
                 return True
         return False
@@ -197,7 +197,7 @@ class Option:
         return f"{minimum}<=x<={maximum}"
 
     def combine_texts(self, texts: Sequence[str]) -> Any:
-        """Combine the texts of an option that was typed several times to one raw value.
+        """Combine what was typed for an option, perhaps several times, for `parse_value`.
 
         The items of lists add up: `--classes car --classes bus` is as `--classes car,bus`.
 
@@ -205,10 +205,10 @@ class Option:
             texts: The texts in their order.
 
         Returns:
-            What `parse_value` takes: a list for lists without a separator, else one text.
+            One text; for a list without a separator, as of --zone, a list of texts.
 
         Raises:
-            UsageError: It takes one value and got several, or a list is empty.
+            UsageError: The option takes one value and got several, or a list is empty.
         """
         if self.is_list and not self.separator:
             return list(texts)
@@ -331,11 +331,12 @@ class Option:
         try:
             return parser(text)
         except (KeyError, ValueError) as error:
-            # Parsers of options raise a ValueError with a message and a hint; `int` does not.
-            if self.parse and len(error.args) == 2:
-                message, hint = error.args
-                raise UsageError(f"{self.flag} {message}", hint) from None
-            return None
+            # A parser of an option raises ValueError(message, hint), but `int` does not.
+            has_message_and_hint = self.parse is not None and len(error.args) == 2
+            if not has_message_and_hint:
+                return None
+            message, hint = error.args
+            raise UsageError(f"{self.flag} {message}", hint) from None
         except UsageError as error:
             if self.flag in str(error):
                 raise
@@ -387,10 +388,11 @@ def panel(default: T, title: str, *, affects_detections: bool) -> T:
 
 
 def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Option:
-    """Complete the Option that a field declares with its name, type, default and group.
+    """Complete the Option that a dataclass field declares with what the field itself says.
 
-    Where the option does not say in which panel of the help it is shown and whether detections
-    depend on it, its group says so.
+    These are its name, its type and its default, and the group that it is in. The group also says
+    in which panel of the help the option is shown, and whether detections depend on it, where the
+    declaration does not.
 
     Args:
         declaration: The dataclass field, or default of a command's parameter, that `option` made.
@@ -474,15 +476,19 @@ def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
 
 
 def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
-    """Make a Config from values by option name; options without a value get their default.
+    """Make a Config from the values of its options; options without a value get their default.
 
-    It is the reverse of `values_of`: the values are sorted into the groups that the Config has.
+    It is the reverse of `values_of`: each value goes to the group that has its option.
+
+    Args:
+        config_type: The class of the Config, whose fields are groups of options.
+        values: The values by option name, such as {"conf": 0.4, "batch": 8}.
     """
     groups: Fields = {}
     for group_field in fields(cast("Any", config_type)):
         group_type: Any = group_field.type
-        names = [option_field.name for option_field in fields(group_type)]
-        group_values = {name: values[name] for name in names if name in values}
+        option_names = [option_field.name for option_field in fields(group_type)]
+        group_values = {name: values[name] for name in option_names if name in values}
         groups[group_field.name] = group_type(**group_values)
     return config_type(**groups)
 

@@ -20,18 +20,23 @@ def rerun_words(config: Config) -> list[str]:
     words = ["detcli", "predict", options["model"].flag, str(values["model"])]
     for name, option in options.items():
         value = values[name]
-        is_settled = name in {"model", "conf", "class_conf"}
-        if option.affects_detections and not is_settled and value != option.default:
+        is_written_apart = name in {"model", "conf", "class_conf"}
+        if option.affects_detections and not is_written_apart and value != option.default:
             words += _option_words(option, value)
-    conf_texts = []
+
+    # One option has both: --conf 0.25,person=0.5
+    confidences = []
     if values["conf"] is not None:
-        conf_texts.append(f"{values['conf']}")
+        confidences.append(f"{values['conf']}")
     for class_name, conf in values["class_conf"]:
-        conf_texts.append(f"{class_name}={conf}")
-    if conf_texts:
-        words += [options["conf"].flag, ",".join(conf_texts)]
+        confidences.append(f"{class_name}={conf}")
+    if confidences:
+        words += [options["conf"].flag, ",".join(confidences)]
+
     has_secret = any(public_name(word) != word for word in words)
-    return [] if has_secret else words
+    if has_secret:
+        return []
+    return words
 
 
 def _option_words(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - of any option

@@ -157,20 +157,20 @@ class Tracking:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `bytetrack` or `bytetrack,conf=0.5`."""
-        name, comma, rest = text.partition(",")
+        """Parse the value of --track: `bytetrack`, or `bytetrack,conf=0.5`."""
+        name, comma, settings_text = text.partition(",")
         name = name.strip()
-        rest = rest.strip()
+        settings_text = settings_text.strip()
         if name not in list(Tracker):
             raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
         if not comma:
             return cls(Tracker(name))
 
         hint = f"write {name},conf=0.5, from 0 to 1"
-        numbers = _parse_numbers("--track", rest, hint)
+        numbers = _parse_numbers("--track", settings_text, hint)
         conf = numbers.get("conf", 0)
         if numbers.keys() != {"conf"} or not 0 <= conf <= 1:
-            raise UsageError(f"--track {text}: '{rest}' is not a confidence", hint)
+            raise UsageError(f"--track {text}: '{settings_text}' is not a confidence", hint)
         return cls(Tracker(name), conf=conf)
 
     def __str__(self) -> str:
@@ -189,7 +189,7 @@ class ShardEngine:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `local:4`, `ray` or `ray://HOST:PORT`."""
+        """Parse the value of --on: `local:4`, `ray` or `ray://HOST:PORT`."""
         local_count = re.fullmatch("local:0*([1-9][0-9]*)", text)
         if local_count is not None:
             # Python refuses to read numbers of thousands of digits; six are too many already.
@@ -224,8 +224,9 @@ class ShardSelection:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `3/8`: the third of eight."""
-        first = step = 0
+        """Parse the value of --shards: `3/8` is every eighth shard from the third one on."""
+        first = 0
+        step = 0
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
         if match is not None:
             first = int(match[1])

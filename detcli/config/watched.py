@@ -33,16 +33,16 @@ LinesOrTexts = str | Line | Iterable[str | Line]
 
 
 def _either_name(name: str, value: object, option_name: str, option_value: object) -> object:
-    """Return the value of an argument of `Watched` that has two names.
+    """Return the value of a parameter of `Watched` that has two names, such as zones and zone.
 
     Args:
         name: Its name in programs, such as "zones".
-        value: The value by that name; empty if it was not given.
-        option_name: The name of its option, such as "zone".
-        option_value: The value by that name.
+        value: The argument by that name; an empty tuple if there is none.
+        option_name: The name of its option on the command line, such as "zone".
+        option_value: The argument by that name; an empty tuple if there is none.
 
     Raises:
-        UsageError: It has a value by both names.
+        UsageError: There are arguments by both names.
     """
     if _is_empty_tuple(value):
         return option_value
