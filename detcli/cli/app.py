@@ -89,12 +89,12 @@ class Commands(Group):
         """
         try:
             with bash_words():
-                kwargs["standalone_mode"] = False
+                kwargs["standalone_mode"] = False  # so that Typer raises errors instead of printing
                 code = super().main(*args, **kwargs)
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)
-            if context is not None and error.message == context.get_help():
-                # Nothing was typed after `detcli`, and Typer's error is the help.
+            is_help = context is not None and error.message == context.get_help()
+            if is_help:  # nothing was typed after `detcli`
                 sys.stderr.write(f"{error.message}\n")
                 sys.exit(error.exit_code)
             usage_error = _as_usage_error(error)
@@ -167,15 +167,15 @@ class Commands(Group):
 def _report_failure(error: Exception) -> int:
     """Print the error that ended a command, and return the exit code.
 
-    After an interrupt, the error is not worth a message, as the interrupt may have stopped a
-    library from loading. But it is if an output is incomplete, say because the disk is full.
+    After an interrupt most errors are not printed: the interrupt may have caused them, by stopping
+    a library from loading. An output that is incomplete is, say because the disk is full.
     """
     if isinstance(error, DetcliError):
         log.debug("%s", error, exc_info=error)
         if not interrupts.caught or isinstance(error, OutputError):
             print_error(error)
         return error.exit_code
-    failure = as_error(error)
+    failure = as_error(error)  # with -vv, this prints the traceback
     if interrupts.caught:
         return interrupts.exit_code
     print_error(failure)
@@ -184,7 +184,12 @@ def _report_failure(error: Exception) -> int:
 
 @functools.cache
 def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
-    """Import a command's module and return Click's object for the command."""
+    """Import a command's module, and return the object by which Typer runs the command.
+
+    Args:
+        name: The name of the command, such as "predict", which is the function `predict` of the
+            module `detcli.commands.predict` unless FUNCTIONS says otherwise.
+    """
     module_name, _, attribute_name = FUNCTIONS.get(name, f"{name}.{name}").partition(".")
     module = importlib.import_module(f"detcli.commands.{module_name}")
     function_or_group = getattr(module, attribute_name)
@@ -202,24 +207,34 @@ def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
 
 
 def _as_usage_error(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
-    """Convert Typer's error for a line that cannot be parsed to one in the style of detcli.
+    """Convert Typer's error about a line that cannot be parsed to an error of detcli.
 
-    The message begins with a small letter and has no full stop; addresses in it lose their
-    passwords. The hint names a similar option, or what took the place of one that is gone.
+    Its hint names a similar option, or what took the place of one that is gone; otherwise it names
+    the help.
     """
-    message = error.format_message()
-    command_path = error.ctx.command_path if error.ctx else "detcli"
+    command_path = "detcli"
+    if error.ctx:
+        command_path = error.ctx.command_path
     hint = f"see: {command_path} --help"
+
+    message = error.format_message()
     option_name = getattr(error, "option_name", None)
     if option_name and hasattr(error, "possibilities"):  # the option is unknown
         message = f"no such option: {option_name}"
         hint = _hint_for_unknown_option(option_name, error, hint)
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
-    message = public_text(message)
-    message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
-    message = message[:1].lower() + message[1:].rstrip(".")
-    return UsageError(message, hint)
+    return UsageError(_in_own_style(message), hint)
+
+
+def _in_own_style(message: str) -> str:
+    """Write a message of Typer as detcli does: with a small letter, and without a full stop.
+
+    Addresses in it lose their passwords.
+    """
+    words_and_brackets = r"[^\s()'\"]+"
+    message = re.sub(words_and_brackets, lambda word: public_name(word[0]), public_text(message))
+    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _hint_for_unknown_option(option_name: str, error: Any, help_hint: str) -> str:  # noqa: ANN401
@@ -241,17 +256,19 @@ def _hint_for_unknown_option(option_name: str, error: Any, help_hint: str) -> st
 
 
 def _suggest_option(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
-    """Find the option that was probably meant by an unknown one.
+    """Find the option that was probably meant by one that does not exist.
+
+    That is an option that has this name in other tools, or else one with a similar name.
 
     Args:
         typed: What was typed, without hyphens.
         error: Typer's error, with the command and its options.
 
     Returns:
-        The name of the option that other tools call so, or that this is a typo of, without
-        hyphens; empty if there is none.
+        The name of the option, without hyphens; empty if there is none.
     """
-    for option in getattr(error.ctx.command, "options", {}).values():
+    options = getattr(error.ctx.command, "options", {})
+    for option in options.values():
         if typed in option.other_names.split():
             return str(option.flag[2:])
     flags = error.possibilities or ()

@@ -173,23 +173,25 @@ class _CommandCall:
         if self._file_names:
             entries = read_defaults()
         raw_values = self._collect_values(context, typed, entries)
-        # For errors that are raised later: they say where the value of an option comes from.
+        # An error of the function can then say where the value of an option comes from.
         context.meta[RAW_VALUES] = [
             (self.typed_options[name], raw) for name, raw in raw_values.items()
         ]
+
         values = {name: option.default for name, option in self._all_options.items()}
         hint = f"see: {context.command_path} --help"
         values |= _parse_values(self.typed_options, raw_values, hint)
-
         config = self._make_config(values, raw_values)
-        possible_arguments: dict[str, Any] = {
+
+        # The function gets those of these arguments that it has parameters for.
+        arguments: dict[str, Any] = {
             **values,
             **self._make_groups(config, values),
             "config": config,
             "value_sources": {name: raw.source for name, raw in raw_values.items()},
             "tuned": entries.get(TUNED, {}),
         }
-        self._function(**{name: possible_arguments[name] for name in self._parameters})
+        self._function(**{name: arguments[name] for name in self._parameters})
 
     def _make_groups(self, config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
         """Make the groups of options of this command alone, by the parameters that take them."""
@@ -357,9 +359,9 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
         has_no_form: Whether flags have a form --no-... that turns them off, as detcli.toml may turn
             them on. Flags whose default is to decide later have it in any case.
     """
-    details = _typer_details(option)
+    typer_arguments = _shared_typer_arguments(option)
     if not option.names:
-        return _typer_argument(option, details)
+        return _typer_argument(option, typer_arguments)
 
     names = option.names
     annotation: Any
@@ -369,41 +371,45 @@ def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
             names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
     elif not option.metavar:  # -v, which is counted
         annotation = int | None
-        details["count"] = True
+        typer_arguments["count"] = True
     else:
         # A list even for one value: `Option.combine_texts` decides whether it may be typed twice.
         annotation = list[str] | None
-    typer_option = typer.Option(*names, metavar=option.metavar or None, **details)
+    typer_option = typer.Option(*names, metavar=option.metavar or None, **typer_arguments)
     return _parameter(option.name, Annotated[annotation, typer_option])
 
 
-def _typer_argument(option: Option, details: Mapping[str, Any]) -> inspect.Parameter:
+def _typer_argument(option: Option, typer_arguments: Mapping[str, Any]) -> inspect.Parameter:
     """Make the parameter that tells Typer of an option that is typed without a name, as SOURCE is.
 
     Args:
         option: The option.
-        details: What Typer is told of it beyond its type, by Typer's names.
+        typer_arguments: The arguments of `typer.Argument` from `_shared_typer_arguments`.
     """
     annotation: Any = str | None
     if option.is_list:
         annotation = list[str] | None
-    argument = typer.Argument(metavar=option.declaration, **details)
+    argument = typer.Argument(metavar=option.declaration, **typer_arguments)
     return _parameter(option.name, Annotated[annotation, argument])
 
 
-def _typer_details(option: Option) -> dict[str, Any]:
-    """What Typer learns of an option and of an argument alike: its help, and what completes it."""
-    details: dict[str, Any] = {
+def _shared_typer_arguments(option: Option) -> dict[str, Any]:
+    """Collect the arguments that `typer.Option` and `typer.Argument` get alike for an option.
+
+    They are its help, the panel of the help that shows it, and what completes its value in the
+    shell.
+    """
+    arguments: dict[str, Any] = {
         "help": option.help_text,
-        "show_default": False,
+        "show_default": False,  # `help_text` has it
         "rich_help_panel": option.panel,
     }
     complete = option.complete or COMPLETE.get(option.name)
     if complete is None and option.choices:
         complete = _completion_of_choices(option)
     if complete:
-        details["autocompletion"] = complete
-    return details
+        arguments["autocompletion"] = complete
+    return arguments
 
 
 def _completion_of_choices(option: Option) -> Callable[[str], list[str]]:
@@ -433,6 +439,29 @@ def _require_address_space() -> None:
         )
 
 
+def _reword_for_command_line(
+    error: DetcliError, raw_values: Sequence[tuple[Option, RawValue]]
+) -> None:
+    """Let an error name options by their flags, and say where they are set if not on the line.
+
+    The library's "max_det is 0" becomes "--max-det is 0". The hint says, for example, that
+    "--device is from DETCLI_DEVICE".
+
+    Args:
+        error: The error, which is changed.
+        raw_values: The options that are set, each with its value and where that comes from.
+    """
+    message = str(error)
+    for option, _ in raw_values:
+        if message.startswith(f"{option.name} is "):
+            message = option.flag + message.removeprefix(option.name)
+    if raw_values:
+        error.args = (message,)
+    sources = sources_of_mentioned(error, raw_values)
+    if sources:
+        error.hint = f"{error.hint} ({sources})".strip()
+
+
 class Command(Help, TyperCommand):
     """Click's object for one command, made of a function that `command` has decorated.
 
@@ -449,25 +478,13 @@ class Command(Help, TyperCommand):
                 vars(param)["process_value"] = lambda _, value: value
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and complete the error that it may end with.
-
-        The library names its setting, `max_det`, where the error should name the option, --max-det;
-        and a value that was not typed may come from a variable or detcli.toml.
-        """
+        """Run the command; an error that ends it is worded for the command line."""
         try:
             if "model" in self.options:
                 _require_address_space()
             return super().invoke(ctx)
         except DetcliError as error:
-            raw_values = ctx.meta.get(RAW_VALUES, ())
-            message = str(error)
-            for option, _ in raw_values:
-                message = re.sub(f"^{option.name} is ", f"{option.flag} is ", message)
-            if raw_values:
-                error.args = (message,)
-            sources = sources_of_mentioned(error, raw_values)
-            if sources:
-                error.hint = f"{error.hint} ({sources})".strip()
+            _reword_for_command_line(error, ctx.meta.get(RAW_VALUES, ()))
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002

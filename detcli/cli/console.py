@@ -108,9 +108,10 @@ class _LossyStream(io.RawIOBase):
         return size  # what is dropped counts as written, or Python would try again
 
     def _has_room(self) -> bool:
-        """Whether one unit can be written without blocking, perhaps after waiting a little.
+        """Wait until `_unit_bytes` can be written without blocking; False if that takes too long.
 
-        Once a reader was waited for in vain, it is not waited for again until it has read.
+        It waits PATIENCE_S for the reader. Once that was in vain, it does not wait again until the
+        reader has read.
         """
         if sys.platform == "win32":
             return True
@@ -123,11 +124,14 @@ class _LossyStream(io.RawIOBase):
 
 
 def _divert_libraries(*, logged: bool) -> None:
-    """Redirect what native libraries print on descriptor 2 to the log, or to the null device.
+    """Redirect what native libraries print on stderr, descriptor 2, away from the terminal.
 
-    It is about damaged images, say, whose records have an error, or of no interest. Messages of
-    detcli still arrive: `protect_stderr` has made a copy of the descriptor for them. Without it,
-    nothing is redirected.
+    They print warnings about damaged images, for example, which the records report anyway. The
+    messages of detcli still arrive: `protect_stderr` has made a copy of the descriptor for them.
+    If it was not called, nothing is redirected.
+
+    Args:
+        logged: Whether the log gets it, line by line; otherwise it is dropped.
     """
     if not isinstance(getattr(sys.stderr, "buffer", None), _LossyStream):
         return
@@ -189,22 +193,22 @@ def _error_type(exit_code: int) -> type[DetcliError]:
 def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
     """Print the errors of inputs that were counted since the last call, and warnings if not quiet.
 
-    They are removed from `counts.messages`. After `MAX_PRINTED` in a run, they are only counted.
+    They are removed from `counts.messages`. After MAX_PRINTED in a run, they are only counted.
     """
     for source, message in counts.messages:
         hint = ""
-        message_type = "warning"
         if isinstance(message, DetcliError):
+            label = "error:"
             message_type = type(message).__name__
             if message.hint:
                 hint = f"; hint: {message.hint}"
         elif quiet:
             continue
+        else:
+            label = "warning:"
+            message_type = "warning"
         counts.printed_kinds[kind_of(str(message), message_type)] += 1
         if counts.printed_kinds.total() <= MAX_PRINTED:
-            label = "warning:"
-            if isinstance(message, DetcliError):
-                label = "error:"
             print_line(f"{source or repr('')}: {message}{hint}", label=label)
     counts.messages.clear()
 
@@ -484,14 +488,14 @@ def _late_bar(
     Yields:
         The function that updates the bar.
     """
+    update_bar: Callable[..., None] | None = None
     with contextlib.ExitStack() as stack:
 
-        @functools.cache
-        def open_bar() -> Callable[..., None]:
-            return stack.enter_context(_bar(*make_columns()))
-
         def update(**changes: object) -> None:
-            open_bar()(**changes)
+            nonlocal update_bar
+            if update_bar is None:
+                update_bar = stack.enter_context(_bar(*make_columns()))
+            update_bar(**changes)
 
         yield update
 
