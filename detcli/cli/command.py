@@ -247,21 +247,21 @@ def selected_options(
     Returns:
         The options by name, in the order of Config, with the changes applied.
     """
-    selected: set[type | str] = set()
-    changes: dict[str, Mapping[str, Any]] = {}
+    groups_and_names: set[type | str] = set()
+    changes_by_name: dict[str, Mapping[str, Any]] = {}
     for entry in selection:
-        if isinstance(entry, tuple):
-            name, changes_of_option = entry
-            selected.add(name)
-            changes[name] = changes_of_option
+        if isinstance(entry, tuple):  # an OptionOverride
+            name, changes = entry
+            groups_and_names.add(name)
+            changes_by_name[name] = changes
         else:
-            selected.add(entry)
+            groups_and_names.add(entry)
     options = {}
     for name, option in options_of(Config).items():
-        is_selected = name in selected or option.group in selected
+        is_selected = name in groups_and_names or option.group in groups_and_names
         if is_selected and name not in excluded_names:
-            if name in changes:
-                options[name] = replace(option, **changes[name])
+            if name in changes_by_name:
+                options[name] = replace(option, **changes_by_name[name])
             else:
                 options[name] = option
     return options
@@ -333,6 +333,7 @@ def _parse_values(
                 else:
                     values[name] = option.parse_value(raw)
             except UsageError as error:
+                # A value that an earlier version took, such as topk, has a hint of its own.
                 error.hint = error.hint or MOVED.get(str(raw), hint)
                 raise
         elif option.default is REQUIRED:

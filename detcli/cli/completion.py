@@ -68,12 +68,15 @@ def complete_model(incomplete: str) -> list[str]:
 def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - of Click
     """List the classes that may complete a word of --classes or --blur in the shell.
 
+    They are the classes of the model on the line, or of the default model, if its file is on this
+    disk.
+
     Args:
         ctx: Click's context, with the options that are on the line already.
         incomplete: The word so far, perhaps with classes before it, as in "car,pe".
 
     Returns:
-        The classes of the model on the line, or of the default model, if its file is on this disk.
+        Whole words, as in "car,person".
     """
     if ctx.params.get("names"):  # a file with other names
         return []
@@ -84,8 +87,8 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - 
         return []
     finally:
         logging.disable(logging.NOTSET)
-    earlier_classes = incomplete[: incomplete.rfind(",") + 1]
-    candidates = [f"{earlier_classes}{class_name}" for class_name in class_names]
+    earlier_classes, comma, _ = incomplete.rpartition(",")
+    candidates = [f"{earlier_classes}{comma}{class_name}" for class_name in class_names]
     return [candidate for candidate in candidates if candidate.startswith(incomplete)]
 
 

@@ -51,23 +51,25 @@ def collect_values(
     """
     file = str(defaults_file())
     raw_values: dict[str, RawValue] = {}
-    typed_values = {}
     for name, option in options.items():
-        typed_value = RawValue(_combine_typed(option, typed.get(name)), COMMAND_LINE)
-        variable_value = RawValue(os.environ.get(option.variable) or None, option.variable)
-        file_value = RawValue(entries.get(name), file)
-        if typed_value.is_set:
-            raw_values[name] = typed_value
-            typed_values[name] = typed_value.value
-        elif variable_value.is_set:
-            raw_values[name] = variable_value
-        elif file_value.is_set:
-            raw_values[name] = file_value
+        candidates = (
+            RawValue(_combine_typed(option, typed.get(name)), COMMAND_LINE),
+            RawValue(os.environ.get(option.variable) or None, option.variable),
+            RawValue(entries.get(name), file),
+        )
+        for candidate in candidates:
+            if candidate.is_set:
+                raw_values[name] = candidate
+                break
 
+    typed_values = {}
+    for name, raw_value in raw_values.items():
+        if raw_value.source == COMMAND_LINE:
+            typed_values[name] = raw_value.value
     # An option is declared after those that it needs: if one of these is dropped, it is too.
     for name in list(raw_values):
         option = options[name]
-        is_default = raw_values[name].source != COMMAND_LINE
+        is_default = name not in typed_values
         if is_default and (option.missing_needs(raw_values) or option.is_overridden(typed_values)):
             del raw_values[name]
     return raw_values

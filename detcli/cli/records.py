@@ -62,7 +62,10 @@ def read_for_scores(name: str) -> Iterator[RecordJson]:
 
 
 def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, RecordJson]]:
-    """Yield some records of a file with their numbers, fully checked; others are hardly read.
+    """Yield some records of a file with their numbers, fully checked.
+
+    The lines of the other records are passed over without being parsed, where a file has a record
+    on each line.
 
     Args:
         name: The name of a file, or of the folder of a run in shards, which was read before.
