@@ -55,7 +55,7 @@ class IgnoredZone(Zone):
                 f"{subject} begins with =", "leave out the =, or write site7/**=X,Y,..."
             )
         points = parse_points(subject, cls._hint(), numbers_text)
-        zone = object.__new__(cls)
+        zone = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
         zone._set(subject, pattern, points)
         return zone
 

@@ -118,7 +118,7 @@ class Shape:
                 name = ""  # what there is are the numbers
             _require_name(subject, hint, name)
         points = parse_points(subject, hint, numbers_text)
-        shape = object.__new__(cls)
+        shape = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
         shape._set(subject, name, points)
         return shape
 

@@ -51,7 +51,8 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
         )
 
     for name, index in zip(names, mapping.category_of, strict=True):
-        if index is None and mapping.by != "id":  # with ids, most numbers stand for nothing
+        # Class ids that are taken for ids of categories have no names; most stand for nothing.
+        if index is None and mapping.by != "id":
             findings.add(Kind.NO_CATEGORY, name)
     box_counts: Counter[int] = Counter()  # by index of the category
     for sample in dataset.samples:

@@ -287,13 +287,17 @@ class Evaluator:
         return rankings
 
     def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
-        """Find out what becomes of detections at each IoU of mAP50-95, matched by class.
+        """Find out which detections are right, wrong or ignored at each IoU of mAP50-95.
 
-        Reading what the evaluator says of matches takes long. So it only gets the detections that
-        overlap an object by half: all others are false positives at every IoU.
+        They are matched by class. Reading what the evaluator says of matches takes long. So it
+        only gets the detections near objects: all others are false positives at every IoU.
 
         Args:
-            detection_rows: The rows of the detections that take part, ascending.
+            detection_rows: The detections that take part, as rows of `_detections`, ascending.
+
+        Returns:
+            The outcome of all N detections, `(10, N)`, in which those that do not take part are
+            FALSE; and the objects that are to be detected, as rows of `_objects`.
         """
         outcomes = np.full((len(IOUS), len(self._detections)), FALSE, np.int8)
         no_rows = np.zeros(0, np.int64)  # so that there is something to join without images

@@ -18,7 +18,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from threading import Event
@@ -118,14 +118,11 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     except ValueError as error:
         raise _unusable(path, str(error)) from error
     names = {image_id: image.name for image_id, image in images_by_id.items()}
-    objects = _objects(content["annotations"], categories.index_of_id, names, findings)
-    for image_id, objects_of_image in objects.items():
-        unique_labels = {(label.box, label.category) for label in objects_of_image}
-        repeat_count = len(objects_of_image) - len(unique_labels)
-        if repeat_count:
-            findings.add(Kind.REPEATED_ANNOTATION, names[image_id], repeat_count)
+    objects_by_id = _objects(content["annotations"], categories.index_of_id, names, findings)
+    for image_id, objects in objects_by_id.items():
+        _report_repeated_annotations(names[image_id], objects, findings)
 
-    files = _files(folder, names)
+    files = _files_of_images(folder, names)
     samples = []
     for image_id, image in sorted(images_by_id.items()):
         sample = Sample(
@@ -133,12 +130,22 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
             path=files[image_id],
             image_id=image_id,
             size=image.size,
-            objects=np.array(objects[image_id], OBJECT),
+            objects=np.array(objects_by_id[image_id], OBJECT),
         )
         samples.append(sample)
     return Dataset(
         "coco", None, categories.categories, named=True, samples=samples, origins=(path,)
     )
+
+
+def _report_repeated_annotations(
+    image_name: str, objects: Collection[Object], findings: Findings
+) -> None:
+    """Report objects of an image that are there twice, with the same box and category."""
+    unique_labels = {(label.box, label.category) for label in objects}
+    repeat_count = len(objects) - len(unique_labels)
+    if repeat_count:
+        findings.add(Kind.REPEATED_ANNOTATION, image_name, repeat_count)
 
 
 class _ListedImage(NamedTuple):
@@ -178,8 +185,11 @@ def _read_instances(path: Path) -> dict[str, Any]:
     return content
 
 
-def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
+def _files_of_images(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
     """Find the files of images in a folder.
+
+    Data may list `val2014/name.jpg` where the folder has `name.jpg`. That is taken for the image if
+    no other image of the data has this file name.
 
     Args:
         folder: The folder.
@@ -189,15 +199,14 @@ def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
         The file of each image, by its image id; None for those that are missing.
     """
     paths = {image_id: coco_path(name) for image_id, name in names.items()}
-    file_names = Counter(path.name for path in paths.values())
+    file_name_counts = Counter(path.name for path in paths.values())
     files = {}
     for image_id, path in paths.items():
         candidates = []
-        if not path.is_absolute() and ".." not in path.parts:
+        leaves_folder = path.is_absolute() or ".." in path.parts
+        if not leaves_folder:
             candidates.append(folder / path)
-        # Data may list `val2014/name.jpg` where the folder has `name.jpg`. That is no other image
-        # if no other one has this file name.
-        if file_names[path.name] == 1:
+        if file_name_counts[path.name] == 1:
             candidates.append(folder / path.name)
         files[image_id] = _first_file(candidates)
     return files
