@@ -150,7 +150,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
     cpu_works = not problems_of_devices[0]  # the CPU is the first device
     if not cpu_works:
         # Then something is broken that every device needs, and is the reason for all of them.
-        problems_of_all = _find_broken(trials[0])
+        problems_of_all = _find_what_breaks_all(trials[0])
         problems_of_devices = [problems_of_all for _ in devices]
 
     # Problems of the whole installation: two packages of ONNX Runtime that overwrite each other's
@@ -224,16 +224,17 @@ def trial_problems(outcome: Outcome) -> Problems:
     return tuple(DoctorProblem(**problem) for problem in outcome.value)
 
 
-def _find_broken(trial: Outcome) -> Problems:
+def _find_what_breaks_all(cpu_trial: Outcome) -> Problems:
     """Find out why not even the CPU runs the test detector, which breaks every other device too.
 
-    Usually a library that detcli always needs does not load, so each is imported in a process.
+    Usually a library that detcli always needs does not load. So each is imported in a separate
+    process, which may crash.
 
     Args:
-        trial: The answer of `trial` for the CPU, which is reported if all libraries load.
+        cpu_trial: The answer of `trial` for the CPU, which is reported if all libraries load.
     """
-    if trial.error is not None and trial.error.startswith(NO_PYTHON):
-        return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
+    if cpu_trial.error is not None and cpu_trial.error.startswith(NO_PYTHON):
+        return (DoctorProblem(f"nothing could be tested: {cpu_trial.error}"),)
     problems = []
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
@@ -242,8 +243,8 @@ def _find_broken(trial: Outcome) -> Problems:
         reason, remedy = explain(module, error)
         problems.append(installation.problem_of(reason, remedy))
         if module == "numpy":
-            break  # the others load it
-    return tuple(problems) or trial_problems(trial)
+            break  # the other libraries load NumPy, and so fail as well
+    return tuple(problems) or trial_problems(cpu_trial)
 
 
 def load(module: str, attribute: str) -> Outcome:
@@ -346,10 +347,11 @@ def trial(device: str) -> list[dict[str, Any]]:
     """Run the test detector on a device: the only proof that a device is usable.
 
     It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
-    detcli's kernels there; and boxes, which are known beforehand.
+    detcli's kernels there; and boxes, which are known beforehand. If the device lacks a library,
+    for example, nothing is run.
 
     Returns:
-        The fields of what went wrong, or of what is lacking, without which nothing is run.
+        The fields of a `DoctorProblem` for each thing that is wrong; none if the device is usable.
     """
     problems = _lacking(Device.parse(device))
     if not problems:

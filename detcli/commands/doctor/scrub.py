@@ -18,9 +18,10 @@ def scrub(text: str) -> str:
     """Remove what may be personal from a library's message.
 
     That are folders, the names of the user and of the machine, and the values of variables. Of a
-    path, only the name of the file is left.
+    path, only the name of the file is left: "/home/ann/models/a.onnx" becomes "a.onnx".
     """
-    # A folder with blanks in its name is first replaced by one without, which ABSOLUTE matches.
+    # ABSOLUTE does not match a folder with blanks in its name. So such folders that are known
+    # become "/_/" first.
     for folder in _folders_to_hide():
         text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")
     text = ABSOLUTE.sub("", text)

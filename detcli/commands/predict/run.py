@@ -60,7 +60,7 @@ def predict_tuned(
     tables: Mapping[str, Any],
     states_before: Mapping[Path, OutputState],
 ) -> Counts:
-    """Detect in all inputs in this process, with what `detcli tune` has measured as the fastest.
+    """Detect in all inputs in this process, with the options that `detcli tune` found the fastest.
 
     A run in shards does without that, as its shards may run on other machines.
 
@@ -80,7 +80,8 @@ def predict_tuned(
         return predict_here(tuned_config, states_before)
     except UsageError as error:
         is_tuned = tuned_config is not config
-        if is_tuned and config.outputs.resume:  # the earlier run was not, perhaps
+        if is_tuned and config.outputs.resume:
+            # The earlier run may have been without these options, and its file refuses them now.
             error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
         raise
 

@@ -160,7 +160,7 @@ class _Plan:
 
 
 def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
-    """Choose the shards that this call works, and report what is done already.
+    """Choose the shards that this call works, and print what is done already.
 
     These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
     shards join them whose part has records with an error; of those only the failed names are
@@ -176,7 +176,8 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
         retried = _shards_to_retry(store, manifest, failures_by_shard)
     shards_to_work = []
     for number in selected:
-        if number not in failures_by_shard or number in retried:
+        is_done = number in failures_by_shard
+        if not is_done or number in retried:
             shards_to_work.append(number)
     schedule = Schedule(store, manifest, shards_to_work, retried)
 

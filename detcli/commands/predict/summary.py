@@ -120,7 +120,8 @@ class RunSummary:
             self.counts.messages.clear()
         print_new_messages(self.counts, quiet=self._quiet)
 
-        self._row_count += max(1, len(record.detections or ()))  # without detections, an empty row
+        # A format with a row for each detection has an empty row for an image without any.
+        self._row_count += max(1, len(record.detections or ()))
         if record.origin.frame is not None:
             self._frame_count += 1
         self._count_live_frame(record.origin)
@@ -271,18 +272,19 @@ def _hint_to_resume(config: Config, destination: Destination) -> str:
     """
     options = options_of(Config)
     values = values_of(config)
+    # Two options exclude each other if either of them says so.
     excluded_names = [*options["resume"].excludes, "format"]
     for name, option in options.items():
         if "resume" in option.excludes:
             excluded_names.append(name)
-    excluded_flags = []
+    flags_to_leave_out = []
     for name in excluded_names:
         is_set = values[name] != options[name].default
         if is_set:
-            excluded_flags.append(options[name].flag)
+            flags_to_leave_out.append(options[name].flag)
     in_place = ""
-    if excluded_flags:
-        in_place = f" in place of {' and '.join(excluded_flags)}"
+    if flags_to_leave_out:
+        in_place = f" in place of {' and '.join(flags_to_leave_out)}"
 
     target = destination.target
     is_file = isinstance(target, Path) and not is_special(target)

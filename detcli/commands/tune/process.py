@@ -57,8 +57,10 @@ def run_detcli(
 
     process = _run_process([python, "-m", "detcli", *words], timeout_s)
     exit_code = process.returncode
-    is_usable = exit_code in FAILED and bool(process.stdout or not gives_report)
-    if exit_code != 0 and not is_usable:
+    # With one of FAILED, the work is done, and only its outcome is a failure; but an error on the
+    # way may have the same code, and then there is no report.
+    has_done_work = exit_code in FAILED and bool(process.stdout or not gives_report)
+    if exit_code != 0 and not has_done_work:
         raise process_error(exit_code, process.stderr)
     if not gives_report:
         return None

@@ -280,10 +280,11 @@ class Tuning:
         return str(self._folder / f"{file_name}.jsonl")
 
     def _compare(self, row: TuneRow) -> None:
-        """Detect in the images with a configuration, and compare the boxes with the reference's.
+        """Detect in the images with a configuration, and note in its row how good the boxes are.
 
-        With labelled data, its accuracy (mAP) is measured too, unless it differs from another
-        configuration only in its batch size or workers.
+        The boxes are compared with the reference's. With labelled data, the accuracy (mAP) is
+        measured too, unless the configuration differs from another one only in its batch size or
+        workers.
         """
         self._write_records(row)
         if row is not self._reference:
@@ -313,10 +314,12 @@ class Tuning:
         return map50_95
 
     def _report_agreement(self, row: TuneRow, counts: Mapping[str, Any] | None) -> None:
-        """Put into the report how the boxes of a configuration differ from the reference's.
+        """Put into a configuration's row how its boxes differ from the reference's.
+
+        The fewest boxes that were compared for any configuration are noted too, for `_doubts`.
 
         Args:
-            row: The configuration, which stays without these figures if there was no box at all.
+            row: The row, which stays without these figures if there was no box at all.
             counts: What `detcli verify` reports of the boxes: the pairs of equal boxes, those that
                 only the reference has ("missing"), those that it lacks ("extra"), and so on; None
                 if it compared none.
