@@ -174,7 +174,7 @@ def identity_of(
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
     """Compare two measurements, to find out whether the model got slower.
 
-    Whole runs decide, and the times of the stages explain the difference.
+    Whole runs decide, whose times are the samples WALL. Those of the stages explain the difference.
 
     Args:
         before: The earlier measurement.

@@ -211,13 +211,14 @@ def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> C
 
     Passwords in the addresses of inputs are left out, since reports are shared.
     """
-    usual_batch = detector.contract.batch or 1
+    # Without --batch, a latency is that of the smallest batch that the graph takes.
+    default_batch = detector.contract.batch or 1
     if mode is BenchMode.THROUGHPUT:
-        usual_batch = detector.batch
+        default_batch = detector.batch
     return Conditions(
         mode=mode,
         device=detector.placement,
-        batch=config.runtime.batch or usual_batch,
+        batch=config.runtime.batch or default_batch,
         workers=detector.workers,
         sources=tuple(public_name(source) for source in config.inputs.source),
         inputs_sha256=digest(config.inputs.source),

@@ -232,12 +232,8 @@ def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterat
     Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
     the network runs with another one.
 
-    Args:
-        options: The options of the conversion.
-        model_name: What the error calls the model.
-
     Raises:
-        ModelError: The network failed, and --batch had changed its batch.
+        ModelError: The network failed, and --batch is set.
         InferenceError: It failed without --batch.
     """
     try:
@@ -550,7 +546,6 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
     mirrored = Image.whole(np.ascontiguousarray(image.pixels[:, ::-1]))
     batch_of_image = tensor_of(image, contract)  # (1, 3, H, W), or filled up with the same image
     batch_of_mirrored = tensor_of(mirrored, contract)
-    # The image has the even places of the mixed batch, and the mirror image the odd ones.
     mixed_batch = np.empty((size, *batch_of_image.shape[1:]), batch_of_image.dtype)
     mixed_batch[0::2] = batch_of_image[0]
     mixed_batch[1::2] = batch_of_mirrored[0]
@@ -564,11 +559,12 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
 
     differences = []
     for name, outputs in mixed_outputs.items():
-        for place, output in enumerate(outputs):
-            outputs_alone = outputs_of_image
-            if place % 2 == 1:
-                outputs_alone = outputs_of_mirrored
-            differences.append(_scaled_difference(output, outputs_alone[name][0]))
+        expected_of_image = outputs_of_image[name][0]
+        expected_of_mirrored = outputs_of_mirrored[name][0]
+        for output in outputs[0::2]:
+            differences.append(_scaled_difference(output, expected_of_image))
+        for output in outputs[1::2]:
+            differences.append(_scaled_difference(output, expected_of_mirrored))
     return max(differences)
 
 

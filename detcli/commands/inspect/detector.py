@@ -286,7 +286,9 @@ def _score_reason(reading: Reading) -> str:
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
     head = reading.adaptation.head
-    if head.objectness or (head.grid is not None and HeadPart.OBJECTNESS in head.grid.parts):
+    # A head may be a grid: maps of boxes and scores, and perhaps of objectness, for each scale.
+    grid_has_objectness = head.grid is not None and HeadPart.OBJECTNESS in head.grid.parts
+    if head.objectness or grid_has_objectness:
         return "objectness times the class's score"
     if reading.adaptation.no_object is not None:
         return "softmax over the classes and no object, which is left out"

@@ -214,8 +214,9 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
 def _multiplications_per_entry(node: NodeProto, weight_shape: list[int]) -> int:
     """Count the multiplications for one entry of what a node's weight is applied to.
 
-    A convolution multiplies as often as one filter of its weight, [filters, ...], has entries; a
-    matrix product, as often as the axis of its second factor has entries that it sums over.
+    A convolution multiplies once for each entry of one filter; its weight is [filters, channels,
+    height, width]. A matrix product multiplies once for each row of its second factor, [..., rows,
+    columns]; with `transB`, that is stored as [columns, rows].
     """
     if node.op_type not in PRODUCTS:
         return math.prod(weight_shape[1:])
