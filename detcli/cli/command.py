@@ -141,6 +141,9 @@ class _CommandCall:
     def typer_function(self, examples: str, *, has_no_form: bool) -> Callable[..., None]:
         """Make the function that Typer calls, with a parameter for each option.
 
+        Typer makes the options of the command line from the function's signature. `Command` reads
+        its attribute `options`, and the help its `examples`.
+
         Args:
             examples: Lines at the end of the help.
             has_no_form: Whether flags have a form --no-..., see `_typer_parameter`.
@@ -149,12 +152,11 @@ class _CommandCall:
         def run(context: typer.Context, **typed: Any) -> None:
             self(context, typed)
 
-        run.__name__ = self._function.__name__
-        run.__doc__ = self._function.__doc__
-        # Typer makes the options of the command line of the signature that it reads here.
         typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
         for option in self.typed_options.values():
             typer_parameters.append(_typer_parameter(option, has_no_form=has_no_form))
+        run.__name__ = self._function.__name__
+        run.__doc__ = self._function.__doc__
         signature = inspect.Signature(typer_parameters)
         vars(run).update(__signature__=signature, options=self.typed_options, examples=examples)
         return run
@@ -564,6 +566,7 @@ class Command(Help, TyperCommand):
         Returns:
             By title of the section, each option as it is typed, with its help text.
         """
+        is_brief = bool(hidden_names)
         sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
             option = self.options.get(param.name or "")
@@ -573,10 +576,12 @@ class Command(Help, TyperCommand):
             if option.name in hidden_names:
                 continue
             declaration = option.declaration
-            if param.secondary_opts and not hidden_names:
+            has_no_form = bool(param.secondary_opts)
+            if has_no_form and not is_brief:
                 declaration = declaration.replace("--", "--[no-]")
             title = option.panel
-            if not option.names:
+            is_argument = not option.names
+            if is_argument:
                 title = "Arguments"
             sections[title].append((declaration, option.help_text))
         return sections

@@ -175,9 +175,10 @@ def bash_words() -> Iterator[None]:
         return
     words = _join_pieces([*line.earlier_pieces, line.current_piece])
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
-    kept_prefix = ""
+    # Bash leaves what is before the last colon on the line, so candidates must not repeat it.
+    prefix_that_stays = ""
     if line.is_cut_at_colons:
-        kept_prefix = _prefix_before_colon(words[-1])
+        prefix_that_stays = _prefix_before_colon(words[-1])
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:
@@ -185,7 +186,7 @@ def bash_words() -> Iterator[None]:
         finally:
             for candidate in _candidates_for_bash(output.getvalue()):
                 quoted = _quote_for_bash(candidate, line.current_piece[:1])
-                stdout.write(quoted.removeprefix(f"{kept_prefix}:") + "\n")
+                stdout.write(quoted.removeprefix(f"{prefix_that_stays}:") + "\n")
 
 
 def _candidates_for_bash(output: str) -> list[str]:

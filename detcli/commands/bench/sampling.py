@@ -209,18 +209,18 @@ def interval(
         return None
     generator = np.random.default_rng(SEED)
     estimate = float(statistic(values))
-    resampled = _draw(values, generator, statistic)
+    resampled = _statistics_of_resamples(values, generator, statistic)
     if divisor_samples is not None:
         divisor_values = np.asarray(divisor_samples, np.float64)
         if len(divisor_values) < MIN_SAMPLES:
             return None
         estimate /= float(statistic(divisor_values))
-        resampled = resampled / _draw(divisor_values, generator, statistic)
+        resampled = resampled / _statistics_of_resamples(divisor_values, generator, statistic)
     low, high = np.percentile(resampled, [TAIL, 100 - TAIL])
     return Interval(estimate, float(low), float(high))
 
 
-def _draw(
+def _statistics_of_resamples(
     values: Doubles, generator: np.random.Generator, statistic: Callable[..., Doubles]
 ) -> Doubles:
     """Compute a statistic of many series that are drawn at random from one series (a bootstrap).
@@ -233,12 +233,13 @@ def _draw(
     Returns:
         `(DRAWS,)`, the statistic of each of the drawn series.
     """
-    count = len(values)
+    sample_count = len(values)
     statistics = np.empty(DRAWS)
-    # The series are drawn in groups, since all samples of all series would take much memory.
-    group_count = math.ceil(DRAWS * count / DRAWN_AT_ONCE)
-    for group in np.array_split(statistics, group_count):  # views, which are filled in
-        indices = _drawn_indices(len(group), count, generator)
+    # The series are drawn in groups, since all samples of all series would take much memory. A
+    # group is a view of `statistics`, so filling it in fills in a part of them.
+    group_count = math.ceil(DRAWS * sample_count / DRAWN_AT_ONCE)
+    for group in np.array_split(statistics, group_count):
+        indices = _drawn_indices(len(group), sample_count, generator)
         group[:] = statistic(values[indices], axis=1)
     return statistics
 

@@ -132,13 +132,14 @@ def _lines_of_device(
     from detcli.backend.nvidia import NO_GPU  # `--help` does without
 
     lacks_gpu = [problem for problem in problems if problem.reason == NO_GPU]
-    if lacks_gpu:
-        problems = lacks_gpu
+    problems_to_report = lacks_gpu or problems
     new_problems = []
-    for problem in problems:
+    for problem in problems_to_report:
         if problem not in reported_problems:
             new_problems.append(problem)
-    if len(new_problems) < len(problems):
+
+    has_repeated_problems = len(new_problems) < len(problems_to_report)
+    if has_repeated_problems:
         same_reasons = f"{INDENT}for the same reasons"
         if new_problems:
             same_reasons += ", and:"

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """How operations are counted, and number types and quantisation described."""
 
 import math
