@@ -34,29 +34,31 @@ SILU_FLOOR = -8.0
 
 
 def to_half(
-    model: ModelProto, exact: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
+    model: ModelProto, float32_nodes: Collection[str] = (), *, keep_inputs_and_outputs: bool = False
 ) -> ModelProto:
     """Make a float32 graph compute in float16.
 
     ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
-    float32 tensor between two exact nodes does not pass through float16, where it would become
-    infinite after all, and no tensor is cast twice.
+    float32 tensor between two nodes that stay in float32 does not pass through float16, where it
+    would become infinite after all, and no tensor is cast twice.
 
     Args:
         model: The model, which stays as it is.
-        exact: The nodes that stay in float32, by their first outputs.
+        float32_nodes: The nodes that stay in float32, by their first outputs.
         keep_inputs_and_outputs: Whether the inputs and outputs of the graph stay float32.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half: ModelProto = infer_shapes(model)
     old_name_of = number_nodes(half.graph)  # the converter tells nodes apart by their names
-    exact_names = [node.name for node in half.graph.node if node.output[0] in exact]
+    names_of_float32_nodes = [
+        node.name for node in half.graph.node if node.output[0] in float32_nodes
+    ]
     half = convert_float_to_float16(
         half,
         keep_io_types=keep_inputs_and_outputs,
         disable_shape_infer=True,
-        node_block_list=exact_names,
+        node_block_list=names_of_float32_nodes,
     )
     for node in half.graph.node:
         node.name = old_name_of.get(node.name, node.name)
@@ -194,7 +196,9 @@ def _casts_to(node: NodeProto, dtype: int) -> bool:
 
 
 def to_int8(
-    model: ModelProto, ranges: Mapping[str, tuple[float, float]], exact: Collection[str] = ()
+    model: ModelProto,
+    ranges: Mapping[str, tuple[float, float]],
+    float32_nodes: Collection[str] = (),
 ) -> ModelProto:
     """Make the convolutions of a float32 graph compute in 8 bits.
 
@@ -206,7 +210,7 @@ def to_int8(
         model: The model, which stays as it is.
         ranges: The lowest and highest value of each tensor that the convolutions read or compute,
             by its name.
-        exact: The convolutions that stay in float32, by their outputs.
+        float32_nodes: The convolutions that stay in float32, by their outputs.
 
     Raises:
         ModelError: The graph is too old for it, or has no convolution to quantise.
@@ -225,7 +229,7 @@ def to_int8(
     old_name_of = number_nodes(numbered.graph)  # the quantiser tells nodes apart by their names
     names_to_quantise = []
     for node in numbered.graph.node:
-        if node.op_type == "Conv" and node.output[0] not in exact:
+        if node.op_type == "Conv" and node.output[0] not in float32_nodes:
             names_to_quantise.append(node.name)
     if not names_to_quantise:
         raise ModelError("--int8: the graph has no convolution in front of its head")
