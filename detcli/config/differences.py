@@ -14,9 +14,9 @@ def differences(
 ) -> list[str]:
     """Compare the settings of an earlier run with those of this one, and word each difference.
 
-    Only settings that detections depend on are noted. A setting that is noted on one side only was
-    new in a later version: if it is an option, the other side had its default; if not, it cannot be
-    compared and is left out.
+    Both have only settings that detections depend on. One of the runs may lack a setting, if it was
+    of a version of detcli that did not have it yet. If that is an option, the run had its default;
+    if not, it cannot be compared and is left out.
 
     Args:
         before: The settings of the earlier run, as it noted them.

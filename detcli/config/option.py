@@ -281,13 +281,17 @@ class Option:
         return [raw]
 
     def _parse_item(self, raw: Any) -> Any:
-        """Convert the raw value, or one item of a list, and refuse it if it is out of range.
+        """Convert a raw value, or one item of a list, and refuse it if it is out of range.
+
+        Args:
+            raw: A text, or a bool or a number of TOML or JSON.
 
         Raises:
             UsageError: It is not of the option's type, not finite, or out of range.
         """
-        if self.is_list and self.value_type is str and type(raw) is int:
-            return raw  # a class id in --classes, as given in Python
+        is_class_id = self.is_list and self.value_type is str and type(raw) is int
+        if is_class_id:  # in --classes, as given in Python
+            return raw
         text = str(raw)
         value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):

@@ -75,7 +75,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         writable=_is_writable(folder),
         parts=tuple(parts),
         cleared_bytes=cleared_bytes,
-        distrusted=tuple(_distrusted(folder, cached_paths, title)),
+        distrusted=tuple(_problems_of_trust(folder, cached_paths, title)),
     )
 
 
@@ -104,10 +104,13 @@ def _cache_title(folder: Path) -> str:
     return shorten(folder)
 
 
-def _distrusted(folder: Path, cached_paths: list[Path], title: str) -> Iterator[DoctorProblem]:
+def _problems_of_trust(
+    folder: Path, cached_paths: list[Path], title: str
+) -> Iterator[DoctorProblem]:
     """Yield a problem for each cache that is not used because other users can write to it.
 
-    There are two caches: that of detcli, and that of Hugging Face for fetched models.
+    There are two caches: that of detcli, and that of Hugging Face for fetched models. A problem
+    names them without personal names, as in "~/.cache/detcli".
 
     Args:
         folder: The folder of detcli's cache.

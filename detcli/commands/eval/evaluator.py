@@ -204,19 +204,21 @@ class Evaluator:
             objects that were missed, the first one is None where nothing was at a detection.
         """
         matching = self._match(confidence, len(self._detections), by_class=False)
+        object_categories = self._objects["category"]
+        detection_categories = self._detections["category"]
         image_ids: defaultdict[CategoryPair, list[int]] = defaultdict(list)
-        for detection, matched_object in zip(
+        for detection_row, object_row in zip(
             matching.detections, matching.matched_objects.tolist(), strict=True
         ):
             true_category = None
-            if matched_object >= 0:
-                true_category = int(self._objects["category"][matched_object])
-            category = int(self._detections["category"][detection])
-            image_id = self._image_id(self._detection_images[detection])
-            image_ids[true_category, category].append(image_id)
-        for missed_object in matching.missed_objects:
-            true_category = int(self._objects["category"][missed_object])
-            image_id = self._image_id(self._object_images[missed_object])
+            if object_row >= 0:
+                true_category = int(object_categories[object_row])
+            detected_category = int(detection_categories[detection_row])
+            image_id = self._image_id(self._detection_images[detection_row])
+            image_ids[true_category, detected_category].append(image_id)
+        for object_row in matching.missed_objects:
+            true_category = int(object_categories[object_row])
+            image_id = self._image_id(self._object_images[object_row])
             image_ids[true_category, None].append(image_id)
 
         most_frequent_first = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
