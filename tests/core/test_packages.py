@@ -17,7 +17,7 @@ from detcli.core import packages
 from detcli.core.errors import DependencyError
 from detcli.core.opencv import cv2
 from detcli.core.packages import AGAIN, explain, find_mixture, owners
-from detcli.run.shards.workers import _Process
+from detcli.run.shards.local import _Process
 from detcli.sink.window import check_display
 
 ROOT = Path(__file__).parents[2]

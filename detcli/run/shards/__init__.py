@@ -7,7 +7,8 @@ elsewhere; whatever dies, each part is published once.
 
     manifest.py            what there is to do, also where a run is resumed
     store.py               where manifest and parts are: on a disk, in an object store
-    workers.py, ray.py     what works shards
+    workers.py             the workers, each replaced when it dies
+    local.py, ray.py       where they run: processes of this machine, or a cluster
     work.py                how a worker works a shard
     schedule.py            which worker gets which shard
     parts.py               the records of a shard, and of all
@@ -28,7 +29,7 @@ def open_engine(request: "WorkRequest") -> "AbstractContextManager[Workers]":
     """Start the workers that --on asks for; see the engines for errors."""
     engine = request.config.shards.on or ShardEngine("local", 1)
     if engine.count:
-        from detcli.run.shards.workers import open_local
+        from detcli.run.shards.local import open_local
 
         return open_local(engine.count, request)
     from detcli.run.shards.ray import open_ray

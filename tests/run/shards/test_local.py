@@ -14,7 +14,7 @@ import pytest
 import thinning
 from shard_runs import errors_of, kill_and_go_on, merged, parts_in
 
-from detcli.run.shards.workers import _cause, _Process
+from detcli.run.shards.local import _cause, _Process
 
 pytestmark = pytest.mark.slow
 

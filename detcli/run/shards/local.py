@@ -1,0 +1,216 @@
+"""Workers that are processes of this machine: how they are started, and what each of them runs.
+
+A process gets tasks through its standard input and sends events through its standard output, in
+pickles. One whose input ends ends too: the process that started it is gone.
+"""
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Sequence
+from typing import IO, Any, BinaryIO, NoReturn, cast
+
+from detcli.config.device import Device, available_cores
+from detcli.core.errors import UsageError
+from detcli.run.shards.work import Task, WorkRequest
+from detcli.run.shards.workers import Ended, Tell, WorkerEvent, Workers, serve
+
+START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.local import main; main()"
+
+END_S = 2.0
+"""Seconds that a process has to end by itself before it is killed.
+
+By then its input is closed, at which it ends at once; one that needs seconds hangs.
+"""
+
+MAX_PROCESSES = 16
+"""How many processes --on local may start on any machine, however few cores it has.
+
+Each process loads the model, so that too many would fill the memory.
+"""
+
+MAX_PROCESSES_PER_CORE = 4
+"""How many processes --on local may start for each core, where that is more than MAX_PROCESSES."""
+
+
+def open_local(count: int, request: WorkRequest) -> Workers:
+    """Prepare workers that are processes of this machine, for `--on local:COUNT`.
+
+    They share the cores of the machine, and the devices of --device if it names several. A
+    process that is lost again and again is not replaced: there is no other node to try.
+
+    Args:
+        count: How many processes to start.
+        request: What each is to do; its device and its share of the cores are filled in here.
+
+    Raises:
+        UsageError: The machine is too small for so many.
+    """
+    devices = request.config.runtime.device
+    cores = available_cores()
+    limit = max(MAX_PROCESSES, MAX_PROCESSES_PER_CORE * cores, len(devices))
+    if count > limit:
+        raise UsageError(f"--on local:{count} with {cores} cores", f"use {limit} at most")
+    cores_each = max(1, cores // count)
+    detectors_each = request.config.runtime.workers or cores_each
+
+    def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
+        if lost_on:
+            return None
+        devices_of_process = _dealt_out(devices, number, count)
+        return _Process(request.placed(devices_of_process, detectors_each, cores_each), tell)
+
+    return Workers(count, begin)
+
+
+def _dealt_out(devices: Sequence[Device], number: int, count: int) -> Sequence[Device]:
+    """Return the devices of one of several processes, to which they are dealt out in turn.
+
+    With more processes than devices, some share a device.
+
+    Args:
+        devices: All devices.
+        number: The index of the process.
+        count: The number of processes.
+    """
+    if count > len(devices):
+        return (devices[number % len(devices)],)
+    return devices[number::count]
+
+
+class _Process:
+    """A worker that is a process of this machine, as seen from the process that started it."""
+
+    def __init__(self, request: WorkRequest, tell: Tell) -> None:
+        """Start the process, send it its request, and pass on its events from a thread."""
+        from detcli.core.packages import own_python
+
+        command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
+        # It gets a process group of its own: Ctrl+C in a terminal is for the process that the user
+        # has started, which ends the workers itself. The first is of POSIX, the second of Windows.
+        process_group = None
+        if os.name == "posix":
+            process_group = 0
+        creation_flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=_stderr(),
+            process_group=process_group,
+            creationflags=creation_flags,
+        )
+        self._tell = tell
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.send(request)
+
+    def send(self, task: WorkRequest | Task | None) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which the other thread tells
+            self._stdin.write(pickle.dumps(task))
+            self._stdin.flush()
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    def end(self) -> None:
+        """Give the process END_S to end by itself; kill it if it has not ended by then."""
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the system
+                self._process.wait(END_S)
+
+    def _listen(self) -> None:
+        """Read the events that the process writes, and pass them on; `Ended` is the last.
+
+        A process that dies cannot say so: then `Ended` is made here from its exit code.
+        """
+        ended: Ended | None = None
+        # A pickle that was cut off raises anything.
+        with self._stdout as pipe, contextlib.suppress(Exception):
+            while ended is None:
+                event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of ours
+                if isinstance(event, Ended):
+                    ended = event
+                else:
+                    self._tell(event)
+        exit_code = self._process.wait()
+        if ended is None:
+            ended = Ended(_cause(exit_code))
+        self._tell(ended)
+
+
+def _stderr() -> int | None:
+    """Find the file descriptor that detcli's messages go to, for the processes to share.
+
+    It need not be 2, which may be redirected to keep the output of libraries away. None if there
+    is none: then the processes inherit descriptor 2.
+    """
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError):  # closed, or an object without a file
+        return None
+
+
+def _cause(code: int) -> str:
+    """Say from its exit code why a process has died; negative codes are numbers of signals."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if name == "SIGKILL":
+        return f"{name} (perhaps out of memory)"
+    return name
+
+
+def _reserve_stdout() -> BinaryIO:
+    """Reserve standard output for the events of a worker, and return it.
+
+    What libraries print to descriptor 1 goes to standard error from here on.
+    """
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return pipe
+
+
+def main() -> NoReturn:
+    """Run this process as a worker, which reads tasks from standard input and writes events.
+
+    Both are pickles; the events go to what standard output was at the start. The process ends
+    after the last task, or when the process that has started it is gone.
+    """
+    pipe = _reserve_stdout()
+    lock = threading.Lock()  # held while an event is written
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the request, then tasks
+
+    def tell(event: WorkerEvent) -> None:
+        try:
+            with lock:
+                pickle.dump(event, pipe)
+                pipe.flush()
+        except OSError:  # the process that has started this one is gone
+            os._exit(1)
+
+    def read_input() -> None:
+        while True:
+            try:
+                received.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
+            except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
+                os._exit(1)
+
+    threading.Thread(target=read_input, daemon=True).start()
+    serve(received.get, tell)
+    tell(Ended(""))
+    sys.stderr.flush()
+    os._exit(0)  # without waiting for threads, such as the one that reads
