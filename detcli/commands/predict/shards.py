@@ -511,7 +511,7 @@ def _remove_finished_notes(store: Store, manifest: Manifest) -> None:
     """
     # The run is complete, so notes that cannot be read do no harm and may stay.
     with contextlib.suppress(StoreError):
-        done_shards = set(manifest.parts())
+        done_shards = set(manifest.last_attempts())
         for file_name, written_s in store.times(NOTE).items():
             shards = noted_shards(store, file_name)
             is_done = bool(shards) and shards.issubset(done_shards)

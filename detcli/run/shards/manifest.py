@@ -96,9 +96,9 @@ class Section:
     file: BinaryIO
     header: HeaderJson  # its first line
     run: str  # SHA-256 of the file, RUN_DIGITS of it
-    shard: int  # the number of its first shard
-    first: int  # how many names the sections before it have
-    offsets: "array[int]"  # where the line of each shard begins
+    first_shard: int  # the number of its first shard
+    names_before: int  # how many names the sections before it have
+    offsets: "array[int]"  # where the line of each shard begins in the file, in bytes
 
 
 class Manifest:
@@ -110,11 +110,17 @@ class Manifest:
     """
 
     def __init__(self, store: Store) -> None:
-        """Read and check all files of the manifest; names are read again when they are needed."""
+        """Read and check all files of the manifest.
+
+        The names in them are not kept in memory; they are read again when they are needed.
+
+        Args:
+            store: The output folder of the run, which has the files.
+        """
         self._store = store
         numbered_files = _numbered_files(store)
-        has_first = bool(numbered_files) and numbered_files[0].number == 0
-        if not has_first:
+        has_first_manifest = bool(numbered_files) and numbered_files[0].number == 0
+        if not has_first_manifest:
             raise UsageError(
                 f"{store} has no {FIRST_MANIFEST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
@@ -164,27 +170,36 @@ class Manifest:
             yield from shard.names
 
     def shard(self, number: int) -> Shard:
-        """Read the names of a shard from its line of the manifest.
+        """Read a shard, with the names of its inputs, from its line of the manifest.
 
-        A manifest has one section, a file, for each time that names were added; shards are
-        numbered through all of them.
+        A manifest has several files, its sections, if names were added to the run later. Shards
+        are numbered through all of them.
+
+        Args:
+            number: The number of the shard, from 0.
 
         Raises:
             UsageError: Its line is damaged.
             StoreError: It cannot be read.
         """
-        # It is in the last section whose first shard is not behind it.
-        next_section = bisect_right(self._sections, number, key=lambda section: section.shard)
-        section = self._sections[next_section - 1]
-        shard_in_section = number - section.shard
+        section = self._section_of(number)
+        position = number - section.first_shard  # among the shards of the section
         with self._readable(section.name):
-            section.file.seek(section.offsets[shard_in_section])
+            section.file.seek(section.offsets[position])
             fields = json.loads(bounded_line(section.file))
             names = tuple(from_json(name) for name in fields["names"])
             if fields["shard"] != number:
                 raise ValueError("it has changed")
-        first_name = section.first + shard_in_section * section.header["shard_size"]
-        return Shard(number, first_name, names, section.run, self._fingerprint)
+
+        # All shards of a section but the last have the same number of names.
+        names_before = section.names_before + position * section.header["shard_size"]
+        return Shard(number, names_before, names, section.run, self._fingerprint)
+
+    def _section_of(self, shard_number: int) -> Section:
+        """Find the section with a shard: the last one that does not begin with a later shard."""
+        first_shards = [section.first_shard for section in self._sections]
+        sections_up_to_it = bisect_right(first_shards, shard_number)
+        return self._sections[sections_up_to_it - 1]
 
     def hashes(self, hash_name: HashOf) -> Hashes:
         """Hash all names, each as it was written down last; ascending, each hash once."""
@@ -192,27 +207,24 @@ class Manifest:
 
     def last_names(self) -> Iterator[Name]:
         """Yield the names, without those that a later shard has again."""
-        renewed = self.renewed()
+        last_shards = self.last_shards_of_repeated_names()
         for shard in self:
             for name in shard.names:
-                if renewed and renewed.get(hash_of(name), shard.number) > shard.number:
+                if last_shards and last_shards.get(hash_of(name), shard.number) > shard.number:
                     continue
                 yield name
 
-    def renewed(self) -> dict[bytes, int]:
-        """Find the names that are in more than one shard, and the last shard of each.
+    def last_shards_of_repeated_names(self) -> dict[bytes, int]:
+        """Find the names that several shards have, and for each the last of these shards.
 
-        A name comes again in an extension of the manifest if its file had changed.
+        A file that had changed when the run was extended is listed again, in a new shard.
 
         Returns:
-            The numbers of the last shards, by the hashes of the names.
+            The number of that shard, by the hash of the name.
         """
-        if len(self._sections) == 1:
+        if len(self._sections) == 1:  # the run was never extended
             return {}
-        # There may be millions of names and few that come again, so these are found first.
-        sorted_hashes = np.sort(np.fromiter((hash_of(name) for name in self.all_names()), HASH))
-        is_like_previous = sorted_hashes[1:] == sorted_hashes[:-1]
-        repeated_hashes = set(sorted_hashes[1:][is_like_previous].tolist())
+        repeated_hashes = self._repeated_hashes()
         if not repeated_hashes:
             return {}
 
@@ -223,6 +235,16 @@ class Manifest:
                 if name_hash in repeated_hashes:
                     last_shards[name_hash] = shard.number
         return last_shards
+
+    def _repeated_hashes(self) -> set[bytes]:
+        """Return the hashes of the names that are listed more than once.
+
+        There may be millions of names, and few of them twice. So the hashes are sorted in an
+        array, which takes less memory than a dictionary: equal ones are then neighbours.
+        """
+        hashes = np.sort(np.fromiter((hash_of(name) for name in self.all_names()), HASH))
+        is_like_next = hashes[:-1] == hashes[1:]
+        return set(hashes[:-1][is_like_next].tolist())
 
     @property
     def next_file(self) -> str:
@@ -235,30 +257,38 @@ class Manifest:
             return f"part-{number:05}.jsonl"
         return f"part-{number:05}-{attempt}.jsonl"
 
-    def parts(self) -> dict[int, int]:
-        """Find the shards whose part is published, each with its last attempt of --retry-failed."""
-        attempts_by_shard: defaultdict[int, set[int]] = defaultdict(set)  # 0 is the part itself
+    def last_attempts(self) -> dict[int, int]:
+        """Find the shards whose records are published, and the last attempt at each.
+
+        Attempt 0 is the first, which works the whole shard; each --retry-failed is a further one,
+        with a file of its own. For example `part-00042.jsonl` and `part-00042-1.jsonl` are
+        attempts 0 and 1 at shard 42.
+
+        Returns:
+            The number of the last attempt, by the number of the shard.
+        """
+        attempts_by_shard: defaultdict[int, set[int]] = defaultdict(set)
         for name in self._store.names():
             match = PART_NAME.fullmatch(name)
             if match is None:
                 continue
             number = int(match[1])
             attempt = int(match[2] or 0)
-            is_as_written = self.part(number, attempt) == name  # with as many digits
-            if is_as_written:
+            has_usual_digits = self.part(number, attempt) == name  # a part-000042.jsonl is not ours
+            if has_usual_digits:
                 attempts_by_shard[number].add(attempt)
 
         last_attempts = {}
         for number, attempts in attempts_by_shard.items():
-            if 0 in attempts:
+            if 0 in attempts:  # a retry without what it retries does not count
                 last_attempts[number] = max(attempts)
         return last_attempts
 
     def _add_section(self, name: str) -> None:
-        """Check one file of the manifest, and note where in it the names of each shard are.
+        """Check one file of the manifest, and note where in it the line of each shard begins.
 
         A manifest lists all inputs of a run, cut into shards; an extended run has several files.
-        They stay open, as a bucket would have to send them again.
+        Each stays open to read names from it later, as a bucket would have to send it again.
 
         Args:
             name: The name of the file in the output folder.
@@ -268,7 +298,7 @@ class Manifest:
         """
         file = self._store.open(name)
         weakref.finalize(self, file.close)
-        with self._readable(name):  # what is wrong with the file becomes an error that names it
+        with self._readable(name):
             header_line = bounded_line(file)
             header = json.loads(header_line)
             if not _is_header(header):
@@ -285,8 +315,8 @@ class Manifest:
             file=file,
             header=header,
             run=index.sha256[:RUN_DIGITS],
-            shard=self._shards,
-            first=self.names,
+            first_shard=self._shards,
+            names_before=self.names,
             offsets=index.offsets,
         )
         self._sections.append(section)
@@ -294,23 +324,27 @@ class Manifest:
         self.names += index.name_count
 
     def _require_next(self, number: int, name: str) -> None:
-        """Require that a file of the manifest follows those that were read, by its number.
+        """Require that a file of the manifest has the number after those that were read.
+
+        Args:
+            number: Its number: 0 for the first file, then 1, 2 and so on for the extensions.
+            name: Its name.
 
         Raises:
             UsageError: Another file has the number, or one before it is missing.
         """
-        next_number = len(self._sections)
-        if number < next_number:
+        expected_number = len(self._sections)
+        if number < expected_number:  # two names have one number, with and without `_`
             raise UsageError(
                 f"{self._store} has both {self._sections[number].name} and {name}",
                 "move one away; merge then says whether the parts belong to the other",
             )
-        if number > next_number:
+        if number > expected_number:
             raise self._damaged(name, f"{file_name(number - 1)} is missing")
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
-        """Say what is wrong with a file that cannot be read."""
+        """Turn what goes wrong in the block into an error that names the file."""
         try:
             yield
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -335,12 +369,18 @@ class _ShardIndex(NamedTuple):
 
 
 def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
-    """Read a file of a manifest from behind its header to its end, and index its shards.
+    """Note where the line of each shard begins in a file of a manifest.
 
-    It has a line for each shard, and a last line with the numbers of shards and names.
+    After the header, the file has lines such as
+
+        {"shard": 0, "names": ["a.jpg", "b.jpg"]}
+        {"shard": 1, "names": ["c.jpg"]}
+        {"shards": 2, "names": 3}
+
+    of which the last tells that the file is complete.
 
     Args:
-        header_line: Its first line.
+        header_line: Its first line, which was read already.
         file: The file, at its second line.
 
     Raises:
@@ -349,18 +389,19 @@ def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
     digest = hashlib.sha256(header_line)
     offsets = array("Q")
     name_count = 0
-    end: Any = None  # what the last line says
+    fields: Any = None  # of the line that was read last
     while True:
         offset = file.tell()
         line = bounded_line(file)
         if not line:
             break
         digest.update(line)
-        end = json.loads(line)
-        if "shard" in end:
+        fields = json.loads(line)
+        if "shard" in fields:
             offsets.append(offset)
-            name_count += len(end["names"])
-    if end != {"shards": len(offsets), "names": name_count}:
+            name_count += len(fields["names"])
+
+    if fields != {"shards": len(offsets), "names": name_count}:
         raise ValueError("its end is missing")
     return _ShardIndex(offsets, name_count, digest.hexdigest())
 
@@ -426,13 +467,13 @@ def file_name(number: int) -> str:
 def publish(
     store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
 ) -> bool:
-    """Write one file of a manifest, and publish it.
+    """Cut names into shards, and publish them as one file of a manifest.
 
     Args:
-        store: Where to.
-        name: The name of the file.
-        header: Its first line, which also has the number of names in a shard.
-        names: All names, which are cut into shards.
+        store: The output folder of the run.
+        name: The name of the file in it.
+        header: Its first line, which also says how many names a shard has.
+        names: The names of the inputs, in the order of the run.
         shard: The number of the first shard; not 0 in an extension of a manifest.
 
     Returns:

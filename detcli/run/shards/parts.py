@@ -75,10 +75,10 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
-        """Publish the records as a file; its last record also says what the file holds.
+        """Publish the records as a file, a line for each.
 
-        By these fields a reader can tell that the file is complete, and for which shard it was
-        made.
+        The last line also has the field `part`, by which a reader can tell that the file is
+        complete, and for which shard it was made.
 
         Args:
             store: The output folder of the run.
@@ -87,7 +87,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         Returns:
             Whether it was published; False if there is a file of that name already.
         """
-        seal = {
+        part = {
             "shard": self._shard.number,
             "run": self._shard.run,
             "records": self.count,
@@ -96,9 +96,9 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
-            # Videos may have no frames, and a file no record: then its last line is only this.
+            # Without any record, as of videos without frames, the field is a line of its own.
             last_fields: Fields = dict(self._last or {})
-            self._last = cast("RecordJson", {**last_fields, "part": seal})
+            self._last = cast("RecordJson", {**last_fields, "part": part})
             self._write_last_record()
             return store.publish(name, self._file)
 
@@ -150,34 +150,41 @@ class _PartReading:
         self._end: PartJson | None = None  # what the last line says of the part
 
     def parse(self, line: bytes) -> RecordJson | None:
-        """Parse the next line; None if it has no record, as the end of an empty part.
+        """Parse the next line of the file, and count its record.
+
+        The last line is known by its field `part`, which is kept for `require_whole`.
+
+        Returns:
+            The record; None if the line has none, as the only line of a file without records.
 
         Raises:
-            TornError: The line comes after the end of the part.
+            TornError: There was a last line before.
             Exception: One of DAMAGE, if the line is not a record.
         """
-        record = loads(line)
+        fields = loads(line)
         if self._end is not None:
             raise TornError("it goes on after its end")
-        self._end = record.pop("part", None)
-        if "source" not in record:
+        self._end = fields.pop("part", None)
+        has_record = "source" in fields
+        if not has_record:
             return None
-        self._digest.update(_digested(record))
-        checked_record = to_record(record)
+        self._digest.update(_digested(fields))
+        record = to_record(fields)
         self.count += 1
-        return checked_record
+        return record
 
     def require_whole(self, shard: Shard) -> None:
-        """Require, after the last line, that the part was published for a shard as it is.
+        """Require, after the last line, that the file is complete, unchanged and of this shard.
 
         Raises:
-            TornError: It was not; the message says why.
+            TornError: It is not; the message says why.
         """
         if self._end is None:
             raise TornError("its end is missing")
         _require_made_of(shard, self._end)
-        has_count = self._end.get("records") == self.count
-        if not has_count or self._end.get("sha256") != self._digest.hexdigest():
+        has_same_count = self._end.get("records") == self.count
+        has_same_digest = self._end.get("sha256") == self._digest.hexdigest()
+        if not has_same_count or not has_same_digest:
             raise TornError("it has changed")
 
 
@@ -206,9 +213,14 @@ def count_failures(
         The counts by the number of the shard; shards that are not done yet are left out.
     """
     # Each --retry-failed of a shard adds a file; the last one has the counts as they are now.
-    last_attempts = manifest.parts()
-    done_shards = [shard for shard in shards if shard in last_attempts]
-    files = [manifest.part(shard, last_attempts[shard]) for shard in done_shards]
+    last_attempts = manifest.last_attempts()
+    done_shards = []
+    files = []
+    for shard in shards:
+        if shard in last_attempts:
+            done_shards.append(shard)
+            files.append(manifest.part(shard, last_attempts[shard]))
+
     with ThreadPoolExecutor() as pool:  # as each file of a bucket takes a request
         counts = pool.map(_failures_in_end, itertools.repeat(store), files)
         return dict(zip(done_shards, counts, strict=True))
@@ -273,7 +285,7 @@ class Merge:
         self.faults: list[Fault] = []  # complete after the last record
         self._store = store
         self._manifest = manifest
-        self._attempts = manifest.parts()  # the last one of each shard that is done
+        self._attempts = manifest.last_attempts()  # the last one of each shard that is done
         has_all_parts = len(self._attempts) >= len(manifest)
         if not has_all_parts:  # otherwise the names need not be read
             self._add_missing_parts()
@@ -289,12 +301,12 @@ class Merge:
         self.faults.append(Fault(part, reason, len(shard.names), missing))
 
     def __iter__(self) -> Iterator[RecordJson]:
-        """Yield the records, as one run on one machine prints them.
+        """Yield the records of all shards, as a run that is not cut into shards prints them.
 
-        A file that had changed when the run was extended is in two shards; the last one counts. A
-        damaged part is noted in `faults`, and the next one is read.
+        A file of records that is damaged is noted in `faults`, and the next one is read.
         """
-        last_shards = self._manifest.renewed()
+        # A file that had changed when the run was extended is in two shards; the last one counts.
+        last_shards = self._manifest.last_shards_of_repeated_names()
         for shard in self._manifest:
             try:
                 for record in self._current_records(shard, last_shards):
@@ -305,11 +317,12 @@ class Merge:
     def _current_records(
         self, shard: Shard, last_shards: Mapping[bytes, int]
     ) -> Iterator[RecordJson]:
-        """Yield the records of a shard, without those of names that a later shard has again.
+        """Yield the records of a shard, without those of inputs that a later shard has again.
 
         Args:
             shard: The shard.
-            last_shards: The last shard of each name that comes again, by the hash of the name.
+            last_shards: The number of the last shard that has a name, by the hash of the name;
+                only of names that several shards have.
         """
         if not last_shards:  # as in most runs: no name has to be hashed
             yield from self._checked_records(shard)
@@ -329,27 +342,26 @@ class Merge:
         return record
 
     def _checked_records(self, shard: Shard) -> Iterator[RecordJson]:
-        """Yield the records of one shard, checked to be of the inputs that the manifest lists.
+        """Yield the records of one shard, and check that they are those of its inputs.
 
-        The inputs have a record each, in order; videos and archives have any number of records.
-        Records that --retry-failed has made stand in place of those of the shard's own file.
+        An image has one record; a video or an archive has any number. Where --retry-failed has
+        worked an input again, its new records are yielded in place of those in the shard's file.
 
         Raises:
-            TornError: A name has no record, or a record none of the names.
+            TornError: The records are not those of the inputs, in the order of the manifest.
         """
-        part = self._manifest.part(shard.number)
-        retried_records = self._retried_records(shard)
+        file_name = self._manifest.part(shard.number)
+        new_records = self._retried_records(shard)
         inputs = _InputsInOrder(shard)
-        for record in read_part(self._store, part, shard):
+        for record in read_part(self._store, file_name, shard):
             is_first_of_input = inputs.go_to(record)
-            input_records = [record]
-            if inputs.number in retried_records:
-                if not is_first_of_input:
-                    continue  # those of the retry were yielded in place of the first
-                input_records = retried_records[inputs.number]
-            for input_record in input_records:
-                input_record["input"] = inputs.number
-                yield input_record
+            record["input"] = inputs.number
+            if inputs.number not in new_records:
+                yield record
+            elif is_first_of_input:
+                for new_record in new_records[inputs.number]:
+                    new_record["input"] = inputs.number
+                    yield new_record
         inputs.require_no_more()
 
     def _retried_records(self, shard: Shard) -> dict[int, list[RecordJson]]:
@@ -375,7 +387,7 @@ class Merge:
             for record in read_part(self._store, file_name, shard):
                 input_number = record["input"]
                 name = shard.names[input_number - shard.first]
-                if _is_of(record, name):
+                if _is_record_of(name, record):
                     records_by_input.setdefault(input_number, []).append(record)
                 else:
                     has_other_names = True
@@ -386,15 +398,15 @@ class Merge:
         return records_by_input
 
     def retried(self) -> dict[bytes, str | None]:
-        """Return the stamps of files that --retry-failed has worked, by the hashes of their names.
+        """Return the stamp of each file that --retry-failed has worked, by the hash of its name.
 
-        A stamp is the size and time of change that the file had then; None if it had no stamp. A
-        damaged part is left out, as reading all records reports it.
+        A stamp is the size and time of change that the file had then; None for one without a
+        stamp, such as a file behind an address. Shards with damaged files are left out: whoever
+        reads their records finds the damage.
         """
         stamps: dict[bytes, str | None] = {}
-        for shard_number, attempt in self._attempts.items():
-            was_retried = attempt > 0
-            if not was_retried:
+        for shard_number, last_attempt in self._attempts.items():
+            if last_attempt == 0:  # it was never retried
                 continue
             shard = self._manifest.shard(shard_number)
             try:
@@ -407,88 +419,106 @@ class Merge:
         return stamps
 
     def failing(self, number: int) -> Shard:
-        """Return a shard's names that have a record with an error, for --retry-failed to work.
+        """Return a shard with only those inputs that failed, for --retry-failed to work again.
+
+        Args:
+            number: The number of the shard.
+
+        Returns:
+            The shard, as the next attempt at it. If a file has changed since, it is taken as it
+            is now.
 
         Raises:
-            CheckError: Its part is damaged.
+            CheckError: The file of its records is damaged.
             StoreError: It cannot be read.
         """
         shard = self._manifest.shard(number)
-        failing_inputs: set[int] = set()
+        failed_inputs: set[int] = set()  # by their number in the run
         try:
             for record in self._checked_records(shard):
                 if "error" in record:
-                    failing_inputs.add(record["input"])
+                    failed_inputs.add(record["input"])
         except TornError as error:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
 
-        inputs = tuple(sorted(failing_inputs))  # their numbers in the run
-        names = tuple(as_it_is(shard.names[number - shard.first]) for number in inputs)
+        inputs = tuple(sorted(failed_inputs))
+        names = []
+        for input_number in inputs:
+            listed_name = shard.names[input_number - shard.first]
+            names.append(as_it_is(listed_name))
         next_attempt = self._attempts[shard.number] + 1
-        return replace(shard, names=names, inputs=inputs, attempt=next_attempt)
+        return replace(shard, names=tuple(names), inputs=inputs, attempt=next_attempt)
 
 
 class _InputsInOrder:
-    """Goes through the inputs of a shard beside the records of its part, which have their order."""
+    """Finds the input of each record of a shard: both are in the order of the manifest."""
 
     def __init__(self, shard: Shard) -> None:
-        self.number = -1  # of the input of the last record; none yet
-        self._name = cast("Name", "")
-        self._remaining = enumerate(shard.names, shard.first)
+        self.number = -1  # that of the current input, in the run; -1 before the first record
+        self._name: Name | None = None  # that of the current input
+        self._following_inputs = enumerate(shard.names, shard.first)
 
     def go_to(self, record: RecordJson) -> bool:
-        """Go on to the input that a record was made of.
+        """Make the input of the next record the current one, whose number is `number`.
 
-        Only videos and archives may be passed over, as they may have no frames.
+        An image has one record. A video or an archive may have several, and so stay the current
+        input; or none, and so be passed over.
 
         Returns:
-            Whether the record is the first of its input; False for a further frame of a video.
+            Whether the record is the first of its input.
 
         Raises:
-            TornError: Another input comes first, or none is left.
+            TornError: The record of another input was expected, or of none any more.
         """
-        if self.number >= 0 and _has_frames(self._name) and _is_of(record, self._name):
+        name = self._name
+        if name is not None and _has_any_record_count(name) and _is_record_of(name, record):
             return False
-        for number, name in self._remaining:
-            if _is_of(record, name):
+        for number, following_name in self._following_inputs:
+            if _is_record_of(following_name, record):
                 self.number = number
-                self._name = name
+                self._name = following_name
                 return True
-            if not _has_frames(name):
+            if not _has_any_record_count(following_name):
                 raise TornError(
-                    f"found a record for {record['source']} where {source_of(name)} was expected"
+                    f"found a record for {record['source']} where {source_of(following_name)} "
+                    "was expected"
                 )
         raise TornError(f"{record['source']} is not among its names")
 
     def require_no_more(self) -> None:
-        """Require that no input is left but videos and archives, which may have no frames.
+        """Require that all inputs have had their records, as no further record comes.
 
         Raises:
-            TornError: An input is left, which has no record.
+            TornError: An image has none.
         """
-        for _, name in self._remaining:
-            if not _has_frames(name):
+        for _, name in self._following_inputs:
+            if not _has_any_record_count(name):
                 raise TornError(f"{source_of(name)} has no record")
 
 
-def _is_of(record: RecordJson, name: Name) -> bool:
-    """Tell whether a record was made of the input that the manifest has this name for.
+def _is_record_of(name: Name, record: RecordJson) -> bool:
+    """Tell whether a record was made of an input, by the names of both.
 
-    The record of an archive's member has the name of the archive, a slash, and that of the member.
+    The records of an archive have the names of its members, such as "images.zip/a.jpg".
+
+    Args:
+        name: The name of the input in the manifest, perhaps with what a list says of it (`meta`).
+        record: The record.
     """
     if _meta_in(record) != meta_of(name):
         return False
     record_name = name_of(record)
-    if record_name == name:  # the cheap test first, as there may be millions
+    if record_name == name:  # tried first, as it is the usual case and takes no time
         return True
-    # The name of an existing file may look like a password; it may have been removed since.
-    source = source_of(name)
-    possible_names = (source, _as_utf8(source))
-    if record_name in possible_names:
-        return True
-    folders = tuple(f"{possible_name}/" for possible_name in possible_names)
-    return is_archive(source) and record_name.startswith(folders)
+
+    # A record has the name without a password, and with escapes for what UTF-8 cannot hold.
+    public_name = source_of(name)
+    for possible_name in (public_name, _as_utf8(public_name)):
+        is_member = is_archive(public_name) and record_name.startswith(f"{possible_name}/")
+        if record_name == possible_name or is_member:
+            return True
+    return False
 
 
 def _meta_in(record: RecordJson) -> str | None:
@@ -498,8 +528,8 @@ def _meta_in(record: RecordJson) -> str | None:
     return json.dumps(record["meta"])
 
 
-def _has_frames(name: Name) -> bool:
-    """Tell whether an input may have any number of records: a video, or an archive."""
+def _has_any_record_count(name: Name) -> bool:
+    """Tell whether an input may have several records, or none: a video, or an archive."""
     path = address_of(name) or ""
     if is_address(path):
         path = path_of(path)

@@ -28,9 +28,9 @@ DEATHS = 3
 STARTS = 5
 """How often in a row a worker may be lost without a shard in hand before it is not replaced."""
 
-FRUITLESS = 16
-"""Names in a row that count as the cause of deaths, after which the run fails: more likely the
-machine is the cause."""
+MAX_GIVEN_UP = 16
+"""Names that may be given up in a row as the cause of deaths. At this number the run fails, as the
+cause is more likely the machine."""
 
 WorkerId = Hashable
 """An engine's identifier of a worker."""
@@ -46,35 +46,40 @@ class Schedule:
         shards: Iterable[int],
         retried: Mapping[int, Shard] | None = None,
     ) -> None:
-        """Put the shards in a random order.
+        """Begin with all shards waiting, in a random order.
 
         Args:
-            store: Where the parts are published.
-            manifest: The names of each shard.
-            shards: The numbers of the shards that are to be worked.
-            retried: By number, the shards of which --retry-failed works only the failed names.
-                They have only these names.
+            store: The output folder of the run, where the records of each shard are published.
+            manifest: The list of all shards, with the names of the inputs of each.
+            shards: The numbers of the shards to work.
+            retried: By number, shards of which only some names are worked: those that failed
+                before, for --retry-failed. Other shards are worked as the manifest lists them.
         """
         self.manifest = manifest
         self._store = store
         self._retried = retried or {}
         shuffled = list(shards)
         random.shuffle(shuffled)
-        self.total = len(shuffled)  # shards that this run has to work
 
-        self._waiting = deque(shuffled)  # the numbers of shards that no worker has begun
-        self._held: dict[WorkerId, list[Task]] = defaultdict(list)  # what each worker has in hand
-        self.elsewhere = 0  # shards that another run, or a worker that then died, has published
+        # How many shards there are to work, and how many of them were found to be published by
+        # another run, or by a worker that died before it said so.
+        self.total = len(shuffled)
+        self.elsewhere = 0
 
-        # Tasks over which a worker has died wait here; each is worked while nothing else is.
+        # A shard waits until a worker gets it; the worker then holds it as a task.
+        self._waiting = deque(shuffled)
+        self._held: dict[WorkerId, list[Task]] = defaultdict(list)
+
+        # A task whose worker has died is a suspect: it may be what killed the worker. It waits
+        # here, to be worked by a worker that holds nothing else.
         self._suspects: deque[Task] = deque()
-        self._strikes: Counter[Task] = Counter()  # how many workers have died over each task
-        self.deaths = 0  # of workers
+        self._deaths_over: Counter[Task] = Counter()
+        self.deaths = 0  # of all workers
 
-        # Shards over which workers died again are worked name by name, to find the cause. These are
-        # the names that are done, by shard and position in it.
+        # To find the name that kills, a shard over which workers died again and again is worked
+        # name by name. These are the names that are done: by shard, then by position in it.
         self._done_names: dict[int, dict[int, Done]] = defaultdict(dict)
-        self._fruitless = 0  # how many names in a row counted as the cause of deaths
+        self._given_up_in_a_row = 0  # names that were taken for the cause of deaths
 
     @property
     def over(self) -> bool:
@@ -94,47 +99,57 @@ class Schedule:
         return bool(self._held.get(worker))
 
     def next_task(self, worker: WorkerId) -> Task | None:
-        """Choose the next task of a worker, and count it as held by the worker.
+        """Choose the task that a worker works next, and note that the worker holds it.
 
-        A worker asks early: it may still hold the task before, whose records are on their way.
-        But a suspect, a task over which a worker has died, is worked while nothing else is held:
-        so another death tells which task is the cause. Suspects go first.
+        Suspects, the tasks over which a worker has died, come before the shards that wait. A task
+        whose records are published already, by another run or by a worker that died before it
+        said so, is dropped.
+
+        Args:
+            worker: The worker. It may still hold the task before, as it asks for the next one
+                when all images of that are read.
 
         Returns:
-            The task; None if the worker has to wait until another one has finished or died, or if
-            nothing is left.
+            The task; None if there is none, or none that this worker may get for now.
 
         Raises:
-            StoreError: It cannot be found out whether the task has been done.
+            StoreError: The store does not answer whether the records are published. The task
+                stays first in its queue.
         """
         if not self._may_get_task(worker):
             return None
         while self._suspects or self._waiting:
-            queue: deque[Task] | deque[int]
             if self._suspects:
-                queue = self._suspects
                 task = self._suspects[0]
             else:
-                queue = self._waiting
                 task = self._whole(self._waiting[0])
+
+            # Before the task leaves its queue: if this raises an error, it must not be lost.
             is_published = self._is_published(task)
-            queue.popleft()  # only now: if the store cannot be asked, the task must not be lost
+            if self._suspects:
+                self._suspects.popleft()
+            else:
+                self._waiting.popleft()
+
             if not is_published:
                 self._held[worker].append(task)
                 return task
-            self.elsewhere += 1  # another run was faster, or the worker died before it said so
+            self.elsewhere += 1
         return None
 
     def _may_get_task(self, worker: WorkerId) -> bool:
-        """Tell whether a worker may get a task beside those that it holds.
+        """Tell whether a worker may get a task now.
 
-        It may not while it holds a suspect, or while suspects wait: these are worked alone.
+        One that holds nothing may get any. One that holds a task may get a second, but not if
+        either is a suspect: a suspect is worked alone, so that it is known which task killed the
+        worker if it dies again.
         """
         held_tasks = self._held[worker]
         if not held_tasks:
             return True
         holds_suspect = any(self._is_suspect(task) for task in held_tasks)
-        return not self._suspects and not holds_suspect
+        next_is_suspect = bool(self._suspects)
+        return not holds_suspect and not next_is_suspect
 
     def _is_published(self, task: Task) -> bool:
         """Ask the store whether the part of a task, the file of its records, is there already."""
@@ -148,7 +163,7 @@ class Schedule:
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
         self._held[worker].remove(done.task)
-        self._fruitless = 0
+        self._given_up_in_a_row = 0
         if done.task.part is None:
             return self._add_name(done)
         return done.counts
@@ -162,17 +177,19 @@ class Schedule:
             self._waiting.append(task.shard.number)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
-        """Put back the tasks of a worker that has died, each as a suspect.
+        """Decide what becomes of the tasks that a worker held when it died.
 
-        After DEATHS deaths over the same shard, its names become tasks of their own. After DEATHS
-        deaths over a single name, the name gets a record with an error.
+        Each is worked again. But after DEATHS deaths over the same shard, each of its names
+        becomes a task of its own; and after DEATHS deaths over a single name, the name is given
+        up: it gets a record with an error.
 
         Args:
             worker: The worker.
             cause: What ended it, for the message of the error.
 
         Returns:
-            The counts of a shard, if the record of an error has completed it.
+            What became of the inputs of a shard, if it is complete because its last name was
+            given up; else None.
 
         Raises:
             InferenceError: Workers keep dying.
@@ -180,40 +197,44 @@ class Schedule:
         self.deaths += 1
         counts_of_shard = None
         for task in self._held.pop(worker, []):
-            self._strikes[task] += 1
-            if self._strikes[task] < DEATHS:
+            self._deaths_over[task] += 1
+            if self._deaths_over[task] < DEATHS:
                 self._suspects.append(task)
             elif task.size > 1:
                 for position in range(task.start, task.stop):
-                    self._suspects.append(Task(task.shard, None, position, position + 1))
+                    single_name = Task(task.shard, part=None, start=position, stop=position + 1)
+                    self._suspects.append(single_name)
             else:
                 counts_of_shard = self._give_up_name(task, cause)
         return counts_of_shard
 
     def _give_up_name(self, task: Task, cause: str) -> Counts | None:
-        """Give a name, over which workers have died, the record of an error.
+        """Give up an input over which workers have died: its record is an error.
 
         Args:
-            task: The task of this single name.
+            task: The task of this single input.
             cause: What ended the last of the workers.
 
         Returns:
-            The counts of its shard, if all other names of it are done.
+            What became of all inputs of its shard, if this was the last; else None.
 
         Raises:
-            InferenceError: So many names in a row were given up that the machine is the cause.
+            InferenceError: So many inputs in a row were given up that the machine is the cause.
         """
         name = task.shard.names[task.start]
         source = source_of(name)
-        self._fruitless += 1
-        if self._fruitless >= FRUITLESS:
+        self._given_up_in_a_row += 1
+        if self._given_up_in_a_row >= MAX_GIVEN_UP:
             raise repeated_deaths_error(cause, f"the last image was {source}")
+
         error = InferenceError(
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",
         )
         origin = Origin(source, input=task.shard.numbers[task.start], meta=meta_of(name))
-        record = Record(origin, 0, "", "", error=error)
+        # No detector has seen it, so there is no name of a model or a device. When the records of
+        # the shard are put together, each gets its index.
+        record = Record(origin, index=0, model="", device="", error=error)
         counts = Counts()
         counts.add(record)
         line = json.dumps(record.to_json()).encode()
@@ -224,17 +245,22 @@ class Schedule:
 
         A task without a part is a single name of a shard over which workers have died.
         """
-        return task.part is None or self._strikes[task] > 0
+        return task.part is None or self._deaths_over[task] > 0
 
     def _add_name(self, done_name: Done) -> Counts | None:
-        """Collect the records of one name of a shard that is worked name by name.
+        """Keep the records of one input of a shard whose inputs are worked one by one.
+
+        With the last of them, the records of all are published as the shard's file, in the order
+        of the inputs.
+
+        Args:
+            done_name: What was done for the input: its records, as JSON Lines, and their counts.
 
         Returns:
-            None until the last name: then the records are published as the shard's part, and the
-            counts of all of it are returned.
+            The counts of the whole shard with its last input; None before.
         """
         shard = done_name.task.shard
-        done_names = self._done_names[shard.number]
+        done_names = self._done_names[shard.number]  # by the position in the shard
         done_names[done_name.task.start] = done_name
         if len(done_names) < len(shard.names):
             return None
@@ -243,8 +269,9 @@ class Schedule:
         counts = Counts()
         with PartWriter(shard) as writer:
             for position in sorted(done_names):
-                counts.include(done_names[position].counts)
-                for line in done_names[position].lines.splitlines():
+                done = done_names[position]
+                counts.include(done.counts)
+                for line in done.lines.splitlines():
                     writer.add(json.loads(line))
             writer.publish(self._store, self.manifest.part(shard.number, shard.attempt))
         return counts

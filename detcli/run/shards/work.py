@@ -112,38 +112,40 @@ WorkReport = Ready | Progress | Done | Failed
 
 
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
-    """Detect in the images of all tasks, and publish their records in the run's output folder.
+    """Detect in the images of each task, and publish its records as a file; until none is left.
 
-    This is all that a worker does, one of the processes that share a run.
+    A run in shards is shared by several processes, the workers. This is all that one of them does.
 
     Args:
         request: The settings of the run, the model, and how many cores to use.
-        tasks: The shards, or pieces of shards, whose images are the worker's. They are taken one
-            by one, on another thread: each when the names of the one before have been read.
-        report: Takes what the worker reports: that it is ready, once; then its progress and the
-            end of each task. It is called from several threads, one at a time.
+        tasks: Shards of the run's inputs, or pieces of shards. The next one is taken, on another
+            thread, when all images of the one before have been read.
+        report: Is called with what the run has to know: first that the worker is ready, then its
+            progress and the end of each task. The calls come from several threads, but never two
+            at a time.
     """
     store = open_store(str(request.config.outputs.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
         class_names = run.detector.contract.names
         add_tracks_and_zones = run.watcher()
-        anonymize = open_anonymizer(request.config, class_names)
-        report(
-            Ready(
-                node=platform.node(),
-                settings=run.settings(),
-                implied=run.implied_settings,
-                class_names=tuple(class_names),
-            )
+        hide_classes = open_anonymizer(request.config, class_names)  # for --blur; else None
+        ready = Ready(
+            node=platform.node(),
+            settings=run.settings(),
+            implied=run.implied_settings,
+            class_names=tuple(class_names),
         )
-        with run.sources([]) as sources:  # The inputs come with the tasks.
+        report(ready)
+
+        no_names: list[str] = []  # the names of the inputs come with the tasks
+        with run.sources(no_names) as sources:
             worker = _Worker(store, sources, report)
             try:
-                for detected in run.pipeline().run(worker.items(tasks)):
-                    record = add_tracks_and_zones(detected)
-                    if anonymize is not None:
-                        record = anonymize(record)
-                    worker.add(record)
+                for record in run.pipeline().run(worker.items(tasks)):
+                    complete_record = add_tracks_and_zones(record)
+                    if hide_classes is not None:
+                        complete_record = hide_classes(complete_record)
+                    worker.add(complete_record)
             finally:
                 worker.close()
 
@@ -156,8 +158,8 @@ class _OpenTask:
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
     last: int | None = None  # index of its last record in the pipeline, once that is known
-    place_errors: int = 0  # how many of the last records have an error that may be of their place
-    outage: DetcliError | None = None  # why it is given up
+    outage_signs: int = 0  # how many of the last records, in a row, have an error of an outage
+    outage: DetcliError | None = None  # why the task is given up
 
     def add(self, record: Record) -> None:
         """Add a record to the part, or give the task up: from then on nothing is added."""
@@ -167,17 +169,21 @@ class _OpenTask:
             self.writer.add(self._fields(record))
 
     def _look_for_outage(self, record: Record) -> None:
-        """Give the task up if the place of the images cannot be reached, such as a drive.
+        """Set `outage`, so that the task is given up, if its images seem to be out of reach.
 
-        An error whose `outage_at` is not 0 may come from the place. If as many records in a row
-        as that number have such errors, it does, and they are no results.
+        A single file that is missing is a result. But if one after the other is, the drive or the
+        server that has them is probably gone. How many errors in a row tell so depends on the
+        error, whose `outage_at` is that number; it is 0 for an error that is no sign of it.
+
+        Args:
+            record: The record that has just been made, with its error if it has one.
         """
         error = record.error
-        if error is None or not error.outage_at:
-            self.place_errors = 0
+        if error is None or error.outage_at == 0:
+            self.outage_signs = 0
             return
-        self.place_errors += 1
-        if self.outage is None and 0 < error.outage_at <= self.place_errors:
+        self.outage_signs += 1
+        if self.outage is None and self.outage_signs >= error.outage_at:
             self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
 
     def _fields(self, record: Record) -> RecordJson:
@@ -225,39 +231,43 @@ class _Worker:
         self._reported_s = time.monotonic()  # when progress was last reported
 
     def items(self, tasks: Iterable[Task]) -> Iterator[Item]:
-        """Yield the items of all tasks: images, and frames of videos.
+        """Yield the items of all tasks, the images and frames of videos, to the pipeline.
 
-        This runs on the pipeline's reader thread, ahead of `add`, which gets the records. The
-        last item of each task is noted, one item ahead, so that `add` knows the task's end.
+        The pipeline reads ahead: on its reader thread it takes items from here, while the records
+        of earlier ones come to `add` on another thread. So each task is put into `_open_tasks`
+        before its first item is yielded, and the index of its last item is noted before that is.
         """
-        index = 0  # of the next item in the pipeline, which its record has as well
+        index = 0  # of the next item among those of all tasks; its record gets the same
         for task in tasks:
             open_task = _OpenTask(task, PartWriter(task.shard))
             self._open_tasks.append(open_task)
-            is_empty = True
+            has_items = False
             for task_item in self._items_until_outage(open_task):
-                is_empty = False
+                has_items = True
                 if task_item.is_last:
-                    # Noted before the item is handed out, so that its record ends the task.
                     open_task.last = index
                 index += 1
                 yield task_item.item
-            if is_empty:  # videos without frames
+            if not has_items:  # as with videos without frames: no record will end the task
                 self._open_tasks.remove(open_task)
                 self._finish_task(open_task)
 
     def _items_until_outage(self, open_task: _OpenTask) -> Iterator[_TaskItem]:
-        """Yield the items of a task; if it is given up meanwhile, one of them becomes the last."""
+        """Yield the items of a task, each with whether it is the last.
+
+        An item is held back until the next one is there, as only then it is known not to be the
+        last. If the task is given up meanwhile, the item that is held back becomes the last.
+        """
         items = self._items_of(open_task.task)
-        item = next(items, None)
-        if item is None:
+        held_back = next(items, None)
+        if held_back is None:
             return
-        for next_item in items:
-            yield _TaskItem(item, is_last=False)
-            item = next_item
+        for item in items:
+            yield _TaskItem(held_back, is_last=False)
+            held_back = item
             if open_task.outage is not None:
                 break
-        yield _TaskItem(item, is_last=True)
+        yield _TaskItem(held_back, is_last=True)
 
     def _items_of(self, task: Task) -> Iterator[Item]:
         """Open the names of a task one after the other, and yield their items."""
@@ -292,26 +302,27 @@ class _Worker:
     def _finish_task(self, open_task: _OpenTask) -> None:
         """Publish the records of a task as its file, and report that it is done or has failed.
 
-        A task without a file (`part` is None) is a piece of a shard over which workers died: its
-        records are sent back in the report instead.
+        The task of a whole shard has the name of that file in `part`. Where that is None, the task
+        is a piece of a shard, and its records are sent back with the report.
         """
         task = open_task.task
         counts = open_task.counts
-        lines = b""  # the records to send back
+        lines_to_send_back = b""
         with open_task.writer as writer:
             try:
                 if task.part is None:
-                    lines = writer.content()
+                    lines_to_send_back = writer.content()
                 elif open_task.outage is None:
                     self._publish(writer, task.part)
             except (OutputError, StoreError, PlaceError) as error:
                 open_task.outage = error
-                counts = Counts(failed=1)  # as if all its inputs had failed
+                counts = Counts(failed=1)  # nothing is published, as if all inputs had failed
+
         if open_task.outage is None:
-            self._tell(Done(task, counts, lines))
-            return
-        have_most_failed = counts.failed > counts.input_count / 2
-        self._tell(Failed(task, open_task.outage, have_most_failed))
+            self._tell(Done(task, counts, lines_to_send_back))
+        else:
+            have_most_failed = counts.failed > counts.input_count / 2
+            self._tell(Failed(task, open_task.outage, have_most_failed))
 
     def _publish(self, writer: PartWriter, part: str) -> None:
         """Publish a part, unless the folder is not there: it would be made anew."""

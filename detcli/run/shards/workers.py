@@ -98,20 +98,20 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._begin = begin
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
         self._warnings: set[str] = set()  # the texts of those that were shown
-        self._proven = False  # whether any worker has finished a task
+        self._has_finished_task = False  # whether any worker has, so that it can be done at all
 
-        # All that follows is by the index of a worker, which the one that replaces it inherits.
+        # Workers have an index, from 0 on. One that dies is replaced by a worker with its index.
         self._workers: dict[int, ShardWorker] = {}
-        self._waiting: set[int] = set()  # workers that have asked for a task
-        self._nodes: dict[int, str] = {}  # the machines of the workers that have begun
+        self._waiting: set[int] = set()  # those that have asked for a task
+        self._nodes: dict[int, str] = {}  # the machines of those that have begun
 
         # How often in a row a worker could not reach the store, or what else it needs.
         self._outages: Counter[int] = Counter()
-        # How often in a row a worker died without a shard in hand, on each node.
+        # How often in a row a worker died without a shard in hand, on each machine.
         self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
-        self._silent: dict[int, RunningTime] = {}  # the time since a worker's last event
-        self._reported_silent: set[int] = set()  # silent workers that a warning has named
+        self._time_since_event: dict[int, RunningTime] = {}
+        self._reported_silent: set[int] = set()  # those that a warning has named as silent
 
     def __enter__(self) -> Self:
         try:
@@ -129,34 +129,35 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 worker.end()
 
     def ready(self) -> Ready:
-        """Wait until a worker has opened its detectors."""
+        """Wait until the first worker has opened its detectors, and return what it then tells.
+
+        If it dies before, another one is started in its place.
+        """
         while True:
             message = self._next_message()
             if message is None:
                 continue
-            number, event = message
-            if isinstance(event, Ready):
-                return event
-            if isinstance(event, Ended):
-                self._losses[number][event.node] += 1
-                self._replace(number, event, "none has started")
+            if isinstance(message.event, Ready):
+                return message.event
+            if isinstance(message.event, Ended):
+                self._losses[message.number][message.event.node] += 1
+                self._replace(message.number, message.event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
-        """Let the workers do all tasks of a schedule, until the last one has ended.
-
-        A message is an event of one worker: that it is ready, its progress, the end of a task, or
-        its own end.
+        """Let the workers do all tasks of a schedule, until the last worker has ended.
 
         Args:
-            schedule: Chooses the next task of a worker: some of the inputs of the run.
+            schedule: Chooses which task, some of the run's inputs, a worker gets next.
 
         Yields:
-            How many records were made since the last time, and what became of the inputs of each
-            task.
+            A `Progress` for each number of records that a worker has made, and the `Counts` of
+            each shard that is complete: what became of its inputs.
         """
-        for number in range(1, min(self._count, schedule.total)):
+        for number in range(1, min(self._count, schedule.total)):  # worker 0 runs already
             self._start_worker(number)
-        # `_nodes` has the workers that have begun; the end of others need not be awaited.
+
+        # At the end, all workers that have begun (those in `_nodes`) are waited for; others have
+        # no work that could be lost.
         while not schedule.over or self._nodes:
             for number in sorted(self._waiting):
                 self._give_task(number, schedule)
@@ -172,7 +173,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 yield counts
 
     def _handle_event(self, number: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
-        """Record in the schedule what a worker has told, and replace a worker that has died.
+        """Tell the schedule what a worker has done, and replace a worker that has died.
 
         Args:
             number: The index of the worker.
@@ -180,23 +181,24 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             schedule: Which worker has which shard.
 
         Returns:
-            The counts of a shard, if the event has completed one.
+            The counts of a shard, if the event has completed one; else None.
         """
         match event:
             case Ready():
-                # A node may have another version of detcli, or other defaults.
+                # Its machine may have another version of detcli, or other defaults.
                 schedule.manifest.require_same(
                     event.implied, settings=event.settings, detcli=event.detcli
                 )
             case Done():
-                self._proven = True
+                self._has_finished_task = True
                 self._outages.pop(number, None)
                 self._losses.pop(number, None)
                 return schedule.done(number, event)
             case Failed(task, error, have_most_failed):
                 schedule.failed(number, task)
-                self._add_outage(number, error, is_final=have_most_failed and not self._proven)
-            case Ended(""):  # it had nothing left to do
+                is_hopeless = have_most_failed and not self._has_finished_task
+                self._add_outage(number, error, is_final=is_hopeless)
+            case Ended(cause=""):  # nothing was left to do
                 del self._workers[number]
             case Ended():
                 return self._settle_death(number, event, schedule)
@@ -205,7 +207,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _settle_death(self, number: int, ended: Ended, schedule: Schedule) -> Counts | None:
         """Put the tasks of a worker that has died back into the schedule, and replace it.
 
-        Losses without a shard in hand are counted, as these are the fault of the node.
+        One that died without a task is counted against its machine, which is at fault then.
 
         Returns:
             The counts of a shard, if it is complete now, see `Schedule.died`.
@@ -236,13 +238,16 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             raise repeated_deaths_error(ended.cause, when)
 
     def _report_silent(self, schedule: Schedule) -> None:
-        """Warn, once for each, of workers that have a task but have told nothing for SILENT_S."""
+        """Warn, once for each, of workers that should have told something for SILENT_S seconds.
+
+        A worker with a task tells its progress, and at the end of the run each tells that it ends.
+        """
         for number in self._nodes.keys() & self._workers.keys():
-            is_idle = not schedule.holds(number) and not schedule.over  # at the end, it has to end
-            if is_idle:
-                self._silent[number] = RunningTime()
+            has_nothing_to_tell = not schedule.holds(number) and not schedule.over
+            if has_nothing_to_tell:
+                self._time_since_event[number] = RunningTime()
                 continue
-            silent_s = self._silent[number].seconds()
+            silent_s = self._time_since_event[number].seconds()
             if silent_s > SILENT_S and number not in self._reported_silent:
                 self._reported_silent.add(number)
                 log.warning(
@@ -268,7 +273,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         try:
             task = schedule.next_task(number)
         except StoreError as error:
-            self._add_outage(number, error, is_final=not self._proven)
+            self._add_outage(number, error, is_final=not self._has_finished_task)
             return
         has_to_wait = task is None and not schedule.over
         if not has_to_wait:
@@ -308,7 +313,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         except queue.Empty:
             return None
         # A worker that sends anything is alive: the time for the warning begins anew.
-        self._silent[message.number] = RunningTime()
+        self._time_since_event[message.number] = RunningTime()
         self._reported_silent.discard(message.number)
         self._update_worker(message.number, message.event)
         return message

@@ -55,7 +55,7 @@ def test_a_name_that_an_extension_has_again_counts_where_it_is_last(store):
     manifest = written(store, ["a", "b", "c"], 2)
     publish(store, manifest.next_file, manifest.header, ["b", "d"], len(manifest))
     manifest = Manifest(store)
-    assert manifest.renewed() == {hash_of("b"): 2}
+    assert manifest.last_shards_of_repeated_names() == {hash_of("b"): 2}
     assert list(manifest.last_names()) == ["a", "c", "b", "d"]
     assert len(manifest.hashes(hash_of)) == 4
 
@@ -76,7 +76,7 @@ def test_parts_are_those_of_the_format(store, tmp_path):
     absurd = [f"{kind}-{'9' * 200}.jsonl" for kind in ("manifest", "part")]
     for name in ["part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt"] + absurd:
         (tmp_path / "boxes" / name).touch()
-    assert manifest.parts() == {1: 0}
+    assert manifest.last_attempts() == {1: 0}
     assert manifest.part(123456) == "part-123456.jsonl"
     assert len(Manifest(store)) == 3
 
@@ -178,14 +178,14 @@ def test_a_shard_whose_part_is_lost_is_not_done_by_its_retry(store, tmp_path):
     manifest = written(store, NAMES, 4)
     for name in ("part-00000.jsonl", "part-00000-1.jsonl", "part-00001-1.jsonl"):
         (tmp_path / "boxes" / name).touch()
-    assert manifest.parts() == {0: 1}
+    assert manifest.last_attempts() == {0: 1}
 
 
 def test_the_last_turn_of_a_retry_is_the_one_that_counts(store, tmp_path):
     manifest = written(store, NAMES, 4)
     for attempt in ("", "-2", "-10", "-9"):
         (tmp_path / "boxes" / f"part-00002{attempt}.jsonl").touch()
-    assert manifest.parts() == {2: 10}
+    assert manifest.last_attempts() == {2: 10}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_name_that_no_retry_writes_is_no_part(store, tmp_path, name):
     manifest = written(store, NAMES, 4)
     for each in ("part-00001.jsonl", name):
         (tmp_path / "boxes" / each).touch()
-    assert manifest.parts() == {1: 0}
+    assert manifest.last_attempts() == {1: 0}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from detcli.core.errors import InferenceError
 from detcli.data.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.parts import Merge, PartWriter
-from detcli.run.shards.schedule import DEATHS, FRUITLESS, Schedule
+from detcli.run.shards.schedule import DEATHS, MAX_GIVEN_UP, Schedule
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Task
 from detcli.source.names import ListedInput
@@ -195,14 +195,14 @@ def test_what_another_run_has_published_is_left_out(make_schedule):
 def test_a_run_works_its_share(make_schedule):
     game = make_schedule(names=30, size=5, shards=range(1, 6, 2))
     game.play(lambda _: False)
-    assert game.manifest.parts().keys() == {1, 3, 5}
+    assert game.manifest.last_attempts().keys() == {1, 3, 5}
 
 
 def test_workers_that_die_over_everything_end_the_run(make_schedule):
     game = make_schedule(names=100, size=50, workers=1)
     with pytest.raises(InferenceError, match="workers keep dying"):
         game.play(lambda _: True)
-    assert game.schedule.deaths < DEATHS * FRUITLESS + 200
+    assert game.schedule.deaths < DEATHS * MAX_GIVEN_UP + 200
 
 
 def test_the_record_of_a_killer_is_as_pipelines_write_it(make_schedule):
@@ -227,10 +227,10 @@ def test_the_order_is_not_the_same_in_two_runs(make_schedule):
 def test_a_success_resets_the_count_of_names_that_kill(make_schedule, seed):
     """Many names kill in one run, but what lies between them is worked: not the machine's fault."""
     rng.seed(seed)
-    game = make_schedule(names=4 * FRUITLESS, size=4, workers=1)
+    game = make_schedule(names=4 * MAX_GIVEN_UP, size=4, workers=1)
     game.play(lambda name: int(name) % 2 == 0)
     failed = [record for record in game.records() if "error" in record]
-    assert len(failed) == 2 * FRUITLESS
+    assert len(failed) == 2 * MAX_GIVEN_UP
 
 
 @pytest.mark.parametrize(("deaths", "ends"), [(15, False), (16, True)])

@@ -145,7 +145,7 @@ def test_a_piece_is_sent_back(tmp_path, names, make_model):
     play.work([Task(play.manifest.shard(0), None, 6, 9)])
     (completed,) = play.of(Done)
     assert len(completed.lines.splitlines()) == 1 + 1 + 9
-    assert play.manifest.parts() == {}
+    assert play.manifest.last_attempts() == {}
 
 
 def test_names_without_records_end_their_shard(tmp_path, names, make_model, monkeypatch):
@@ -207,7 +207,7 @@ def test_an_outage_is_no_result(tmp_path, names, make_model):
     for failed, mostly in zip(play.of(Failed), (False, True), strict=True):
         assert type(failed.error) is PlaceError
         assert failed.mostly == mostly
-    assert play.manifest.parts() == {0: 0}
+    assert play.manifest.last_attempts() == {0: 0}
 
 
 @pytest.mark.parametrize(
