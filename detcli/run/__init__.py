@@ -91,27 +91,33 @@ class Run:
 
     @classmethod
     def over(cls, config: Config, detector: BatchDetector) -> Self:
-        """Begin the run that a Config asks for, with a detector that is open already.
+        """Make the run of a Config with a detector that is open already.
 
         Args:
             config: All options of the run.
-            detector: The detector, which its caller closes.
+            detector: The detector, which the caller closes after the run.
         """
         watched = config.watched
         if watched.track is not None and watched.track.conf is None:
+            # Tracks begin at the confidence of the run, if --track does not say another.
             track = replace(watched.track, conf=detector.min_conf)
             watched = replace(watched, track=track)
+
         run_detector = detector
-        if watched.read:  # A barcode that can be read is one, however low its score.
+        if watched.read:
+            # Barcodes with low scores are detected too: if one can be read, it is one.
             run_detector = detector.with_lower_conf(READ_FROM)
 
-        fast_for = None
+        size_to_decode_for = None  # images are decoded at their full size
         if config.decodes_fast:
-            fast_for = detector.fast_for
+            size_to_decode_for = detector.fast_for
         # --provenance hashes the files of images, and a dataset has copies of them.
         keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(
-            config.inputs, fast_for=fast_for, allocate=detector.allocate, keep=keeps_files
+            config.inputs,
+            fast_for=size_to_decode_for,
+            allocate=detector.allocate,
+            keep=keeps_files,
         )
         return cls(config, run_detector, watched, decode)
 
@@ -162,15 +168,18 @@ class Run:
         for name, option in options_of(Config).items():
             if option.affects_detections:
                 identity[name] = option.to_json(values[name])
-        # These are among the settled settings as "zones" and "lines".
+
+        # The settled settings below have these as "zones" and "lines".
         del identity["zone"]
         del identity["line"]
+        # Earlier versions do not have these options; a run that leaves them out is the same.
         if not config.settings.agnostic_nms:
-            del identity["agnostic_nms"]  # earlier versions did not have it
-        if not config.watched.ignore:  # nor these
+            del identity["agnostic_nms"]
+        if not config.watched.ignore:
             del identity["ignore"]
             del identity["ignore_share"]
-        if self.watched.read and config.outputs.blur:  # which hides texts
+        # --blur hides the texts of barcodes, which are in the records.
+        if self.watched.read and config.outputs.blur:
             identity["blur"] = self._sorted_class_ids(config.outputs.blur)
         return {**identity, **self._settled_settings()}
 
@@ -299,7 +308,10 @@ def open_run(
 
 
 def _default_workers(config: Config, cores: int | None) -> int:
-    """Choose how many detectors run side by side on the CPU, unless --workers says it.
+    """Choose how many detectors run side by side on the CPU if --workers does not say it.
+
+    It is one for each core. But a single image has nothing to run side by side, unless it is cut
+    into tiles, so it gets one detector that uses all cores.
 
     Args:
         config: All options of the run.
@@ -307,24 +319,23 @@ def _default_workers(config: Config, cores: int | None) -> int:
     """
     if cores:
         return cores
-    # One image is fastest with a single detector on all cores, but many tiles of it are not.
     tile = config.settings.tile
-    has_many_tiles = isinstance(tile, Tiling) and not tile.crowd
-    if is_one_image(config) and not has_many_tiles:
+    is_always_tiled = isinstance(tile, Tiling) and not tile.crowd
+    if is_one_image(config) and not is_always_tiled:
         return 1
     return available_cores()
 
 
 def _warn_of_assumptions(config: Config, detector: BatchDetector) -> None:
-    """Warn of what is assumed of the preprocessing, as the model does not say it.
+    """Warn of each step of the preprocessing that the model's file does not say.
 
-    Nothing is assumed of published models, as their files were looked at.
+    Of the published models, which detcli fetches by their names, it is known to be right.
     """
     if config.runtime.model in MODELS:
         return
-    has_size = config.settings.imgsz is not None
+    is_size_given = config.settings.imgsz is not None
     for step, assumption in detector.contract.assumed_preprocessing:
-        if step == SIZE and has_size:
+        if step == SIZE and is_size_given:
             continue
         text = f"{detector.model_name}: assumed: {assumption}"
         warnings.warn(text, DetcliNote, stacklevel=4)  # of the caller of `open_run`

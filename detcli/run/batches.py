@@ -122,39 +122,42 @@ class BatchDetector:
         self._model = replace(prepared, contract=contract, canvas=self.canvas, narrows=self._rect)
 
     def _set_tiling(self, settings: Settings) -> None:
-        """Set where in an image is looked: in one region, and in tiles or only in the whole.
+        """Set which region of an image is detected in, and whether that is cut into tiles.
 
-        The settings come before the tiles that the model recommends.
+        Without a setting, the tiles are those that the model recommends.
 
         Raises:
             UsageError: The tiles are too small for the model.
         """
+        self._region = settings.region
         tile = settings.tile
         if tile is None:
             tile = self.contract.tile
-        self._region = settings.region
-        self.tiling = tile if isinstance(tile, Tiling) else None  # it may be "none"
-        if self.tiling is not None:
-            require_large_tiles(self.tiling, self.contract.stride, max(self.canvas))
+        self.tiling: Tiling | None = None
+        if isinstance(tile, Tiling):  # it may also be "none", or None
+            require_large_tiles(tile, self.contract.stride, max(self.canvas))
+            self.tiling = tile
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Set the confidence that the scores of each class have to exceed, and select by it.
+        """Set the confidence that the scores of each class must exceed to be detections.
 
         Raises:
             UsageError: A class is unknown, or has two confidences.
         """
         contract = self.contract
-        self.conf = effective_conf(settings, contract.conf)  # but for the classes of `class_conf`
-        self.class_conf = class_confidences(contract, settings)
-        # `(C,)`, what the scores of each class must exceed
+        self._settings = settings
+        self.conf = effective_conf(settings, contract.conf)
+        self.class_conf = class_confidences(contract, settings)  # where it is another than `conf`
+        # The confidence of each class in an array `(C,)`, and the lowest of them.
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
         self.min_conf = self.conf
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
-        self._default_conf_thresholds = default_conf_thresholds(contract)
+
         confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(confident, self.conf_thresholds)
-        self._settings = settings
+        # Without what the user asked for: by these it is decided what is a crowd.
+        self._default_conf_thresholds = default_conf_thresholds(contract)
 
     def _log_settings(self, settings: Settings) -> None:
         """Log what the model is, and by which settings it runs."""
@@ -165,9 +168,10 @@ class BatchDetector:
         log_preprocessing(contract)
 
     def _open_backend(self, device: str | Device) -> None:
-        """Open the model on a device, and set what depends on it.
+        """Open the model on a device, and set the attributes that depend on the device.
 
-        If all images are cut into tiles, helpers are opened, too.
+        If all images are cut into tiles, helpers are opened too: further detectors that share the
+        tiles of an image with this one.
         """
         backend: Backend = open_backend(device, self._model, self._device_options)
         self._backend = backend
@@ -191,13 +195,13 @@ class BatchDetector:
     def _open_helpers(self) -> None:
         """Open further detectors on the same device, which share the tiles of an image with this.
 
-        There is one for each worker but the first. For the caller there is a single worker then,
-        which takes a batch for all of them.
+        With N workers there are N - 1 helpers. The caller then sees a single worker, whose batch
+        is as large as those of all N together.
         """
         helpers = []
         for _ in range(self.workers - 1):
             helper = copy.copy(self)
-            # It gets single tiles, so it looks neither for a region nor cuts them again.
+            # It gets single tiles, which are neither cropped to the region nor cut again.
             helper._region = None  # noqa: SLF001 - the same class
             helper.tiling = None
             helper._open_backend(self.where)  # noqa: SLF001
@@ -245,14 +249,14 @@ class BatchDetector:
         return detector
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector that also finds what scores only above a lower confidence.
+        """Make a detector that gives the same detections, and more of a lower confidence.
 
-        It finds all that this one finds. Where these are fewer than `max_det`, the best of the
-        others fill the room. This is for barcodes, which a network may score low, and which prove
-        to be there when they can be read.
+        Of an image with 40 detections and a `max_det` of 300, it also gives the best 260 among
+        those between the two confidences. Barcodes are read that way: one with a low score may
+        still be legible, and a text that was read proves that it is there.
 
         Args:
-            conf: The lower confidence, of all classes.
+            conf: The lower confidence, for all classes.
 
         Returns:
             A detector that shares this one's model on the device: nothing is opened, and closing
@@ -309,15 +313,16 @@ class BatchDetector:
         """
         if self._region is None:
             return self._start_with_tiles(images)
-        areas = []
-        crops = []
-        for image in images:
-            area = self._region.area(image.size)
-            areas.append(area)
-            crops.append(crop(image, area))
-        pending = self._start_with_tiles(crops)
+
+        areas = [self._region.area(image.size) for image in images]
+        crops = [crop(image, area) for image, area in zip(images, areas, strict=True)]
         sizes = [image.size for image in images]
-        return lambda: moved_from_crops(pending(), areas, sizes)
+        wait_for_crops = self._start_with_tiles(crops)
+
+        def wait() -> list[Detections]:
+            return moved_from_crops(wait_for_crops(), areas, sizes)
+
+        return wait
 
     def require_region(self, image: Image) -> Image:
         """Return the image, if the region in which the detector looks lies in it.
@@ -352,14 +357,16 @@ class BatchDetector:
             A function that waits for the whole images, detects in the tiles of those that show a
             crowd, and returns the detections of each image.
         """
-        counting = crowd_selection(
+        # Detections are selected twice: as the user asked for, and to count them.
+        crowd_counting = crowd_selection(
             self._selections.confident, self._default_conf_thresholds, tiling.crowd
         )
-        pending = self._start_selecting(images, [*self._selections.options, counting])
+        selections = [*self._selections.options, crowd_counting]
+        wait_for_selections = self._start_selecting(images, selections)
 
         def wait() -> list[Detections]:
-            results_by_selection = pending()
-            detections_to_count = results_by_selection.pop()  # those of `counting`, the last
+            results_by_selection = wait_for_selections()
+            detections_to_count = results_by_selection.pop()  # of `crowd_counting`, the last
             results = list(self._selections.joined(results_by_selection))
             self._add_tiles_to_crowds(tiling, images, results, detections_to_count)
             return results
@@ -460,12 +467,12 @@ class BatchDetector:
     def _start_selecting(
         self, images: Sequence[Image], selections: Sequence[SelectionOptions]
     ) -> Callable[[], list[list[Detections]]]:
-        """Start to detect objects in images, without waiting for the device.
+        """Start to detect in images, and to select detections in several ways.
 
-        The network runs once, and all selections take their detections from what it computes: for
+        The network runs once, and each selection takes its detections from what it computes: for
         instance one with a low confidence for an evaluation, and one with the usual confidence for
-        a report. Where one selection covers all others, as with the lowest confidence, the device
-        selects only by that, and the results of the others are taken from its result.
+        a report. Where the detections of all can be taken from those of one, the covering
+        selection, the device selects only by that.
 
         Args:
             images: The images.

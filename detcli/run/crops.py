@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 
@@ -38,37 +37,43 @@ class TiledImages:
                 only those that are larger than the overlap of two tiles count, since anything
                 smaller lies entirely within some tile.
         """
-        self.views: list[Image] = []
+        self.views: list[Image] = []  # of all images, to be detected in
         self._tiling = tiling
         self._in_whole = in_whole
         self._areas_of_images: list[list[Area]] = []  # for each image its tiles, then the whole
         self._view_counts: list[int] = []  # the number of views of each image
         for image in images:
             areas = tiling.areas(image.pixels.shape[:2])
-            views_of_image = [crop(image, area) for area in areas]
+            areas_to_detect_in = areas
             if in_whole is not None:
-                del views_of_image[-1]  # the whole image, where nothing is left to detect
-            self.views += views_of_image
-            self._view_counts.append(len(views_of_image))
+                areas_to_detect_in = areas[:-1]  # without the whole image
+            self.views += [crop(image, area) for area in areas_to_detect_in]
+            self._view_counts.append(len(areas_to_detect_in))
             self._areas_of_images.append(areas)
 
     def merged(self, results: Sequence[Detections]) -> list[Detections]:
-        """Merge the detections in the views to the detections of each image.
+        """Merge the detections in the views of each image to those of the image.
 
         Args:
-            results: The detections in each of `views`, in its pixels.
+            results: The detections in each of `views`, in pixels of the view.
+
+        Returns:
+            The detections of each image, in its pixels.
         """
-        small_side = 0.0  # in pixels; smaller detections in the whole image do not count
+        # Smaller detections in the whole image do not count: each lies entirely in some tile.
+        smallest_side_px = 0.0
         if self._in_whole is not None:
-            small_side = self._tiling.overlap * self._tiling.size
+            smallest_side_px = self._tiling.overlap * self._tiling.size
 
         merged_results = []
-        remaining_results = iter(results)
+        first_view = 0  # that of the image, among those of all images
         for index, areas in enumerate(self._areas_of_images):
-            in_areas = list(islice(remaining_results, self._view_counts[index]))
+            next_first_view = first_view + self._view_counts[index]
+            in_areas = list(results[first_view:next_first_view])
             if self._in_whole is not None:
-                in_areas.append(self._in_whole[index])
-            merged_results.append(merge(in_areas, areas, small_side))
+                in_areas.append(self._in_whole[index])  # the last of the areas is the whole
+            merged_results.append(merge(in_areas, areas, smallest_side_px))
+            first_view = next_first_view
         return merged_results
 
 
@@ -107,15 +112,15 @@ def moved_from_crops(
     """Turn detections in crops of images into detections in pixels of the whole images.
 
     Args:
-        results: The detections in each crop; boxes are cut off at its edges.
-        areas: The area of each image that was cut out.
+        results: The detections in each crop, in its pixels. Boxes are cut off at its edges.
+        areas: The area of each image that was cut out: its left, top, right and bottom edge.
         sizes: Height and width of each whole image.
     """
     moved_results = []
-    for detections, cut_area, image_size in zip(results, areas, sizes, strict=True):
-        left, top, right, bottom = cut_area
-        in_crop = detections.within((bottom - top, right - left))
-        offset = np.array([left, top, left, top], np.float32)
-        moved_boxes = in_crop.xyxy + offset
-        moved_results.append(replace(in_crop, xyxy=moved_boxes, image_size=image_size))
+    for detections, area, image_size in zip(results, areas, sizes, strict=True):
+        left, top, right, bottom = area
+        crop_size = (bottom - top, right - left)
+        in_crop = detections.within(crop_size)
+        boxes_in_image = in_crop.xyxy + np.array([left, top, left, top], np.float32)
+        moved_results.append(replace(in_crop, xyxy=boxes_in_image, image_size=image_size))
     return moved_results

@@ -50,13 +50,14 @@ def wait_for_groups(
     Returns:
         A list for each selection, with the detections of each image of the batch.
     """
-    # For each selection: the detections by the index of the image.
-    detections_by_index: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
+    # For each selection, the detections by the index of the image in the batch.
+    detections_by_selection: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
     for group in groups:
-        for by_index, wait in zip(detections_by_index, group.pending, strict=True):
-            by_index.update(zip(group.indices, wait(), strict=True))
+        for selection, wait in enumerate(group.pending):
+            for index, detections in zip(group.indices, wait(), strict=True):
+                detections_by_selection[selection][index] = detections
 
     results = []
-    for by_index in detections_by_index:
-        results.append([by_index[index] for index in range(image_count)])
+    for detections_by_index in detections_by_selection:
+        results.append([detections_by_index[index] for index in range(image_count)])
     return results

@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -114,12 +114,13 @@ class Pipeline:
         self._input_timeout_s = input_timeout_s
         detector_count = 1 + len(clones)
         log.info("batches of %d, detectors: %d", batch, detector_count)
-        # How many more items may be taken from their source. There is room for those of all batches
-        # on the devices, of one more that waits for each detector, and of the batch that is being
-        # gathered.
+
+        # So many items may be on their way at a time: for each detector the batches that run and
+        # one that waits, and the batch that is being gathered.
         batches_per_detector = detector.in_flight + 1
-        batch_count = detector_count * batches_per_detector + 1
-        self._room = threading.Semaphore(batch * batch_count)
+        max_batches = detector_count * batches_per_detector + 1
+        self._room = threading.Semaphore(batch * max_batches)
+
         # Messages of the other threads to the calling thread.
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         # Batches that wait for a detector; None ends one worker.
@@ -158,8 +159,10 @@ class Pipeline:
             yield from self._gather(workers)
             self._require_opened(workers)
         finally:
-            # A fork of the process has none of the threads, and perhaps their locks.
-            if os.getpid() == process_id:
+            # A fork of the process, which Python ends the generator in as well, has none of the
+            # threads; but locks that they held would never be released there.
+            is_fork = os.getpid() != process_id
+            if not is_fork:
                 self._stop()
                 deadline = time.monotonic() + CLOSE_TIMEOUT_S
                 loaders.close(deadline)
@@ -225,11 +228,11 @@ class Pipeline:
         stall_watch = _StallWatch(workers)
         while end is None or expected:
             timeout_s = POLL_S
-            if next_batch:
+            if next_batch:  # a camera's frame must not wait long for others
                 timeout_s = BATCH_TIMEOUT_S
             message = self._next_message(timeout_s)
             match message:
-                case None:
+                case None:  # none came in time
                     stall_watch.add_wait(timeout_s, expected)
                 case Entry():
                     next_batch.append(message)
@@ -242,9 +245,8 @@ class Pipeline:
                 stall_watch.reset()
 
             is_complete = len(next_batch) == self._batch
-            # An incomplete batch is run, too, when no item came in time or no more come.
-            waits_in_vain = message is None or end is not None
-            if next_batch and (is_complete or waits_in_vain):
+            no_item_comes = message is None or end is not None
+            if next_batch and (is_complete or no_item_comes):
                 self._batches.put(next_batch)
                 next_batch = []
             yield from self._take_records(expected)
@@ -277,16 +279,19 @@ class Pipeline:
             return None
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
-        """Require that all detectors could be opened, at the end of a run.
+        """Wait until each worker has opened its detector, and raise the error of one that cannot.
 
-        A run may be over before a clone of the detector is open. A device that cannot be used is
-        an error even then.
+        Workers open their detectors while the run goes on, so that a short run may be over before
+        they have. A device that cannot be used has to be an error even then.
 
         Raises:
-            DetcliError: One could not be opened.
+            DetcliError: A detector could not be opened.
         """
         for worker in workers:
             worker.opened.wait(STALL_TIMEOUT_S)
+
+        # A worker that fails sends its error as a message. All records have been yielded, so any
+        # other message that is left tells nothing new.
         while not self._inbox.empty():
             message = self._inbox.get()
             if isinstance(message, DetcliError):
@@ -297,8 +302,8 @@ class Pipeline:
     ) -> None:
         """Take items from their source until they or the run end; the reader thread runs this.
 
-        As soon as there is room for an item, the loaders load it and the calling thread is told.
-        Files behind addresses are fetched ahead, by the `Prefetcher`.
+        Each is put into the prefetcher, which fetches files behind addresses ahead, and then calls
+        `_admit` for the items in their order. At the end, the calling thread gets an `End`.
 
         Args:
             items: What to load.
@@ -347,25 +352,29 @@ class _StallWatch:
         """Note that something has happened."""
         self._silent_s = 0.0
 
-    def add_wait(self, waited_s: float, expected: Iterable[Entry]) -> None:
-        """Add a wait in which nothing has happened, if it was a device that was waited for.
+    def add_wait(self, waited_s: float, expected: Collection[Entry]) -> None:
+        """Add a wait in which no message came, if it was a device that was waited for.
 
-        A device may finish batches although no record comes of it: a large image that is cut into
-        tiles is many batches. The time in which items are loaded is not the device's.
+        It was one if all expected items are loaded, and no device has finished a batch. Without a
+        message one may have: a large image that is cut into tiles takes many batches.
 
         Args:
             waited_s: How many seconds the wait took.
             expected: The items whose records were not yielded yet.
 
         Raises:
-            InferenceError: The devices have been silent for too long.
+            InferenceError: The devices have finished nothing for too long.
         """
         finished_before = self._finished_batches
         self._finished_batches = sum(worker.finished for worker in self._workers)
-        are_loaded = [entry.item.finished.is_set() for entry in expected]
-        if self._finished_batches > finished_before:
+        has_finished_batch = self._finished_batches > finished_before
+
+        loaded_entries = [entry for entry in expected if entry.item.finished.is_set()]
+        waits_for_device = bool(expected) and len(loaded_entries) == len(expected)
+
+        if has_finished_batch:
             self._silent_s = 0.0
-        elif are_loaded and all(are_loaded):
+        elif waits_for_device:
             self._silent_s += waited_s
         if self._silent_s > STALL_TIMEOUT_S:
             raise InferenceError(
@@ -428,16 +437,17 @@ class Worker:
             self.opened.set()
 
     def _run_batches(self, detector: BatchDetector) -> None:
-        """Run batches until None comes, as many at a time as suit the device.
+        """Run batches from the queue until None comes out of it.
 
-        While a batch runs, the next ones are started; the oldest is waited for when there are
-        enough of them, or when none is waiting to be started.
+        Up to `in_flight` batches run at a time. The oldest is waited for when so many run, or when
+        no other one is there to be started.
         """
         running: deque[StartedBatch] = deque()  # the oldest first
         while True:
+            nothing_runs = not running
             try:
-                batch = self._batches.get(block=not running)
-            except queue.Empty:  # nothing can be started now
+                batch = self._batches.get(block=nothing_runs)
+            except queue.Empty:
                 self._finish_batch(detector, running.popleft())
                 continue
             if batch is None:
@@ -480,22 +490,22 @@ class Worker:
             detector: The detector that the batch runs on.
             started: The batch.
         """
-        outcome = _wait_for_detections(started)
-        if isinstance(outcome, FATAL_ERRORS):
-            self._inbox.put(outcome)
+        results = _wait_for_detections(started)
+        if isinstance(results, FATAL_ERRORS):
+            self._inbox.put(results)
             return
-        failure: DetcliError | None = None
-        next_detections: Iterator[Detections] = iter(())
-        if isinstance(outcome, DetcliError):
-            failure = outcome
+        batch_error: DetcliError | None = None
+        results_of_loaded: Iterator[Detections] = iter(())  # of items that could be loaded
+        if isinstance(results, DetcliError):
+            batch_error = results
         else:
-            next_detections = iter(outcome)  # one for each item that could be loaded
+            results_of_loaded = iter(results)
 
         for entry in started.entries:
-            error = entry.item.error or failure
+            error = entry.item.error or batch_error
             detections = None
             if not error:
-                detections = next(next_detections)
+                detections = next(results_of_loaded)
             entry.record = _record_of(entry, detector, detections, error)
         self._inbox.put(started.entries)
 

@@ -36,10 +36,10 @@ class Selections:
         """Combine one or two selections.
 
         Args:
-            confident: Selects the detections above the confidence of their class.
-            conf_thresholds: `(C,)`, the confidence of each of the C classes, as in `confident`.
-            lower: Selects detections above a lower confidence, the confident ones among them;
-                None where only these are selected.
+            confident: Selects the detections above the confidence.
+            conf_thresholds: `(C,)`, that confidence for each of the C classes.
+            lower: Selects the detections above a lower confidence, which are those and more; None
+                without such a selection.
         """
         self.confident = confident
         self._conf_thresholds = conf_thresholds
@@ -62,10 +62,11 @@ class Selections:
         return [self.confident, self._lower]
 
     def joined(self, results_by_selection: Sequence[list[Detections]]) -> list[Detections]:
-        """Join the results of all selections to one result for each image.
+        """Join what the selections have given for each image: one list of detections for each.
 
         Args:
-            results_by_selection: For each selection in `options`, the detections of each image.
+            results_by_selection: The detections of each image above the confidence; then, where
+                there is a second selection, those above the lower confidence.
 
         Returns:
             The detections of each image, best first.
@@ -80,20 +81,20 @@ class Selections:
         return results
 
     def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
-        """Add detections of a lower confidence as far as the confident ones leave room for them.
+        """Fill up the detections above the confidence with those below it, to `max_det` at most.
 
         Args:
-            confident: The detections above the confidence, at most `max_det`.
-            lower: The detections above a lower confidence, the confident ones among them.
+            confident: The detections of an image above the confidence, at most `max_det`.
+            lower: All of its detections above the lower confidence, best first.
 
         Returns:
             At most `max_det` detections, best first.
         """
         is_below_confidence = lower.score <= self._conf_thresholds[lower.class_id]
         additional = lower[is_below_confidence]
-        room = max(self.confident.max_det - len(confident), 0)
-        both = Detections.concat([confident, additional[:room]])
-        return both[rank_descending(both.score)]
+        missing_count = max(self.confident.max_det - len(confident), 0)
+        filled_up = Detections.concat([confident, additional[:missing_count]])
+        return filled_up[rank_descending(filled_up.score)]
 
 
 def confident_selection(
@@ -102,10 +103,10 @@ def confident_selection(
     nms_iou: float | None,
     conf_thresholds: npt.NDArray[np.float32],
 ) -> SelectionOptions:
-    """Return the options by which the detections above the confidence are selected.
+    """Combine what the user asked for and what the model needs to the options of a selection.
 
     Args:
-        contract: What the model promises.
+        contract: What the model says of itself, such as how its detections are selected.
         settings: What the user asked for.
         nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
         conf_thresholds: `(C,)`, what the scores of each of the C classes must exceed.
@@ -113,17 +114,21 @@ def confident_selection(
     Raises:
         UsageError: The settings name a class that the model does not have.
     """
+    max_det = settings.max_det
+    if contract.max_detections:  # the model gives no more
+        max_det = min(max_det, contract.max_detections)
     multi_label = contract.multi_label
-    if settings.unique:
+    if settings.unique:  # --unique: one class for each anchor
         multi_label = MultiLabel.NEVER
+    blends_boxes = nms_iou is not None and contract.suppression is Suppression.BLEND
     selection = SelectionOptions(
         conf=float(conf_thresholds.min()),
-        max_det=min(settings.max_det, contract.max_detections or settings.max_det),
+        max_det=max_det,
         class_ids=class_ids(settings.classes, contract.names),
         nms_iou=nms_iou,
         multi_label=multi_label,
         class_agnostic=contract.class_agnostic or settings.agnostic_nms,
-        blends=nms_iou is not None and contract.suppression is Suppression.BLEND,
+        blends=blends_boxes,
         within_anchors=contract.within_anchors,
     )
     return selection.with_conf_thresholds(conf_thresholds)
@@ -132,20 +137,25 @@ def confident_selection(
 def suppressed_across_classes(
     results: Sequence[Detections], selection: SelectionOptions
 ) -> list[Detections]:
-    """Suppress duplicates of other classes among detections that several tiles have given.
+    """Drop boxes that overlap a better box of any class, if the selection compares all classes.
 
-    In each tile that has been done. But of one object, two tiles may show different classes.
+    Within each tile that is done already. But in two tiles that overlap, one object may have been
+    detected with two classes.
 
     Args:
         results: The detections of each image, merged from its tiles, best first.
-        selection: What the user asked for. Unless its suppression compares all classes, nothing is
-            left to do.
+        selection: Says by `nms_iou` and `class_agnostic` whether boxes are compared, and of all
+            classes. If not, all detections stay.
+
+    Returns:
+        The detections of each image that stay, best first.
     """
     if not selection.class_agnostic or selection.nms_iou is None:
         return list(results)
     remaining_results = []
     for detections in results:
-        same_class_ids = np.zeros_like(detections.class_id)  # so that all boxes are compared
+        # Only boxes of one class are compared, so all are given the same class.
+        same_class_ids = np.zeros_like(detections.class_id)
         remaining = non_maximum_suppression(
             detections.xyxy, same_class_ids, selection.nms_iou, limit=len(detections)
         )
@@ -168,28 +178,28 @@ def crowd_selection(
 ) -> SelectionOptions:
     """Make the selection whose detections are counted to tell whether an image shows a crowd.
 
-    It has all classes and the confidence that the model recommends, so that filters of the user do
-    not change which images are cut into tiles.
+    It is the user's selection without the filters: it has all classes, the confidence that the
+    model recommends, and enough detections for a crowd. So the filters do not change which images
+    are cut into tiles.
 
     Args:
-        selection: The selection of the detections that the user asked for.
-        default_thresholds: `(C,)`, as from `default_conf_thresholds`.
-        crowd: The number of detections from which on they are a crowd.
+        selection: The selection that the user asked for.
+        default_thresholds: `(C,)`, the recommended confidence of each of the C classes.
+        crowd: How many detections are a crowd.
     """
-    unfiltered = replace(selection, class_ids=None).with_conf_thresholds(default_thresholds)
-    enough_for_crowd = max(selection.max_det, crowd)
-    return replace(unfiltered, max_det=enough_for_crowd)
+    all_classes = replace(selection, class_ids=None, max_det=max(selection.max_det, crowd))
+    return all_classes.with_conf_thresholds(default_thresholds)
 
 
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
     """Find one selection that can replace several, so that the device selects only once.
 
-    Its detections, best first, begin with those of each of the others, see `results_of_covered`.
-    Such a selection exists if the others differ only in `max_det` and in a confidence that is the
-    same for all classes. Blended boxes need the same confidence, as a lower one moves them.
+    If the selections differ only in their confidence and `max_det`, it has the lowest confidence
+    and the highest `max_det` of them. Of its detections, which are ordered by score, the first
+    ones are those of any other selection; `results_of_covered` takes them.
 
     Returns:
-        That selection, with the lowest confidence and the highest `max_det`; None if there is none.
+        That selection; None if they differ otherwise.
     """
     if len(selections) == 1:  # as nearly always, and for each batch
         return selections[0]
@@ -199,11 +209,11 @@ def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptio
         max_det=max(options.max_det for options in selections),
     )
     for options in selections:
-        covered_options = replace(covering, conf=options.conf, max_det=options.max_det)
-        differs_otherwise = covered_options != options
-        # Blended boxes are means of all boxes above the confidence.
-        has_other_boxes = options.blends and options.conf != covering.conf
-        if differs_otherwise or has_other_boxes:
+        same_but_for_limits = replace(covering, conf=options.conf, max_det=options.max_det)
+        differs_otherwise = options != same_but_for_limits
+        # A blended box is the mean of all boxes above the confidence, so a lower one moves it.
+        would_move_boxes = options.blends and options.conf != covering.conf
+        if differs_otherwise or would_move_boxes:
             return None
     return covering
 
@@ -220,11 +230,11 @@ def results_of_covered(
     Returns:
         For each selection, the detections of each image.
     """
-    results = []
+    results_by_selection = []
     for options in selections:
-        selected = [_first_detections(detections, options) for detections in covering_results]
-        results.append(selected)
-    return results
+        results = [_first_detections(detections, options) for detections in covering_results]
+        results_by_selection.append(results)
+    return results_by_selection
 
 
 def _first_detections(detections: Detections, options: SelectionOptions) -> Detections:
