@@ -44,7 +44,7 @@ WHERE kind = ? AND name = ? AND frame = ? AND number = ?
 """
 
 BOX, TRACK, CROP = "box", "track", "crop"
-"""What a row is about: a box, all boxes of a track, or the box of a crop."""
+"""The kinds of a row, by what it is about: a box, all boxes of a track, or the box of a crop."""
 
 NONE = -1
 """Stands for no frame and no number in the database, whose unique keys must not be empty."""
@@ -74,15 +74,18 @@ class Classified:
     """Adds the answers in a CSV file to records, in any order."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
+        """Read the file into a temporary database.
+
+        Args:
+            path: The CSV file that the classifier has written.
 
         Raises:
-            UsageError: It cannot be read, lacks a column, or two rows are about the same.
+            UsageError: It cannot be read, lacks a column, or two rows are about the same box.
         """
         self._path = path
-        self._count = 0
-        self._kinds: set[str] = set()  # the kinds of all rows, so that others are not looked up
-        self._database = sqlite3.connect("")  # a temporary file, which is removed at the end
+        self._count = 0  # of rows
+        self._kinds: set[str] = set()  # those of the rows; no others need be looked up
+        self._database = sqlite3.connect("")  # in a temporary file, which SQLite removes
         self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._database.execute("PRAGMA journal_mode = OFF")  # nothing is ever rolled back
         self._database.execute(CREATE_TABLE)
@@ -119,17 +122,24 @@ class Classified:
             self._insert(rows.line_num, key, row["class"], score)
 
     def _insert(self, line: int, key: Key, class_name: str, score: float | None) -> None:
-        """Add a row to the database.
+        """Add a row of the classifier's table to the database.
+
+        Args:
+            line: Its line in the file.
+            key: Which detections it is about.
+            class_name: The class that the classifier says.
+            score: The classifier's score, if there is one.
 
         Raises:
-            UsageError: There is one about the same already.
+            UsageError: An earlier row is about the same.
         """
         try:
             self._database.execute(INSERT, (line, *key, class_name, score))
-        except sqlite3.IntegrityError:
-            query = "SELECT line FROM answers WHERE (kind, name, frame, number, path) = "
-            cursor = self._database.execute(f"{query} (?, ?, ?, ?, ?)", key)
-            (earlier_line,) = cursor.fetchone()
+        except sqlite3.IntegrityError:  # keys are unique
+            query = (
+                "SELECT line FROM answers WHERE (kind, name, frame, number, path) = (?, ?, ?, ?, ?)"
+            )
+            (earlier_line,) = self._database.execute(query, key).fetchone()
             raise self._repeated(earlier_line, line) from None
         self._kinds.add(key.kind)
         self._count += 1
@@ -143,13 +153,16 @@ class Classified:
         )
 
     def add(self, record: RecordJson) -> None:
-        """Set the fields `classified` and `classified_score` of the detections of a record.
+        """Add the classifier's answers to the detections of a record, in place.
+
+        A detection that a row of the table is about gets `classified`, the class in that row, and
+        `classified_score` if the row has a score. The row is noted as used, see `require_fit`.
 
         Raises:
             UsageError: Two rows are about one box, or a crop's name fits several boxes.
         """
         detections = record.get("detections", [])
-        crops: dict[int, str] = {}
+        crops: dict[int, str] = {}  # the file of a detection's crop, by the detection's number
         if CROP in self._kinds:
             crops = crops_of(record)
         for number, detection in enumerate(detections):
@@ -170,8 +183,8 @@ class Classified:
     ) -> Iterator[ClassifierAnswer]:
         """Yield the rows of the classifier's table that are about a detection.
 
-        A row names a box by its number, a track, or the file of a crop. Rows are found by the name
-        of that file without folders, which several crops may have.
+        A row may name it in three ways: by the number of its box, by its track, or by the file of
+        its crop.
 
         Args:
             record: The record of its image.
@@ -184,12 +197,15 @@ class Classified:
         """
         source = record["source"]
         if BOX in self._kinds:
-            yield from self._select(Key(BOX, source, record.get("frame", NONE), number))
+            frame = record.get("frame", NONE)
+            yield from self._select(Key(BOX, source, frame, number))
         if TRACK in self._kinds and "track_id" in detection:
             yield from self._select(Key(TRACK, source, number=detection["track_id"]))
         if crop is None:
             return
-        for answer in self._select(Key(CROP, PurePosixPath(crop).name)):
+        # Rows may name a crop with its folders or without, so the folders are compared here.
+        name_without_folders = PurePosixPath(crop).name
+        for answer in self._select(Key(CROP, name_without_folders)):
             if not _are_same_file(answer.path, crop):
                 continue
             if answer.is_used:  # by another crop
@@ -236,15 +252,20 @@ class Classified:
 def _key_of(row: dict[str, str]) -> Key:
     """Read which detections a row of a classifier's table is about.
 
-    A row names a crop by its file; or a source, with the number of a box or that of a track.
+    There are three kinds of rows, here with the columns that say it:
+
+        crop=person/bus_0.jpg            the box that was saved as this file
+        source=bus.jpg, box=0            a box; of a video also the frame: frame=12
+        source=street.mp4, track=7       all boxes of a track
 
     Args:
         row: The cells by the name of their column.
 
     Raises:
-        ValueError: It does not say it, or in two ways; or a number is none.
+        ValueError: The row is of none of these kinds, or has a box and a track; or a number is
+            none.
     """
-    if None in row or None in row.values():  # as the `csv` module has it
+    if None in row or None in row.values():  # how `csv` shows cells without a column, or none
         raise ValueError("it has more or fewer cells than the header")
     if not row["class"]:
         raise ValueError("it has no class")

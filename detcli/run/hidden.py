@@ -41,10 +41,10 @@ class HiddenClasses:
         return bool(self._classes)
 
     def boxes(self, record: RecordJson) -> Boxes:
-        """Return the boxes of a record's detections that are to be hidden, and note two things.
+        """Return the boxes of a record's detections that are to be hidden.
 
-        These are the tracks of the detections, so that later texts of the same objects are hidden
-        too; and the classes in the record, which are taken out of `unseen`.
+        Two things are noted for later: the tracks of these detections, as `without_texts` hides
+        all texts on them; and which classes have been seen, which are taken out of `unseen`.
 
         Returns:
             `(N, 4)` x1, y1, x2, y2 in pixels of the image.
@@ -77,18 +77,19 @@ class HiddenClasses:
         hidden, or covered by a hidden box.
 
         Args:
-            record: A record that was given to the method `boxes` before, as all earlier ones were,
-                since that notes the hidden tracks.
-            boxes: `(N, 4)`, the hidden boxes of the record.
+            record: A record. The method `boxes` was called with it and with all earlier ones
+                before, so that the hidden tracks are known.
+            boxes: `(N, 4)`, the hidden boxes of the record, as that method returned them.
         """
         if "detections" not in record:
             return record
         detections: list[DetectionJson] = []
         for detection in record["detections"]:
-            is_on_hidden_track = _track_of(record, detection) in self._tracks
-            is_hidden = is_on_hidden_track or self._hides(detection)
-            if not is_hidden:
-                is_hidden = is_covered(detection.get("corners", []), boxes)
+            is_hidden = (
+                self._hides(detection)
+                or _track_of(record, detection) in self._tracks
+                or is_covered(detection.get("corners", []), boxes)
+            )
             if is_hidden and "text" in detection:
                 detections.append(_without_text(detection))
             else:
@@ -96,22 +97,22 @@ class HiddenClasses:
         return {**record, "detections": detections}
 
     def checked(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
-        """Yield the same records, once it is certain that the classes to hide exist.
+        """Yield the same records, but first check that the classes to hide exist.
 
-        Otherwise a typing error would leave visible what should be hidden. Records are read ahead
-        until each class has been seen, at most to their end; a temporary file holds them until they
-        are yielded. If no record has any detection, the classes cannot be checked.
+        A typing error would leave visible what should be hidden. So records are read ahead until
+        each class has been seen, at most to their end, and put into a temporary file. If no record
+        has any detection, the classes cannot be checked.
 
         Raises:
             UsageError: A class is neither in the records nor one of their model.
         """
-        with temporary() as read_ahead_file:
-            self._read_ahead(records, read_ahead_file)
+        with temporary() as checked_records:
+            self._read_ahead(records, checked_records)
             with temporary_file_errors():
-                read_ahead_file.seek(0)
-            for line in read_ahead_file:
+                checked_records.seek(0)
+            for line in checked_records:
                 yield json.loads(line)
-        yield from records  # nothing about the rest has to be checked any more
+        yield from records  # those that were not read ahead
 
     def _read_ahead(self, records: Iterator[RecordJson], file: BinaryIO) -> None:
         """Read records until each class to hide has been seen, and write them to a file.
@@ -168,18 +169,17 @@ class SeenClasses:
             self._names_of_user = [str(name) for name in names_of_user]
 
     def require(self, classes: Sequence[str]) -> None:
-        """Require that the model has some classes, though no record has a detection of them.
+        """Require that the model of the records has some classes, though no record has them.
 
-        Records do not list the classes of their model. So the first list of class names that fits
-        the classes in the records is taken for the model's: the names that the user gave, those of
-        models with the name in the records, or COCO's. Nothing is required if the records hold
-        neither detections nor class names.
+        The records do not say which classes their model has. It is guessed: of the lists of class
+        names that may be the model's, the first one that agrees with the classes in the records.
 
         Args:
             classes: Names or ids of classes.
 
         Raises:
-            UsageError: It has no such class, as far as the records tell.
+            UsageError: It has no such class, as far as the records tell. If they have neither
+                detections nor class names, they tell nothing, and this raises no error.
         """
         is_anything_known = bool(self._names_by_id or self._names_of_user)
         if not is_anything_known:
@@ -187,9 +187,10 @@ class SeenClasses:
         possible_names = [self._names_of_user, *self._names_of_models(), COCO]
         for names in possible_names:
             if self._are_names_of_model(names):
-                class_ids(classes, tuple(names))  # It raises an error for an unknown class.
+                class_ids(classes, tuple(names))  # raises an error for an unknown class
                 return
-        # No list fits: then the records are all that is known of the classes.
+
+        # No list agrees, so the records are all that is known of the classes.
         names_in_records = sorted(set(self._names_by_id.values()))
         similar = closest(classes[0], names_in_records)
         hint = f"they have {', '.join(names_in_records)}"

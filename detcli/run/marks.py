@@ -4,6 +4,7 @@ On the page of results, a person can go through the images and mark boxes, or wh
 right or as to be dropped. The page saves these marks in a file.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,18 +44,22 @@ class Marks:
             raise _unusable(path, f"it does not hold marks: {error}") from error
         self._path = path
         self._count = len(marks)
-        self._unused: dict[int, MarkJson] = {}  # those that have fitted no record so far, by `id`
-        self._marks_by_record: dict[object, list[MarkJson]] = {}  # by the key of their record
-        # those about groups of repeats, by place and class, both printable
-        self._marks_of_groups: dict[tuple[str, str], list[MarkJson]] = {}
+        # Those that have fitted no record so far. Marks are dictionaries, which cannot be in a
+        # set, so they are found by their `id`.
+        self._unused = {id(mark): mark for mark in marks}
+
+        # A mark is about a record or one of its boxes, or else about a group of repeats, which
+        # has the boxes of one class at one place.
+        self._marks_by_record: defaultdict[object, list[MarkJson]] = defaultdict(list)
+        self._marks_by_place_and_class: dict[tuple[str, str], list[MarkJson]]
+        self._marks_by_place_and_class = defaultdict(list)
         for mark in marks:
-            self._unused[id(mark)] = mark
-            if "repeated" in mark:
-                self._require_group(mark)
-                kind = (escape_unprintable(mark["source"]), mark["class_name"])
-                self._marks_of_groups.setdefault(kind, []).append(mark)
-            else:
-                self._marks_by_record.setdefault(_record_key(mark), []).append(mark)
+            if "repeated" not in mark:
+                self._marks_by_record[_record_key(mark)].append(mark)
+                continue
+            self._require_group(mark)
+            place = escape_unprintable(mark["source"])
+            self._marks_by_place_and_class[place, mark["class_name"]].append(mark)
 
     def _require_group(self, mark: MarkJson) -> None:
         """Require that a mark says all of its group of repeats.
@@ -79,34 +84,35 @@ class Marks:
     def dropped_groups(self) -> int:
         """How many groups of repeats the marks drop."""
         group_count = 0
-        for marks in self._marks_of_groups.values():
+        for marks in self._marks_by_place_and_class.values():
             group_count += sum(_is_drop(mark) for mark in marks)
         return group_count
 
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
         """Find the detections of a record that no mark drops.
 
-        A mark without a box is about the whole record. Marks that fit the record or one of its
-        detections are noted as used, also those that keep it, see `require_fit`.
+        Each mark that fits the record or one of its detections is noted as used, whether it drops
+        or keeps it, see `require_fit`.
 
         Returns:
             The indices of the remaining detections; None if the whole record is dropped.
         """
         detections = record.get("detections", [])
-        marks = self._marks_by_record.get(_record_key(record), [])
-        marks_of_record = [mark for mark in marks if "box" not in mark]
-        marks_of_detections = [mark for mark in marks if "box" in mark]
-        for mark in marks_of_record:
-            self._note_as_used(mark)
+        is_record_dropped = False
         dropped_indices: set[int] = set()
-        for mark in marks_of_detections:
-            marked_index = _marked_detection(detections, mark)
-            if marked_index is None:
+        for mark in self._marks_by_record.get(_record_key(record), []):
+            is_about_record = "box" not in mark
+            if is_about_record:
+                self._note_as_used(mark)
+                is_record_dropped |= _is_drop(mark)
                 continue
-            self._note_as_used(mark)
-            if _is_drop(mark):
-                dropped_indices.add(marked_index)
-        if any(_is_drop(mark) for mark in marks_of_record):
+            marked_index = _marked_detection(detections, mark)
+            if marked_index is not None:
+                self._note_as_used(mark)
+                if _is_drop(mark):
+                    dropped_indices.add(marked_index)
+
+        if is_record_dropped:
             return None
         return [index for index in range(len(detections)) if index not in dropped_indices]
 
@@ -115,58 +121,65 @@ class Marks:
         self._unused.pop(id(mark), None)
 
     def group_numbers(self, record: RecordJson) -> list[int]:
-        """Find the groups of repeats that are dropped, and that detections of a record are in.
+        """Return the number of the group of repeats that each detection of a record belongs to.
 
-        A detection is in a group if it is of its place and class, and overlaps its box with an IoU
-        of `MIN_IOU`. Of several groups the first in the file counts, and one that is to be kept
-        keeps the detection. Marks that fit a detection are noted as used, see `require_fit`.
+        A group of repeats has the boxes of one class that a camera shows at one place again and
+        again, such as a stone that is taken for an animal. Only groups that a mark drops count.
 
         Returns:
-            For each detection the number of its group; the one that it has already, or 0 for none.
+            For each detection the number of its group. Without one it is the number that the
+            record has for it from before, or else 0.
         """
         place = escape_unprintable(place_of(record))
         numbers = []
         for detection in record.get("detections", ()):
-            number = detection.get("repeated", 0)
-            marks = self._marks_of_groups.get((place, escape_unprintable(detection["class_name"])))
-            if marks is not None:
-                number = self._dropped_group(marks, detection, record) or number
+            class_name = escape_unprintable(detection["class_name"])
+            marks = self._marks_by_place_and_class.get((place, class_name), [])
+            number = self._dropped_group(marks, detection, record)
+            if number == 0:
+                number = detection.get("repeated", 0)
             numbers.append(number)
         return numbers
 
     def _dropped_group(
         self, marks: Sequence[MarkJson], detection: DetectionJson, record: RecordJson
     ) -> int:
-        """Return the number of the group of repeats that a detection is dropped with; 0 for none.
+        """Return the number of the dropped group of repeats that a detection is in; 0 for none.
+
+        It is in a group if their boxes overlap enough. Of several such groups the first in the
+        file counts; but if a mark keeps one of them, it keeps the detection. The marks of all of
+        them are noted as used, see `require_fit`.
 
         Args:
-            marks: Those about groups of its place and class.
+            marks: The marks of groups with the place and class of the detection.
             detection: The detection.
             record: Its record.
         """
+        if not marks:
+            return 0
         box = fractions_of(detection, record)
-        dropped_number = 0
+        dropped_groups = []
         is_kept = False
         for mark in marks:
             if not overlap_enough(box, mark["box_fractions"]):
                 continue
             self._note_as_used(mark)
-            if not _is_drop(mark):
+            if _is_drop(mark):
+                dropped_groups.append(mark["repeated"])
+            else:
                 is_kept = True
-            elif dropped_number == 0:
-                dropped_number = mark["repeated"]
-        if is_kept:
+        if is_kept or not dropped_groups:
             return 0
-        return dropped_number
+        return dropped_groups[0]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
-        """Return a record, as JSON, without the detections that marks drop.
+        """Apply the marks to a record, as JSON.
 
-        Detections of a group of repeats that they drop get its number. The fields besides its
-        detections stay as they are.
+        Detections that they drop are left out. Detections of a group of repeats that they drop
+        stay, and get the number of the group as `repeated`.
 
         Returns:
-            That record; None if the whole record is dropped.
+            The changed record; None if the whole record is dropped.
         """
         remaining = self.remaining_detections(record)
         if remaining is None:
@@ -183,9 +196,10 @@ class Marks:
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
-        """Return a record without the detections that marks drop; None if it is dropped as well.
+        """Apply the marks to a record, as `corrected` does to one in JSON.
 
-        Detections of a group of repeats that they drop get its number.
+        Returns:
+            The changed record; None if the whole record is dropped.
         """
         fields = record.to_json()
         remaining = self.remaining_detections(fields)
@@ -194,8 +208,9 @@ class Marks:
         if record.detections is None:
             return record
         detections = record.detections
-        if self._marks_of_groups:
-            detections = replace(detections, repeated=np.array(self.group_numbers(fields), int))
+        if self._marks_by_place_and_class:
+            group_numbers = np.array(self.group_numbers(fields), int)
+            detections = replace(detections, repeated=group_numbers)
         return replace(record, detections=detections[remaining])
 
     def require_fit(self) -> None:

@@ -8,7 +8,7 @@ image.
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,7 +72,7 @@ def read_megadetector(path: Path, name: str, finder: Finder) -> Iterator[RecordJ
         for entry in _entries(path):
             yield from reader.records(entry, entry_number)
             entry_number += 1
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # a ValueError, but the caller says what is wrong with the bytes
         raise
     except (ValueError, RecursionError) as error:
         raise UsageError(
@@ -137,29 +137,42 @@ class _EntryReader:
     """Makes records of the entries of a file of results."""
 
     def __init__(self, header: ResultsHeader, finder: Finder, name: str) -> None:
-        self._header = header
-        self._finder = finder
-        self._name = name  # of the file, for messages
-        self._record_count = 0
-        self._has_warned = False  # of classifications, which records do not have
-
-    def records(self, entry: Any, entry_number: int) -> Iterator[RecordJson]:  # noqa: ANN401 - JSON
-        """Yield the records of an entry; none if its image is gone, and such are left out.
+        """Prepare to read entries.
 
         Args:
-            entry: The entry of an image or a video.
-            entry_number: Its number in the file, from 0.
+            header: The names of the classes and of the model in the file.
+            finder: Finds the images whose sizes are missing in the file.
+            name: What messages call the file.
+        """
+        self._header = header
+        self._finder = finder
+        self._name = name
+        self._record_count = 0
+        self._has_warned = False  # of answers of a classifier, which records do not have
+
+    def records(self, entry: Any, entry_number: int) -> Iterator[RecordJson]:  # noqa: ANN401 - JSON
+        """Yield the records of an entry: one of an image, or one for each frame of a video.
+
+        An entry says the file, its detections or why it failed, and perhaps its size:
+
+            {"file": "a/b.jpg", "detections": [...], "width": 1920, "height": 1080}
+
+        There are none if the file is gone, where `Finder.existing_only` leaves such out.
+
+        Args:
+            entry: The entry, as JSON.
+            entry_number: Its number in the file of results, from 0.
 
         Raises:
-            ValueError: The entry is something else, or damaged.
-            UsageError: Its image has to be found, and is not.
+            ValueError: It is not such an entry.
+            UsageError: It has no size, and its image is not found.
         """
         where = f"images[{entry_number}]"
         (source,) = read_fields(where, entry, file=_text)
-        input_fields = {"schema_version": SCHEMA_VERSION, "source": source, "input": entry_number}
+        shared_fields = {"schema_version": SCHEMA_VERSION, "source": source, "input": entry_number}
         detections = entry.get("detections")
         if detections is None:
-            yield self._numbered({**input_fields, "error": _error_in_entry(entry)})
+            yield self._numbered({**shared_fields, "error": _error_in_entry(entry)})
             return
         if not isinstance(detections, list):
             raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
@@ -168,23 +181,23 @@ class _EntryReader:
             return
 
         height, width = size
-        input_fields |= {"width": width, "height": height}
-        frames: Iterable[Fields]
+        shared_fields |= {"width": width, "height": height}
+        model = self._header.detector
         if _is_video_entry(source, entry):
-            frames = self._frames(where, entry, size)
+            for frame_fields in self._frames(where, entry, size):
+                yield self._numbered({**shared_fields, **frame_fields, "model": model})
         else:
-            frames = [{"detections": self._detections(where, detections, size)}]
-        for frame_fields in frames:
-            yield self._numbered({**input_fields, **frame_fields, "model": self._header.detector})
+            image_fields = {"detections": self._detections(where, detections, size)}
+            yield self._numbered({**shared_fields, **image_fields, "model": model})
 
     def _size_of(self, source: str, entry: Fields) -> Size | None:
         """Find the height and width of an image or a video: in its entry, or in its file.
 
         Returns:
-            The size; None if the file is gone, and entries of such files are left out.
+            The size; None if the file is gone, where `Finder.existing_only` leaves such files out.
 
         Raises:
-            UsageError: The file has to be found, and is not.
+            UsageError: Neither has it.
         """
         size = _size_in_entry(entry)
         if size is None:
@@ -206,7 +219,10 @@ class _EntryReader:
         return record
 
     def _frames(self, where: str, entry: Fields, size: Size) -> Iterator[Fields]:
-        """Yield what the record of each frame of a video has besides its input and size.
+        """Yield for each frame of a video what its record has of its own: number, time, boxes.
+
+        The frames are those with detections, and those without that the entry lists as processed.
+        If there are none, the first frame stands for the video.
 
         Args:
             where: What errors call the entry.
@@ -217,23 +233,30 @@ class _EntryReader:
         for detection in entry["detections"]:
             (frame,) = read_fields(f"{where}.detections", detection, frame_number=_frame_number)
             detections_by_frame[frame].append(detection)
-        # Frames without detections have a record if the entry lists them.
         frames = _processed_frames(where, entry) | detections_by_frame.keys()
-        rate = _frame_rate(entry)
-        for frame in sorted(frames or {0}):
+        if not frames:
+            frames = {0}
+
+        frames_per_second = _frame_rate(entry)
+        for frame in sorted(frames):
             frame_detections = self._detections(where, detections_by_frame.get(frame, []), size)
             fields: Fields = {"frame": frame, "detections": frame_detections}
-            if rate is not None:
-                fields["time_s"] = round(frame / rate, 3)
+            if frames_per_second is not None:
+                fields["time_s"] = round(frame / frames_per_second, 3)
             yield fields
 
     def _detections(self, where: str, entries: list[Any], size: Size) -> list[Fields]:
         """Make the detections of a record, best first.
 
+        A detection in the file has a category, a score, and a box in fractions of the image: its
+        left and top edge, its width and its height. In the record, boxes are in pixels.
+
+            {"category": "1", "conf": 0.9, "bbox": [0.5, 0.25, 0.1, 0.2]}
+
         Args:
             where: What errors call the entry of the image.
-            entries: The entries of its detections. Those of categories without a name are left
-                out, as the format says.
+            entries: The detections in the file. Those of categories without a name are left out,
+                as the format says.
             size: Height and width of the image.
         """
         height, width = size
@@ -246,7 +269,7 @@ class _EntryReader:
                 continue
             if entry.get("classifications"):
                 self._warn_of_classifications()
-            left, top, box_width, box_height = box  # in fractions of the image
+            left, top, box_width, box_height = box
             right = left + box_width
             bottom = top + box_height
             detection: Fields = {
