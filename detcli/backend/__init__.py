@@ -9,6 +9,7 @@ logits.py                     scores before the sigmoid, and the sigmoid itself
 network_output.py             the output for a batch, checked and split by image
 cpu.py, cuda/, openvino/       the backends; each is imported when one is opened
 session.py                    ONNX Runtime, strictly, for all of them
+providers.py                  how it uses CUDA and TensorRT
 optimised.py                  graphs that it has optimised, which open faster on the CPU
 libraries.py                  the shared libraries of GPUs; where a graph would run
 nvidia.py                     which GPUs there are, and what runs on them

@@ -99,7 +99,8 @@ def open_tensors(
     _require_runtime(device)
     import onnx
 
-    from detcli.backend.session import TensorSession, tensor_providers
+    from detcli.backend.providers import tensor_providers
+    from detcli.backend.session import TensorSession
     from detcli.model.graph import is_all_half
 
     half = is_all_half(onnx.load_model_from_string(graph).graph)

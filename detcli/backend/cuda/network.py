@@ -25,17 +25,15 @@ from detcli.backend.protocol import (
     out_of_memory,
     run_error,
 )
+from detcli.backend.providers import cuda_provider, profile_of, tensorrt_provider
 from detcli.backend.session import (
     FAILURES,
     FATAL,
     REPLAYS_RIGHTLY,
     OptionRefusedError,
-    cuda_provider,
     onnxruntime,
     open_session,
-    profile_of,
     reason,
-    tensorrt_provider,
 )
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError

@@ -28,7 +28,7 @@ from benchmarks.gpu.end_to_end import (
     end_to_end_records,
 )
 from benchmarks.gpu.measure import Plan, failures, measure
-from detcli.backend.session import cuda_provider
+from detcli.backend.providers import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
 from detcli.config.config import Config, Runtime
 from detcli.config.device import Device

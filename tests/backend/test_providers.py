@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import session
+from detcli.backend import providers
 from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
+from detcli.backend.providers import cuda_provider, profile_of, tensorrt_provider
+from detcli.backend.session import CUDA, TENSORRT
 from detcli.config.device import DeviceOptions
 from detcli.model.contract import Resize
 from detcli.model.file import PreparedModel, StoredGraph, prepare
@@ -63,12 +64,12 @@ def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
 def test_gpus_of_one_capability_have_separate_engines(cache, monkeypatch):
     """TensorRT's provider names both their engines "sm89"."""
     gpus = (GpuFacts("NVIDIA L4", "8.9", 1), GpuFacts("NVIDIA GeForce RTX 4090 (24 GB)", "8.9", 1))
-    monkeypatch.setattr(session, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus))
+    monkeypatch.setattr(providers, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus))
     folder = cache / "tensorrt/NVIDIA-GeForce-RTX-4090-24-GB-"
     settings_of_second = tensorrt()
     assert settings_of_second["trt_timing_cache_path"] == str(folder)
     assert Path(settings_of_second["trt_engine_cache_path"]).parent == folder
-    monkeypatch.setattr(session, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus[::-1]))
+    monkeypatch.setattr(providers, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus[::-1]))
     assert tensorrt()["trt_timing_cache_path"] == str(cache / "tensorrt/NVIDIA-L4")
 
 
