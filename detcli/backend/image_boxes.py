@@ -57,29 +57,28 @@ def batch_to_detections(
     Returns:
         The detections of each image, as `to_detections` gives them.
     """
-    boxes = None
+    boxes_of_all_images = None
     if len(selections) > 1:
-        boxes = _map_ordinary_boxes(selections, letterboxes, contract)
+        boxes_of_all_images = _map_ordinary_boxes(selections, letterboxes, contract)
     images = list(zip(selections, letterboxes, strict=True))
-    if boxes is None:
+    if boxes_of_all_images is None:
         return [to_detections(selection, letterbox, contract) for selection, letterbox in images]
 
-    detections = []
-    begin = 0  # The boxes of an image are the rows from here to `end`.
+    detections_by_image = []
+    first_box = 0  # that of the image, among those of all images
     for selection, letterbox in images:
-        end = begin + len(selection.score)
-        detections.append(
-            Detections(
-                boxes[begin:end],
-                selection.score,
-                selection.class_id,
-                contract.names,
-                selected=selection.score,
-                image_size=letterbox.picture,
-            )
+        next_first_box = first_box + len(selection.score)
+        detections = Detections(
+            boxes_of_all_images[first_box:next_first_box],
+            selection.score,
+            selection.class_id,
+            contract.names,
+            selected=selection.score,
+            image_size=letterbox.picture,
         )
-        begin = end
-    return detections
+        detections_by_image.append(detections)
+        first_box = next_first_box
+    return detections_by_image
 
 
 def _map_ordinary_boxes(

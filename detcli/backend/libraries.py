@@ -335,22 +335,27 @@ def _is_too_old_for_tensorrt(gpu: GpuFacts) -> bool:
 
 
 def faster_with_tensorrt(ordinal: int) -> str:
-    """Say that TensorRT could be faster than CUDA on a GPU; empty where it could not run here.
+    """Say that TensorRT could be faster than CUDA on a GPU; empty if it cannot run there.
 
-    It is where TensorRT is installed, for an ONNX Runtime that has its provider, and a GPU that it
-    has code for. Nothing is loaded, as TensorRT takes half a gigabyte. How much faster float16 is,
-    is an estimate that was not measured.
+    For that, ONNX Runtime needs the provider, the GPU must not be too old, and TensorRT has to be
+    installed. It is not loaded to find out, as that takes half a gigabyte.
+
+    Args:
+        ordinal: The number of the GPU in CUDA, from 0.
     """
     if TENSORRT not in onnxruntime.get_available_providers():
         return ""
-    gpus = ask_driver().gpus[ordinal : ordinal + 1]
+    gpus = ask_driver().gpus[ordinal : ordinal + 1]  # empty if the driver does not list the GPU
     if not gpus or _is_too_old_for_tensorrt(gpus[0]):
         return ""
-    is_installed = _tensorrt_file_of_pip("libnvinfer.so.10") or _tensorrt_file_of_pip(
-        "nvinfer_10.dll"
+    is_installed = (
+        _tensorrt_file_of_pip("libnvinfer.so.10") is not None
+        or _tensorrt_file_of_pip("nvinfer_10.dll") is not None
+        or ctypes.util.find_library("nvinfer") is not None
     )
-    if not is_installed and ctypes.util.find_library("nvinfer") is None:
+    if not is_installed:
         return ""
+    # How much faster it is, is an estimate that was not measured.
     return (
         f"TensorRT is installed, and in float16 may be three to four times as fast on "
         f"{gpus[0].name}, with slightly different boxes: detcli tune MODEL measures it"
@@ -462,8 +467,14 @@ def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
 def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
     """Load a graph with an execution provider, and see which nodes the provider runs.
 
-    A provider that cannot be loaded, or does not accept the graph, makes a placement that is not
-    usable, with the reason.
+    Args:
+        graph: A serialised ONNX model.
+        provider: The provider's name, such as "CUDAExecutionProvider".
+        title: What the graph is called in errors.
+
+    Returns:
+        How many nodes of each operator the provider runs, the most frequent first, and the nodes
+        that other providers run. If it cannot be loaded or does not accept the graph, the reason.
     """
     providers: list[Provider] = [(provider, {})]
     if provider == TENSORRT:
@@ -475,12 +486,16 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
     except DetcliError as error:
         return Placement(provider, usable=False, reason=str(error), hint=error.hint)
 
-    if nodes is None:
+    if nodes is None:  # this ONNX Runtime does not tell
         return Placement(provider, usable=True)
-    operators = [operator_of(node) for node in nodes.pop(provider, [])]
-    operator_counts = Counter(operators).most_common()
-    left_nodes = []  # that other providers run
-    for other_provider, nodes_of_other in nodes.items():
-        for node in nodes_of_other:
-            left_nodes.append(LeftNode(node.name, operator_of(node), other_provider))
-    return Placement(provider, usable=True, taken=dict(operator_counts), left=tuple(left_nodes))
+    operator_counts: Counter[str] = Counter()
+    nodes_elsewhere = []
+    for running_provider, nodes_of_provider in nodes.items():
+        for node in nodes_of_provider:
+            operator = operator_of(node)
+            if running_provider == provider:
+                operator_counts[operator] += 1
+            else:
+                nodes_elsewhere.append(LeftNode(node.name, operator, running_provider))
+    node_counts = dict(operator_counts.most_common())
+    return Placement(provider, usable=True, taken=node_counts, left=tuple(nodes_elsewhere))

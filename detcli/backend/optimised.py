@@ -56,7 +56,10 @@ class _NotSavedError(Exception):
 
 
 def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSession:
-    """Open a model on the CPU, from its optimised graph if the cache has or can have it.
+    """Open a model on the CPU, from its optimised graph in the cache if possible.
+
+    ONNX Runtime optimises a graph whenever it opens one, which takes most of the time. At the first
+    use of a model the optimised graph is put into the cache, and later uses open that.
 
     Args:
         model: The model.
@@ -67,23 +70,25 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
         ModelError: ONNX Runtime cannot load the model.
     """
     opener = _Opener(model, threads, spins)
-    if not model.stored_graph.identity:
+    has_name_in_cache = bool(model.stored_graph.identity)
+    if not has_name_in_cache:
         return opener.open(model.graph)
     name = _entry_name(model)
     if not is_cached(name) and not can_be_cached(name):
         return opener.open(model.graph)
+
     first_use = _FirstUse(model, opener)
     try:
-        graph = cached(name, first_use.optimise)
+        optimised_graph = cached(name, first_use.optimise)
     except _NotSavedError as error:
         log.info("%s: its optimised graph is not cached: %s", model.name, error)
-        graph = UNUSABLE
-    if first_use.session is not None:
+        optimised_graph = UNUSABLE
+    if first_use.session is not None:  # to fill the cache, the model was opened already
         return first_use.session
-    if graph == UNUSABLE:
+    if optimised_graph == UNUSABLE:
         return opener.open(model.graph)
     try:
-        return opener.open(graph)
+        return opener.open(optimised_graph)
     except ModelError as error:
         log.info("%s: its optimised graph from the cache is not used: %s", model.name, error)
         return opener.open(model.graph)

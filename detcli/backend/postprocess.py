@@ -168,12 +168,13 @@ def select(
 
 
 def _select_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores:
-    """Select the scores of a head that become detections, before non-maximum suppression (NMS).
+    """Select the scores of a head that become detections, or candidates for suppression (NMS).
 
-    Networks that need NMS give several boxes for an object. By the options, NMS gets each anchor
-    with every class above the confidence, or with its best class only. Other networks give one box
-    for an object, and the best scores of all are selected, unless only the best class of each
-    anchor may count.
+    Which scores above the confidence these are depends on the options:
+
+        NMS that compares all classes of an anchor      all of them
+        other NMS, or only one class of an anchor       the best score of each anchor
+        no NMS, and any number of classes               the best `max_det` of all
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -181,8 +182,8 @@ def _select_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores
     """
     if options.suppresses_every_class:
         return _select_every_class(scores, options)
-    needs_nms = options.nms_iou is not None
-    if needs_nms or options.multi_label is MultiLabel.NEVER:
+    has_nms = options.nms_iou is not None
+    if has_nms or options.multi_label is MultiLabel.NEVER:
         return _select_best_class(scores, options)
     return _select_best_scores(scores, options)
 
@@ -326,10 +327,11 @@ def _select_scores_by_class(
 
     thresholds = np.array(options.conf_thresholds, np.float32)[class_ids]  # (C,)
     is_confident = candidate_scores > thresholds[:, np.newaxis]  # (C, A), False for NaN
-    # A score of -inf is never selected.
+    # Scores that are not above the confidence of their class become -inf, which is never selected.
     confident_scores = np.where(is_confident, candidate_scores, np.float32(-np.inf))
     selected = _select_scores(confident_scores, options)
-    return selected._replace(anchor=candidates[selected.anchor])
+    anchors_of_head = candidates[selected.anchor]  # instead of positions among the candidates
+    return selected._replace(anchor=anchors_of_head)
 
 
 def _select_best_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores:
@@ -343,15 +345,14 @@ def _select_best_scores(scores: Floats, options: SelectionOptions) -> _SelectedS
         options: The confidence, and the number of detections to keep.
     """
     anchor_score = _best_score_of_anchors(scores)  # (N,)
-    anchors = _best_anchors(anchor_score, options)  # (K,)
-    # All classes of the best anchor come first, then those of the second, and so on: the position
-    # of a score is (rank of the anchor) * C + class.
+    anchors = _best_anchors(anchor_score, options)  # (K,), the best first
+    # The scores of the best anchor for all C classes, then those of the second, and so on.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
     if len(anchors) < options.max_det:
         is_candidate = flat_scores > np.float32(options.conf)
     else:
-        # The best score of each of these anchors makes enough detections already. A score below
-        # the lowest of those is not among the best, and need not be sorted.
+        # The best scores of these anchors make `max_det` detections already. A score below the
+        # lowest of them is not among the best `max_det`, and need not be sorted.
         is_candidate = flat_scores >= anchor_score[anchors].min(initial=np.inf)
 
     positions = np.flatnonzero(is_candidate)

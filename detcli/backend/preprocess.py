@@ -79,33 +79,51 @@ def _resample_rows(
 ) -> Pixels:
     """Resize an image and its border along the first axis: `(H, W, 3)` -> `(height, W, 3)`, uint8.
 
-    Each output row is a weighted sum of a few source rows. A few output rows at a time are computed
-    as a product of a matrix of weights and the source rows. Rows of the border need no product, as
-    all their pixels have one level. All sums are exact, since weights are multiples of
-    1 / `WEIGHT_UNITS`, so it does not matter in which order they are added.
+    Each output row is a weighted sum of a few rows of the bordered image. They are computed in
+    blocks of a few output rows, as the product of a matrix of weights and the rows of the image;
+    rows of the border, whose pixels are all of one level, are added without a product. All sums
+    are exact, since weights are multiples of 1 / `WEIGHT_UNITS`, so their order does not matter.
     """
     source = image.reshape(len(image), -1)  # (H, W * 3)
     value_count = source.shape[1]
     resized = np.empty((height, value_count), np.uint8)
     bordered_height = border.before + len(image) + border.behind
     for block in _weight_blocks(bordered_height, height, interpolation):
-        # Of the rows that this block needs, those of the image, counted from its first row.
-        first_row = max(block.source_rows.start - border.before, 0)
-        end_row = max(min(block.source_rows.stop - border.before, len(image)), first_row)
-        first_weight = first_row + border.before - block.source_rows.start
-        weights = block.weights[:, first_weight : first_weight + end_row - first_row]
+        rows, weights = _without_border(block, border, len(image))
         border_weights = block.weights.sum(axis=1) - weights.sum(axis=1)  # (rows,)
         border_sums = border_weights[:, np.newaxis] * border.level
+
         # A product is limited in size, to stay in the cache and on one thread.
         columns_at_a_time = max(1, MAX_PRODUCTS // block.weights.size)
         for first_column in range(0, value_count, columns_at_a_time):
             columns = slice(first_column, first_column + columns_at_a_time)
-            source_values = source[first_row:end_row, columns].astype(np.float64)
-            sums = weights @ source_values  # (rows, columns)
+            sums = weights @ source[rows, columns].astype(np.float64)  # (rows, columns)
             sums += border_sums
             sums += 0.5  # rounds, as the conversion to uint8 cuts off the fraction
             resized[block.rows, columns] = np.clip(sums, 0, 255, out=sums)
     return resized.reshape(height, *image.shape[1:])
+
+
+def _without_border(
+    block: "_WeightBlock", border: Border, image_height: int
+) -> tuple[slice, Doubles]:
+    """Return which rows of the image a block needs, and the weights of these rows.
+
+    A block counts rows from the first row of the border. For example, if there are 10 rows of
+    border before the image, of a block that needs the rows 8 to 14 the first two are border, and
+    the others are the rows 0 to 4 of the image.
+
+    Args:
+        block: The weights of a few output rows.
+        border: The border before and behind the image.
+        image_height: The number of rows of the image, without the border.
+    """
+    first_row = max(block.source_rows.start - border.before, 0)
+    end_row = min(block.source_rows.stop - border.before, image_height)
+    end_row = max(end_row, first_row)  # where the block only needs the border
+    rows_of_border = first_row + border.before - block.source_rows.start  # before the image
+    weights = block.weights[:, rows_of_border : rows_of_border + end_row - first_row]
+    return slice(first_row, end_row), weights
 
 
 @frozen
@@ -134,23 +152,27 @@ def _weight_blocks(
 ) -> tuple[_WeightBlock, ...]:
     """Compute the weights that resize an axis from `source` to `target` pixels, in blocks.
 
-    A block covers a few neighbouring output rows. Its weights are a dense matrix, with zeros where
-    an output row does not need a source row of the block.
+    A block covers a few neighbouring output rows. Its weights are a matrix with a row for each of
+    them and a column for each source row that any of them needs. For example, two output rows of
+    which each is the mean of two source rows:
+
+        0.5  0.5  0    0
+        0    0    0.5  0.5
     """
     taps = _taps(source, target, interpolation)
     blocks = []
     for begin in range(0, target, ROWS_PER_BLOCK):
-        rows = slice(begin, min(begin + ROWS_PER_BLOCK, target))
-        # From where the first of these rows begins in the source, to where the last ends.
-        source_begin = int(taps.first[rows][0])
-        source_end = int(taps.end[rows][-1])
-        dense = np.zeros((rows.stop - begin, source_end - source_begin))
-        for dense_row, target_row in enumerate(range(rows.start, rows.stop)):
-            first = int(taps.first[target_row])
-            tap_count = int(taps.end[target_row]) - first
-            column = first - source_begin
-            dense[dense_row, column : column + tap_count] = taps.weights[target_row, :tap_count]
-        blocks.append(_WeightBlock(rows, slice(source_begin, source_end), dense))
+        end = min(begin + ROWS_PER_BLOCK, target)
+        # The source rows go from the first of the first output row to the last of the last.
+        source_begin = int(taps.first[begin])
+        source_end = int(taps.end[end - 1])
+        weights = np.zeros((end - begin, source_end - source_begin))
+        for target_row in range(begin, end):
+            tap_count = int(taps.end[target_row] - taps.first[target_row])
+            first_column = int(taps.first[target_row]) - source_begin
+            columns = slice(first_column, first_column + tap_count)
+            weights[target_row - begin, columns] = taps.weights[target_row, :tap_count]
+        blocks.append(_WeightBlock(slice(begin, end), slice(source_begin, source_end), weights))
     return tuple(blocks)
 
 
@@ -245,8 +267,8 @@ def fit_letterbox(
         canvas: Height and width of the network's input, where that does not follow from the
             image.
         preprocessing: How the model's images are resized.
-        stride: If given, an image that keeps its proportions gets the smallest canvas that holds
-            it and whose sides are multiples of this.
+        stride: For --rect: an image that keeps its proportions gets a canvas of its own, the
+            smallest that holds it with sides that are multiples of this. None for `canvas`.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -359,19 +381,22 @@ def _resize_with_border(
 
 
 def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, Border]:
-    """Return the border above and below an image, and the one to its left and right."""
+    """Return the border above and below an image, and the one to its left and right.
+
+    Args:
+        image: The image, which may have been decoded at a reduced size.
+        letterbox: The sizes of the image at its full size with and without its border, and how
+            much of the border is above the image and to its left.
+        level: The value of the border's pixels.
+    """
+    bordered_size = letterbox.bordered or letterbox.picture
     borders = []
-    sides = zip(
-        image.shape[:2],
-        letterbox.picture,
-        letterbox.bordered or letterbox.picture,
-        letterbox.border,
-        strict=True,
-    )
-    for length, full_length, bordered_length, full_border in sides:
-        reduction = length / full_length
-        before = round(full_border * reduction)
-        behind = max(0, round(bordered_length * reduction) - length - before)
+    for axis in (0, 1):  # height and width
+        length = image.shape[axis]
+        reduction = length / letterbox.picture[axis]  # 1 for an image at its full size
+        before = round(letterbox.border[axis] * reduction)
+        bordered_length = round(bordered_size[axis] * reduction)
+        behind = max(0, bordered_length - length - before)
         borders.append(Border(before, behind, level))
     rows, columns = borders
     return rows, columns

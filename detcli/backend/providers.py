@@ -83,23 +83,24 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
         shape, if nothing limits it, or if the input's name cannot be written in an option.
     """
     contract = model.contract
-    has_fixed_shape = contract.batch is not None and contract.input_size is not None
-    is_size_limited = contract.input_size or contract.preprocessing.resize in RESIZES_TO_CANVAS
-    # These characters separate names, shapes and inputs in the option.
-    is_name_usable = ":" not in contract.input_name and "," not in contract.input_name
-    if has_fixed_shape or not is_size_limited or not is_name_usable:
-        return {}
-
-    def shape_text(usual_batch: int, usual_size: tuple[int, int]) -> str:
-        batch = contract.batch or usual_batch
-        height, width = contract.input_size or usual_size
-        return f"{contract.input_name}:{batch}x3x{height}x{width}"
+    if contract.batch is not None and contract.input_size is not None:
+        return {}  # the graph fixes the shape
+    if not contract.input_size and contract.preprocessing.resize not in RESIZES_TO_CANVAS:
+        return {}  # an input may be as large as any image
+    if ":" in contract.input_name or "," in contract.input_name:
+        return {}  # these characters separate names, shapes and inputs in the option
 
     largest_size = model.canvas or contract.default_size
     smallest_size = largest_size
     if model.narrows or model.canvas is None:
         smallest_size = (contract.stride, contract.stride)
     largest_gpu_batch = BATCHES[0]
+
+    def shape_text(batch: int, size: tuple[int, int]) -> str:
+        """Write a shape such as "images:1x3x640x640", with what the graph fixes of it."""
+        height, width = contract.input_size or size
+        return f"{contract.input_name}:{contract.batch or batch}x3x{height}x{width}"
+
     return {
         "trt_profile_min_shapes": shape_text(1, smallest_size),
         "trt_profile_opt_shapes": shape_text(images_per_run, largest_size),

@@ -88,16 +88,19 @@ class _SelectedRows:
         download: "PinnedMemory",
         report_download: Callable[[], None],
     ) -> None:
-        """Wait for nothing yet; the selection has been enqueued.
+        """Prepare to copy the rows; the GPU need not have written them yet.
+
+        The slot gets `copy` into its list `unread`, to be called before another batch uses it.
 
         Args:
             slot: The memory of the batch.
-            selection: What reads the rows in the downloaded memory.
-            download: The memory of the slot that the GPU writes the rows to.
+            selection: The selection, which is enqueued already. It reads the rows that it has
+                written, in a form that only it knows.
+            download: The part of the slot's memory on the host that the GPU writes the rows to.
             report_download: Is called after the rows have been copied.
         """
         self._slot = slot
-        self._selection: Any = selection  # its rows are of a type that only it knows
+        self._selection: Any = selection
         self._download = download
         self._report_download = report_download
         self._rows_by_image: list[Any] = []  # empty until they have been copied
@@ -147,11 +150,14 @@ class CudaBackend:
         self._gpu = gpu
         self._network = network
         self._contract = contract
-        self._ring = Ring(gpu, SLOTS)
-        self._shared = SharedMemory(gpu)
-        self._inference_count = 0
-        self._images = ImageMemory(gpu)
+
+        self._ring = Ring(gpu, SLOTS)  # memory that a batch owns until its detections are read
+        self._shared = SharedMemory(gpu)  # the network's input and output, for all batches
+        self._images = ImageMemory(gpu)  # host memory that images are decoded into
+        # The kernels that select, with their workspaces. The last one that was used comes last.
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
+
+        self._inference_count = 0  # calls of `infer`, by which a batch knows the output as its own
         self._closed = False
         self._has_warned_of_runs = False
         self._observer: Observer | None = None
@@ -177,10 +183,10 @@ class CudaBackend:
         return self._images.allocate(size)
 
     def prepare(self, images: Sequence[Pixels], letterboxes: Sequence[Letterbox]) -> Batch:
-        """Enqueue the upload of images, which `infer` letterboxes into the network's input.
+        """Enqueue the upload of images to the GPU, where `infer` letterboxes them.
 
-        The network runs on a fixed number of images at a time. So a batch is filled up with black
-        images at the end, to a multiple of that number.
+        The network runs on a fixed number of images at a time. So the batch has a multiple of that
+        number of images: `infer` adds black ones at the end.
 
         Args:
             images: The images. The GPU reads those in page-locked memory later, so they must not
@@ -197,19 +203,22 @@ class CudaBackend:
         dtype = self._network.input_dtype
         letterbox_batch = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
         self._images.follow(letterbox_batch.size)
-        count, channels, height, width = letterbox_batch.shape
-        images_per_run = self._images_per_run(count)
-        run_count = math.ceil(count / images_per_run)
+
+        image_count, channels, height, width = letterbox_batch.shape
+        images_per_run = self._images_per_run(image_count)
+        run_count = math.ceil(image_count / images_per_run)
         shape = (run_count * images_per_run, channels, height, width)
+        input_bytes = dtype.itemsize * math.prod(shape)
 
         with self._explain_lack_of_memory(shape):
-            # Here already, so that a batch that is too large leaves nothing behind.
-            self._shared.device("input", dtype.itemsize * math.prod(shape))
+            # The input is allocated here, although only `infer` writes to it: if the batch is too
+            # large, nothing has been enqueued for it yet.
+            self._shared.device("input", input_bytes)
             staging = slot.pinned("images", letterbox_batch.staged)
             uploaded = slot.device("images", letterbox_batch.size)
         self._end_stage(Stage.PREPROCESS)
 
-        slot.images = tuple(images)
+        slot.images = tuple(images)  # so that they live until the GPU has read them
         with slot.marked():
             letterbox_batch.upload(self._gpu, staging, uploaded)
             self._end_stage(Stage.UPLOAD)
@@ -228,51 +237,75 @@ class CudaBackend:
             enqueued, or on the host if the number of rows in the output is not known before.
         """
         slot = self._slot_of(buffer)
-        count, channels, height, width = buffer.shape
-        images_per_run = self._images_per_run(count)
-        self._warn_about_many_runs(count, images_per_run)
-        run_count = count // images_per_run
+        image_count, channels, height, width = buffer.shape
+        images_per_run = self._images_per_run(image_count)
+        self._warn_about_many_runs(image_count, images_per_run)
+        run_count = image_count // images_per_run
         shape_of_run = (images_per_run, channels, height, width)
         bytes_per_run = math.prod(shape_of_run) * self._network.input_dtype.itemsize
+
         self._gpu.make_current()  # another detector may have made its own GPU current
         self._inference_count += 1
-        buffer = replace(buffer, inference=self._inference_count)
-        with self._explain_lack_of_memory(buffer.shape):
-            tensor = self._shared.device("input", run_count * bytes_per_run).address
-        self._letterbox(buffer, tensor)
-        input_addresses = [tensor + run * bytes_per_run for run in range(run_count)]
+        batch = replace(buffer, inference=self._inference_count)
+        with self._explain_lack_of_memory(batch.shape):
+            first_input = self._shared.device("input", run_count * bytes_per_run).address
+        self._letterbox(batch, first_input)
+
+        input_addresses = [first_input + run * bytes_per_run for run in range(run_count)]
         if self._network.rows_vary:
-            return self._infer_to_host(buffer, slot, input_addresses, shape_of_run)
+            return self._infer_to_host(batch, slot, input_addresses, shape_of_run)
+        return self._infer_on_device(batch, slot, input_addresses, shape_of_run)
 
-        output_shape = self._network.output_shape(shape_of_run)
-        output_bytes = math.prod(output_shape) * self._network.output_dtype.itemsize
-        with self._explain_lack_of_memory(buffer.shape):
-            output = self._shared.device("output", run_count * output_bytes).address
-        with slot.marked():
-            for run, input_address in enumerate(input_addresses):
-                self._network.run(input_address, output + run * output_bytes, shape_of_run)
-            self._end_stage(Stage.NETWORK)
-        return replace(buffer, output=output, output_shape=(count, *output_shape[1:]))
-
-    def _letterbox(self, batch: Batch, tensor: int) -> None:
-        """Enqueue what writes the network's input for a batch, with zeros behind its images.
+    def _letterbox(self, batch: Batch, input_address: int) -> None:
+        """Enqueue what writes the network's input: the images, and zeros for black images.
 
         Args:
             batch: The batch.
-            tensor: The device address of the input.
+            input_address: The device address of the input.
         """
         itemsize = self._network.input_dtype.itemsize
-        letterboxed_bytes = itemsize * math.prod(batch.letterbox.shape)
-        empty_bytes = itemsize * math.prod(batch.shape) - letterboxed_bytes
+        image_bytes = itemsize * math.prod(batch.letterbox.shape)
+        input_bytes = itemsize * math.prod(batch.shape)
+        black_bytes = input_bytes - image_bytes
         with batch.slot.marked():
-            batch.letterbox.enqueue(self._gpu, batch.uploaded, tensor)
-            if empty_bytes > 0:
-                self._gpu.clear(tensor + letterboxed_bytes, empty_bytes)
+            batch.letterbox.enqueue(self._gpu, batch.uploaded, input_address)
+            if black_bytes > 0:
+                self._gpu.clear(input_address + image_bytes, black_bytes)
             self._end_stage(Stage.PREPROCESS)
+
+    def _infer_on_device(
+        self,
+        batch: Batch,
+        slot: Slot,
+        input_addresses: Sequence[int],
+        shape_of_run: tuple[int, int, int, int],
+    ) -> Batch:
+        """Enqueue the runs of the network on a batch, whose output stays in the GPU's memory.
+
+        Args:
+            batch: The batch.
+            slot: The memory that it owns.
+            input_addresses: The device address of the input of each run.
+            shape_of_run: `(B, 3, H, W)` of that input.
+        """
+        run_count = len(input_addresses)
+        _, first_length, second_length = self._network.output_shape(shape_of_run)
+        images_per_run = shape_of_run[0]
+        numbers_per_run = images_per_run * first_length * second_length
+        bytes_per_run = numbers_per_run * self._network.output_dtype.itemsize
+        with self._explain_lack_of_memory(batch.shape):
+            first_output = self._shared.device("output", run_count * bytes_per_run).address
+        with slot.marked():
+            for run, input_address in enumerate(input_addresses):
+                output_address = first_output + run * bytes_per_run
+                self._network.run(input_address, output_address, shape_of_run)
+            self._end_stage(Stage.NETWORK)
+        output_shape = (run_count * images_per_run, first_length, second_length)
+        return replace(batch, output=first_output, output_shape=output_shape)
 
     def _infer_to_host(
         self,
-        buffer: Batch,
+        batch: Batch,
         slot: Slot,
         input_addresses: Sequence[int],
         shape_of_run: tuple[int, int, int, int],
@@ -280,7 +313,7 @@ class CudaBackend:
         """Run a network whose number of rows varies, and wait for its output on the host.
 
         Args:
-            buffer: The batch.
+            batch: The batch.
             slot: The memory that it owns.
             input_addresses: The device address of the input of each run.
             shape_of_run: `(B, 3, H, W)` of that input.
@@ -290,7 +323,7 @@ class CudaBackend:
             for input_address in input_addresses:
                 rows.extend(self._network.run_to_host(input_address, shape_of_run))
             self._end_stage(Stage.NETWORK)
-        return replace(buffer, rows=tuple(rows))
+        return replace(batch, rows=tuple(rows))
 
     def _warn_about_many_runs(self, count: int, images_per_run: int) -> None:
         """Warn once if the network runs so often for a batch of images that it is slow.
@@ -431,16 +464,15 @@ class CudaBackend:
     def _selection_for(
         self, buffer: Batch, image_count: int, options: SelectionOptions
     ) -> SelectionKernels | HostSelection:
-        """Return what selects from the network's output for a batch.
+        """Return what selects from the network's output for a batch: kernels, or the host.
 
-        The host selects where the GPU has no kernels for it: from rows that the graph has selected
-        itself, and where suppression blends boxes, or compares an anchor's boxes of several
-        classes. Otherwise it is kernels with a workspace in the GPU's memory, which are kept for
-        later batches of the same shape.
+        The GPU has kernels for heads. For the following it has none, so the host selects: from rows
+        that the graph has selected itself; with suppression that blends boxes; and with one that
+        compares the boxes of several classes from the same anchor.
 
         Args:
             buffer: The batch, with the network's output.
-            image_count: Its images, without those that fill up a run of the network.
+            image_count: Its images, without the black ones that fill up a run of the network.
             options: Which detections to keep.
         """
         _, first_length, second_length = buffer.output_shape
@@ -498,23 +530,27 @@ class CudaBackend:
 
 
 def smallest_run(count: int) -> int:
-    """Return the smallest number of images that a network of any number runs on for a batch.
+    """Choose on how many images a network runs at a time, if it takes any number of them.
 
-    That is 1 for a single image, or one of the numbers in `BATCHES`; the largest of them if a batch
-    of `count` images takes several runs.
+    Only 1 and the few numbers in `BATCHES` are used, since each new number costs time to plan. It
+    is the smallest that is enough for all images; or the largest, which then runs several times.
+
+    Args:
+        count: The number of images in the batch.
     """
     if count <= 1:
         return 1
-    for size in reversed(BATCHES):
-        if size >= count:
-            return size
+    for batch_size in reversed(BATCHES):  # the smallest first
+        if batch_size >= count:
+            return batch_size
     return BATCHES[0]
 
 
 def largest_batch(multiprocessors: int, available_bytes: int, canvas: Size) -> int:
-    """Return the largest number of images in `BATCHES` that suits a GPU, or the smallest.
+    """Choose the number of images in a batch for a GPU: the largest in `BATCHES` that suits it.
 
-    More images at a time keep more multiprocessors busy, as far as they fit into memory.
+    It must fit into memory, and more images than the multiprocessors can work on at a time make
+    nothing faster. If even the smallest number is too large, it is that.
 
     Args:
         multiprocessors: How many of them the GPU has.

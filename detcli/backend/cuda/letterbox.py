@@ -91,31 +91,34 @@ class LetterboxBatch:
                     descriptor["pixels"] = self._reserve(image)
 
     def upload(self, gpu: "Gpu", staging: "PinnedMemory", device: "DeviceMemory") -> None:
-        """Copy everything to page-locked memory, and enqueue its upload.
+        """Enqueue the upload of all that the kernel reads: tables, descriptors and images.
 
-        Images are copied before this returns, unless they lie in page-locked memory. The rest is
-        asynchronous: neither these nor `staging` may change until the upload is done. The images
-        are not referred to afterwards.
+        The GPU copies from page-locked memory. Images that lie there are uploaded from where they
+        are. All else is copied to `staging` before this returns, and uploaded from there at once.
+        Neither those images nor `staging` may change until the upload is done.
 
         Args:
             gpu: The GPU that letterboxes the images.
             staging: Page-locked memory of at least `self.staged` bytes.
             device: Memory of the GPU of at least `self.size` bytes.
         """
+        # Of each copy its target address, its source address, and its size in bytes.
         copies = [(device.address, staging.address, self.staged)]
         for offset, part in self._parts:
-            if offset >= self.staged:
+            is_page_locked_image = offset >= self.staged  # these lie behind what is staged
+            if is_page_locked_image:
                 copies.append((device.address + offset, part.ctypes.data, part.nbytes))
                 continue
             staged_bytes = staging.array[offset : offset + part.nbytes]
             staged = staged_bytes.view(part.dtype).reshape(part.shape)
             np.copyto(staged, part)
             if part.dtype == IMAGE:
+                # These fields are offsets in the memory of the GPU. The kernel takes addresses.
                 for name in ("pixels", "columns", "rows"):
                     staged[name] += np.uint64(device.address)
 
         gpu.upload(copies)
-        self._parts.clear()
+        self._parts.clear()  # so that the images can be freed
 
     def enqueue(self, gpu: "Gpu", device: "DeviceMemory", tensor: int) -> None:
         """Enqueue the kernel, which may run several times on what `upload` has brought.
@@ -197,8 +200,8 @@ def column_taps(source: int, target: int) -> Taps:
         `(target, 4)`: for each output column, two source columns and their weights.
     """
     near, fraction = _positions(source, target)
-    # Beyond the centre of the first or last pixel, that pixel has full weight.
-    fraction[(near < 0) | (near >= source - 1)] = 0
+    is_beyond_first_or_last_centre = (near < 0) | (near >= source - 1)
+    fraction[is_beyond_first_or_last_centre] = 0  # that pixel alone has full weight
     return _taps(near, fraction, source)
 
 
@@ -221,22 +224,24 @@ def row_taps(source: int, target: int) -> Taps:
 
 
 def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Find where the centre of each output pixel lies among the source pixels of an axis.
+    """Find between which two source pixels of an axis the centre of each output pixel lies.
 
-    The centre is computed in float64 and rounded to float32 before it is split, as in OpenCV.
+    For example, if 2 pixels become 4, the centres lie at -0.25, 0.25, 0.75 and 1.25, where the
+    source pixels are at 0 and 1: after the pixels -1, 0, 0 and 1, by 0.75, 0.25, 0.75 and 0.25.
 
     Args:
         source: The number of source pixels.
         target: The number of output pixels.
 
     Returns:
-        The index of the last source pixel that is not beyond the centre, and the distance from that
-        pixel to the centre, which is below 1; `(target,)` each.
+        The pixel before each centre, and the distance from that to the centre, from 0 to 1;
+        `(target,)` each.
     """
     scale = 1 / (target / source)
+    # Computed in float64 and rounded to float32 before it is split, as in OpenCV.
     centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
-    near = np.floor(centre)
-    return near.astype(np.int32), centre - near
+    pixel_before = np.floor(centre)
+    return pixel_before.astype(np.int32), centre - pixel_before
 
 
 def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:

@@ -45,12 +45,15 @@ class ImageMemory:
         self._gpu = gpu
         self._limit = limit
         self._max_limit = min(MAX_LIMIT, psutil.virtual_memory().total // SHARE)
+
+        # Page-locked memory is lent to an array, and idle when the array is gone.
         self._lock = threading.Lock()  # guards the following
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
-        self._size = 0  # bytes that are idle or lent
+        self._size = 0  # bytes of all that is page-locked, idle or lent
         self._closed = False
-        # Memory of arrays that are gone. Python may drop an array at any time, even while this
-        # thread holds the lock, so the queue has to do without it.
+
+        # Memory of arrays that are gone, before it is put among the idle. Python may drop an array
+        # at any time, even while this thread holds the lock, so this queue has to do without it.
         self._returned: deque[PinnedMemory] = deque()
 
     def allocate(self, size: Size) -> Pixels:
@@ -123,10 +126,10 @@ class ImageMemory:
         return self._idle[min(fitting_sizes)].pop()
 
     def _reserve(self, size: int) -> "list[PinnedMemory] | None":
-        """Reserve bytes of the limit for new memory, which `_pin` allocates without the lock.
+        """Count new memory of `size` bytes, which `_pin` then allocates, against the limit.
 
-        From now on, the new memory is counted, and idle memory that has to be freed for it is not.
-        The caller holds the lock.
+        If the limit is exceeded, idle memory is taken out, as much as it takes. The caller holds
+        the lock, and frees that memory when it does not hold it any more.
 
         Returns:
             The idle memory to free; None if the limit does not allow the new memory, even without
@@ -262,9 +265,10 @@ class Slot:
 
     @contextlib.contextmanager
     def marked(self) -> Iterator[None]:
-        """Let `wait` wait for the work that is enqueued in the block, even if the block fails.
+        """Mark the work that is enqueued in the block, so that `wait` waits for it.
 
-        An event after that work marks it. There is one event for each slot, which is moved.
+        The mark is an event that the GPU reaches after that work. A slot has one, which is moved
+        behind the latest work. It is set even if the block fails, as some work may be enqueued.
         """
         try:
             yield

@@ -139,36 +139,40 @@ class Network:
         return batch, numbers_per_anchor, anchor_count
 
     def _anchor_count(self, shape: InputShape) -> int:
-        """Return the number of anchors of a head for an input of this shape.
+        """Return the number of anchors in the output of each image, for an input of this shape.
 
-        If the graph does not declare it, it is counted in the output of a run on zeros, once for
-        each height and width.
+        If the graph does not declare it, it is taken from a run on zeros, once for each height and
+        width.
         """
         if self._contract.anchor_count is not None:
             return self._contract.anchor_count
         _, _, height, width = shape
-        anchor_count = self._anchor_counts.get((height, width))
-        if anchor_count is None:
-            # The run has the whole shape of the runs to come, not that of a single image, since
-            # each new shape costs the planning of all convolutions.
-            zeros = np.zeros(shape, self.input_dtype)
-            with self._translate_failures(zeros.shape):
-                run_options = self._run_options(NO_GRAPH, wait=True)
-                inputs = {self._contract.input_name: zeros}
-                (output,) = self._session.run(None, inputs, run_options)
-            head = split_by_image(output, len(zeros), self._contract)[0]
-            anchor_axis = 0 if self._contract.anchors_first else 1
-            anchor_count = head.shape[anchor_axis]
-            self._anchor_counts[height, width] = anchor_count
+        if (height, width) not in self._anchor_counts:
+            self._anchor_counts[height, width] = self._count_anchors(shape)
+        return self._anchor_counts[height, width]
+
+    def _count_anchors(self, shape: InputShape) -> int:
+        """Run the network on zeros, and count the anchors in its output for an image.
+
+        The input has the whole shape of the runs to come, not that of a single image, since each
+        new shape costs the planning of all convolutions.
+        """
+        zeros = np.zeros(shape, self.input_dtype)
+        with self._translate_failures(zeros.shape):
+            run_options = self._run_options(NO_GRAPH, wait=True)
+            inputs = {self._contract.input_name: zeros}
+            (output,) = self._session.run(None, inputs, run_options)
+        head = split_by_image(output, len(zeros), self._contract)[0]
+        anchor_axis = 0 if self._contract.anchors_first else 1
+        anchor_count: int = head.shape[anchor_axis]
         return anchor_count
 
     def run(self, input_address: int, output_address: int, shape: InputShape) -> None:
         """Enqueue a run of the network on the session's stream.
 
-        The first run of a pair of addresses is an ordinary one, so a single image need not wait
-        for the capture of a CUDA graph. If graphs are used, the second run captures one and later
-        runs replay it. With `only_repeated`, a later run captures it instead: the first that
-        follows some runs of its shape.
+        If CUDA graphs are used, the second run with the same addresses and shape records a graph,
+        and later ones replay it. The first is an ordinary run, as recording takes time that a
+        single image need not spend. See `_may_capture` for when graphs are recorded at all.
 
         Args:
             input_address: The device address of the input.
@@ -178,13 +182,14 @@ class Network:
         self._count_repeats(shape)
         key = (input_address, output_address, shape)
         with self._translate_failures(shape):
+            # It is taken out, and put back as the last: they are in the order of their last use.
+            # One whose run fails is not put back.
             binding = self._bindings.pop(key, None)
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
             elif binding.graph == NO_GRAPH and self._may_capture():
                 self._plan_capture(binding)
             self._execute(binding)
-            # The bindings are in the order of their last use. One whose run failed is not kept.
             self._bindings[key] = binding
 
     def _plan_capture(self, binding: _Binding) -> None:
@@ -202,7 +207,10 @@ class Network:
         self._last_shape = shape
 
     def _may_capture(self) -> bool:
-        """Tell whether the next run may capture a CUDA graph: a recording that is replayed."""
+        """Tell whether the next run may capture a CUDA graph: a recording that is replayed.
+
+        With `only_repeated` it may if it follows some runs of the same shape.
+        """
         if not self.uses_graph or self._captured_count >= MAX_GRAPHS:
             return False
         return not self._only_repeated or self._repeats >= MIN_REPEATS
@@ -359,7 +367,7 @@ def open_network(
     """
     if device.uses_tensorrt:
         return _open_tensorrt(model, device, stream, options, images_per_run)
-    if _uses_graphs(model, options):
+    if _tries_graphs(model, options):
         network = _open_with_graphs(model, device, stream, options)
         if network is not None:
             return network
@@ -369,11 +377,12 @@ def open_network(
     return Network(session, model.contract, ("cuda", ordinal))
 
 
-def _uses_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
-    """Decide whether runs are captured as CUDA graphs, if ONNX Runtime allows it.
+def _tries_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
+    """Decide whether to open a model with CUDA graphs, recordings of runs that are replayed.
 
-    A session that may capture waits for the GPU after each ordinary run. So one whose runs are all
-    ordinary, as only they tell how many rows there are, is opened without.
+    There are three reasons not to, two of which are told to the user: a version of ONNX Runtime
+    that replays them wrongly; a model whose number of rows only an ordinary run tells, for which a
+    session with graphs would only be slower; and the option --no-cuda-graph.
 
     Raises:
         DeviceError: The user asks for graphs, and this ONNX Runtime replays them wrongly.

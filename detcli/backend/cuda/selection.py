@@ -100,28 +100,39 @@ class SelectionKernels:
         self._class_count = head.rows - BOX_ROWS
         if options.class_ids is not None:
             self._class_count = len(options.class_ids)
+        self._set_limits()
+
+        self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
+        self._offsets: dict[str, int] = {}  # of each array in the workspace
+        self._memory = self._allocate_workspace()
+        self._class_ids: DeviceMemory | None = None  # None if all classes are selected
+        self._thresholds: DeviceMemory | None = None  # None if all classes have one confidence
+        self._upload_classes()
+        # CUDA graphs of all kernels, by the address of the heads and that of the result.
+        self._graphs: dict[tuple[int, int], Graph] = {}
+
+    def _set_limits(self) -> None:
+        """Set how many detections and anchors of an image there may be, and the size of a result.
+
+        With suppression an anchor gives one detection at most, and all anchors are ranked by their
+        scores. Without it, each class of an anchor may give one; and only as many anchors as can
+        become detections are ranked.
+        """
+        options = self._options
+        head = self._head
         self._score_count = head.anchors * self._class_count
         has_nms = options.nms_iou is not None
-        most_detections = self._score_count
         if has_nms or options.within_anchors:
-            most_detections = head.anchors
-        self.max_det = min(options.max_det, most_detections)
+            self.max_det = min(options.max_det, head.anchors)
+        else:
+            self.max_det = min(options.max_det, self._score_count)
         numbers_of_image = COUNTS_OF_IMAGE + COLUMNS * self.max_det
         self.result_size = NUMBER_BYTES * head.batch * numbers_of_image
-        # Suppression needs all anchors in order; otherwise only as many as can be detections.
+
         self._ranked_anchors = self.max_det
         if has_nms:
             self._ranked_anchors = head.anchors
         self._spill_capacity = spill_capacity(self._ranked_anchors)
-
-        # The graphs by the address of the heads and that of the result on the host.
-        self._graphs: dict[tuple[int, int], Graph] = {}
-        self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
-        self._offsets: dict[str, int] = {}  # of each array in the workspace
-        self._memory = self._allocate_workspace()
-        self._class_ids: DeviceMemory | None = None  # None for all classes
-        self._thresholds: DeviceMemory | None = None  # None for one of all classes
-        self._upload_classes()
 
     def _upload_classes(self) -> None:
         """Upload the ids of the classes to select, and the confidence of each, if there are any."""

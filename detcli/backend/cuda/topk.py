@@ -239,20 +239,25 @@ def _address_of_row(array: DeviceArray, row: int) -> int:
 
 
 def _chunk_length(length: int, k: int) -> int:
-    """Return how many entries of a row each block of threads reads at first.
+    """Choose the length of the chunks that a row is split into, to find its k best entries.
 
-    A row of N entries is split into chunks of c entries. In the first step, each block reads the c
-    entries of a chunk; in the second step, one block reads k keys of each of the N / c chunks. Both
-    steps take about equally long if c = k * N / c, which is where c is the square root of N * k.
+    First a block of threads for each chunk of c entries finds the k best of the chunk; then one
+    block reads the k entries of each of the N / c chunks. The two steps take equally long if they
+    read as many entries, c = k * N / c, so if c is the square root of k * N.
+
+    Args:
+        length: N, the number of entries of the row.
+        k: How many entries are to be found.
 
     Returns:
-        The length of the chunks; the length of the row if it is too short to be split, or if k is
-        larger than the list in a block's shared memory.
+        The length of the chunks; that of the row if it is not split, as it is too short, or as k
+        is larger than the list in a block's shared memory.
     """
-    chunk_length = max(MIN_CHUNK, math.isqrt(length * k))
-    if k > SHARED_LIST or length < 2 * chunk_length:
-        return length
-    return chunk_length
+    chunk_length = max(MIN_CHUNK, math.isqrt(k * length))
+    can_be_split = length >= 2 * chunk_length and k <= SHARED_LIST
+    if can_be_split:
+        return chunk_length
+    return length
 
 
 def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]":  # noqa: ANN401

@@ -84,7 +84,7 @@ class OpenvinoBackend(HostBackend):
                 request.start_async()
             runs.append((request, batch))
         started = Started(runs)
-        if self._observer is not None:
+        if self._observer is not None:  # the stages are being measured, so nothing is put off
             _wait_for_network(started)
         self._ended(Stage.NETWORK)
         return started
@@ -103,22 +103,21 @@ class OpenvinoBackend(HostBackend):
     ) -> Pending:
         """Return a function that waits for the network and gives the detections of each image.
 
-        It may be called twice, and selects only the first time.
-
         Args:
-            buffer: The started inference, from `infer`. Several selections may read it.
+            buffer: The started inference, from `infer`. Several selections may read it; it counts
+                those that have not read it yet.
             letterboxes: How each image lies on the network's input. There may be fewer than images
                 in the buffer, whose last ones are padding then.
             options: Which detections to keep.
         """
         buffer.unread_count += 1
 
-        @functools.cache  # so that a second call does not count the buffer as read once more
+        @functools.cache  # a second call returns the same, and is not counted
         def wait_for_detections() -> list[Detections]:
             return self._read_detections(buffer, letterboxes, options)
 
-        if self._observer is not None:
-            wait_for_detections()  # now, as the stages are being measured
+        if self._observer is not None:  # the stages are being measured, so nothing is put off
+            wait_for_detections()
         self._ended(Stage.SELECTION)
         return wait_for_detections
 

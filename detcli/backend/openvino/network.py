@@ -103,13 +103,13 @@ def _require_float32(precision: str, title: str, device_name: str) -> None:
 def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
     """Return the properties that tell OpenVINO how to use the cores of the machine.
 
-    Where one image is detected at a time, each is to be done soon ("LATENCY"); where there are
-    several workers, as many images as possible in all ("THROUGHPUT"). How many streams and threads
-    that takes is left to OpenVINO, which knows hyper-threads and efficient cores.
+    With one worker each image is to be done soon ("LATENCY"), with several as many images as
+    possible in all ("THROUGHPUT"). OpenVINO itself chooses the streams and threads for that, as it
+    knows hyper-threads and efficient cores.
 
-    Only a limit on the cores has to be given to it as a number of threads: OpenVINO sees the
-    affinity of this process, but neither the quota of a container nor other processes that share
-    the machine.
+    Args:
+        device: One of OpenVINO's devices.
+        options: The number of workers, and of cores for this process.
 
     Returns:
         Values by OpenVINO's names of properties.
@@ -120,6 +120,9 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
             "PERFORMANCE_HINT": "THROUGHPUT",
             "PERFORMANCE_HINT_NUM_REQUESTS": str(options.workers),
         }
+
+    # OpenVINO sees the affinity of this process, but neither the quota of a container nor how many
+    # cores other processes are to have. So if they are fewer than it sees, it has to be told.
     core_count = available_cores()
     if options.cores:
         core_count = min(options.cores, core_count)
