@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from detcli.core.errors import DetcliError
+from detcli.model.file import PreparedModel, prepare
 
 if TYPE_CHECKING:
     from backend.cuda.libcuda import FakeDriver
@@ -42,3 +43,20 @@ def fake_gpu(driver: "FakeDriver") -> Iterator:
 def gpu(request: pytest.FixtureRequest):
     """A GPU of cuda-core to run kernels on, by each driver; NVIDIA's has the marker `gpu`."""
     return request.getfixturevalue(f"{request.param}_gpu")
+
+
+@pytest.fixture
+def opened_on_fake_driver(driver):
+    """Open a model on the tests' driver, until the end of the test."""
+    from backend.cuda.doubles import open_on_host
+
+    opened = []
+
+    def open_model(file, *arguments, **options):
+        model = file if isinstance(file, PreparedModel) else prepare(file)
+        opened.append(open_on_host(driver, model, *arguments, **options))
+        return opened[-1]
+
+    yield open_model
+    for backend in opened:
+        backend.close()

@@ -1,15 +1,20 @@
 """A CudaBackend without a GPU: the tests' driver, and ONNX Runtime on the CPU for the network."""
 
+import numpy as np
 import onnxruntime
 import pytest
 from backend.cuda.libcuda import FakeDriver
 
+from detcli.backend import DeviceOptions
+from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.network import Network
 from detcli.backend.libraries import CUDA, require_provider
 from detcli.backend.nvidia import count_gpus
+from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceError
-from detcli.model.file import PreparedModel
+from detcli.data.geometry import Letterbox
+from detcli.model.file import PreparedModel, prepare
 
 
 def skip_without_network_on_gpu() -> None:
@@ -61,3 +66,36 @@ def open_on_host(
     session = onnxruntime.InferenceSession(model.graph, providers=["CPUExecutionProvider"])
     network = Network(wrap(session, driver, gpu), model.contract, device=("cpu", 0), **options)
     return CudaBackend(gpu, network, model.contract, "host")
+
+
+PLACED = [Letterbox.fit((64, 64), (64, 64))]
+EVERYTHING = SelectionOptions(conf=-1, max_det=20, class_ids=None, nms_iou=None)
+
+
+def noise(random, count, size=(64, 64)):
+    """Images in which every cell scores differently."""
+    return list(random.integers(0, 256, (count, *size, 3), np.uint8))
+
+
+def enqueue(backend, images, options=EVERYTHING, canvas=(64, 64)):
+    """Enqueue all three stages; calling the result waits."""
+    letterboxes = [Letterbox.fit(image.shape[:2], canvas) for image in images]
+    buffer = backend.infer(backend.prepare(images, letterboxes))
+    return backend.select(buffer, letterboxes, options)
+
+
+def rows(detections):
+    return [
+        (of_image.xyxy.tolist(), of_image.score.tolist(), of_image.class_id.tolist())
+        for of_image in detections
+    ]
+
+
+def detected(*arguments, **options):
+    return rows(enqueue(*arguments, **options)())
+
+
+def on_cpu(model, batches, **options):
+    model = model if isinstance(model, PreparedModel) else prepare(model)
+    backend = CpuBackend(model, DeviceOptions())
+    return [detected(backend, images, **options) for images in batches]
