@@ -33,17 +33,19 @@ class Condition:
         return text
 
     def detection_count(self, counts: Counts) -> int:
-        """Return how many of the counted detections are of the condition's class and zone or line.
+        """Return how many of the counted detections the condition is about.
 
-        Crossings of a line are counted for each side as "LINE left" and "LINE right"; a condition
-        may name one side, or the line for both.
+        These are those of its class, and if it names a zone or a line, only those in the zone or
+        across the line.
         """
         detections_by_class = counts.detections_by_class
         if self.zone_or_line:
+            # Crossings of a line named "gate" are counted as "gate left" and "gate right". The
+            # condition may name one of these, or "gate" for both.
+            sides_of_line = f"{self.zone_or_line} "
             detections_by_class = Counter()
-            line_and_side = f"{self.zone_or_line} "
-            for (zone_or_line, class_name), count in counts.zones_and_lines.items():
-                if zone_or_line == self.zone_or_line or zone_or_line.startswith(line_and_side):
+            for (zone_or_side, class_name), count in counts.zones_and_lines.items():
+                if zone_or_side == self.zone_or_line or zone_or_side.startswith(sides_of_line):
                     detections_by_class[class_name] += count
         if self.name == ANY:
             return detections_by_class.total()
@@ -115,8 +117,8 @@ def check_conditions(
 ) -> None:
     """Check the conditions of `--fail-if` on the whole run; none of them may hold.
 
-    Inputs that failed, and those after an early end of the run, may have held any number of
-    detections. A condition holds only if it holds for each of these numbers.
+    Inputs that failed, and those after an early end of the run, may have held any number of further
+    detections. A condition holds only if it holds for each number that there may be.
 
     Args:
         conditions: The conditions.
@@ -134,8 +136,8 @@ def check_conditions(
         detected = condition.detection_count(counts)
         outcomes = [condition.holds_for(detected)]
         if why_incomplete:
-            # Of all larger counts, these two tell every possible outcome: the one that equals the
-            # count in the condition, and the next.
+            # There may be any larger number. As a condition compares numbers with N, these two
+            # show whatever may come out of it: N itself, and one above it.
             outcomes.append(condition.holds_for(max(detected, condition.count)))
             outcomes.append(condition.holds_for(max(detected, condition.count + 1)))
         if all(outcomes):

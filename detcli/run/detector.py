@@ -465,8 +465,8 @@ def _with_changes(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence[str]) -> str:
     """Say where an unknown argument of `Detector` belongs, or what was probably meant.
 
-    It may be a field of options that another parameter takes, such as `workers` of `DeviceOptions`,
-    or another name of a setting, or a misspelled setting.
+    For example "pass it to Detector: options=DeviceOptions(workers=2)", if it is a field of other
+    options; or "did you mean conf?", if it is another name of a setting or a misspelled one.
 
     Args:
         name: The name of the argument.
@@ -481,8 +481,10 @@ def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence
     for options_type, parameter in parameters_by_type.items():
         if name in [field.name for field in fields(options_type)]:
             return f"pass it to {parameter}{options_type.__name__}({name}={value!r:.80})"
+    option_name = name.replace("_", "-")
     for setting_name in setting_names:
-        if name.replace("_", "-") in options_of(Config)[setting_name].other_names.split():
+        other_names = options_of(Config)[setting_name].other_names.split()
+        if option_name in other_names:
             return f"did you mean {setting_name}?"
     similar = closest(name, setting_names)
     if similar:

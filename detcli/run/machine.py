@@ -169,13 +169,15 @@ class FileHashes:
         path = _regular_file_of(origin)
         if path is None:
             return None
-        has_hash = self._last_path == path and self._last_digest is not None
-        if not has_hash:
-            self._last_path = path
-            self._last_digest = None
-            with contextlib.suppress(OSError):
-                self._last_digest = sha256(path)
-        return self._last_digest
+
+        if path == self._last_path and self._last_digest is not None:
+            return self._last_digest
+        digest = None
+        with contextlib.suppress(OSError):
+            digest = sha256(path)
+        self._last_path = path
+        self._last_digest = digest
+        return digest
 
 
 def _regular_file_of(origin: Origin) -> Path | None:

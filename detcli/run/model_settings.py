@@ -13,9 +13,13 @@ log = logging.getLogger(__name__)
 
 
 def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
-    """Read a model file, and prepare its graph for the runtime, as the settings say.
+    """Read a model file, and prepare its graph to be run.
 
-    They can replace what the file says, or does not say, of its boxes and of the preprocessing.
+    Args:
+        model: The file.
+        settings: What the user says of the model, in place of what its file says or does not say:
+            the form of its boxes, how images are prepared for it, and whether only its boxes are
+            read (--boxes-only) and not its masks or keypoints.
 
     Raises:
         ModelError: The model cannot be used.

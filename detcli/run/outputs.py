@@ -74,18 +74,20 @@ class Destination:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether records go to a terminal, where they show the run's progress.
+        """Whether the records can be expected to appear on a terminal, one after the other.
 
-        A pipe counts too, as what reads it probably prints to the terminal: `detcli ... | jq`.
+        That is so if they go to a terminal; or to a pipe, as what reads it probably prints to the
+        terminal: `detcli ... | jq`. They then show the progress of the run.
         """
-        if self.resumed:
+        if self.resumed:  # they go to the file of --resume
             return False
         if self.target is None:
             return is_terminal(sys.stdout) or is_pipe(sys.stdout)
         if not isinstance(self.target, Path):  # an object in a bucket
             return False
-        is_terminal_device = self.target.is_char_device() and str(self.target) != os.devnull
-        return self.target.is_fifo() or is_terminal_device
+        is_null_device = str(self.target) == os.devnull
+        is_terminal_device = self.target.is_char_device() and not is_null_device
+        return is_terminal_device or self.target.is_fifo()
 
 
 def choose_destination(config: Config) -> Destination:
@@ -106,23 +108,22 @@ def choose_destination(config: Config) -> Destination:
             f"name a file in it; annotated images go to a folder with --save {target}",
         )
     record_format = choose_format(outputs.format, target)
+    has_live_source = any(is_live(name) for name in config.inputs.source)
     destination = Destination(
         format=record_format,
         target=target,
         resumed=outputs.resume is not None,
-        endless=config.inputs.follow or any(is_live(name) for name in config.inputs.source),
+        endless=config.inputs.follow or has_live_source,
     )
     _require_suitable_format(config, destination)
-    if outputs.burst is not None:
+    if outputs.burst is not None:  # --burst: which photographs are one burst
         _require_end(destination)
         require_bursts(record_format)
     return destination
 
 
 def _require_suitable_format(config: Config, destination: Destination) -> None:
-    """Require that a format can have what was asked for, and be written where records go.
-
-    The file of --resume has a format of its own, which has the provenance, and streams too.
+    """Require that the format of records can hold what the run gives, and be written to its target.
 
     Raises:
         UsageError: It cannot.
@@ -130,14 +131,16 @@ def _require_suitable_format(config: Config, destination: Destination) -> None:
     """
     outputs = config.outputs
     record_format = destination.format
-    properties = FORMATS[record_format]
-    if outputs.provenance and not destination.resumed and not properties.has_provenance:
+    # With --resume, records go to a file with a format of its own, which can hold everything.
+    can_hold_provenance = destination.resumed or FORMATS[record_format].has_provenance
+    can_hold_streams = destination.resumed or FORMATS[record_format].takes_streams
+    if outputs.provenance and not can_hold_provenance:
         raise UsageError(
             f"--provenance is not part of the format {record_format}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
         )
     require_file(record_format, destination.target, outputs.base)
-    if not destination.resumed and not properties.takes_streams:
+    if not can_hold_streams:
         _require_files(config, record_format)
 
 
@@ -368,10 +371,11 @@ class _SinkOpener:
         sound, as a voice may tell who is hidden.
         """
         options = self._options
-        if options.show or options.save is not None:
-            from detcli.sink.draw import Style
+        if not options.show and options.save is None:
+            return
+        from detcli.sink.draw import Style
 
-            style = Style(options.line_width, frozenset(options.labels.split(",")))
+        style = Style(options.line_width, frozenset(options.labels.split(",")))
         if options.show:
             from detcli.sink.window import WindowSink
 

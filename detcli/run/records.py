@@ -34,8 +34,9 @@ class Records(Iterator[Record]):
         self._stop = stop
         self._process_id = os.getpid()  # by which a fork, which lacks the threads, is noticed
 
-        # A thread that takes a record or closes holds the lock, and takes a note of itself: a
-        # signal handler that interrupts it runs on the same thread, and must not wait for it.
+        # Only the thread that holds the lock uses `_records`. While one takes a record, its id is
+        # noted: a signal handler that interrupts it runs on the same thread, and would wait for
+        # the lock forever.
         self._lock = threading.Lock()
         self._thread_with_lock: int | None = None
 
@@ -96,10 +97,10 @@ class Records(Iterator[Record]):
         if is_fork:  # it has none of the threads
             return
         self._stop()
-        # A signal handler may interrupt this thread while it takes a record and holds the lock, for
-        # which it would wait forever.
-        has_lock = self._thread_with_lock == threading.get_ident()
-        if not has_lock:
+        # A signal handler may call this while its own thread takes a record. It must not wait for
+        # that then, and need not: the record ends as soon as the handler has returned.
+        is_taking_record = self._thread_with_lock == threading.get_ident()
+        if not is_taking_record:
             with self._lock:
                 self._records.close()
 

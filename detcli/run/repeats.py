@@ -66,7 +66,10 @@ class RepeatsPage:
     """
 
     def __init__(self, page: Page, repeats: Repeats, finder: Finder, hidden: HiddenClasses) -> None:
-        """Begin with a page that has no records.
+        """Prepare to add groups to a page without any records.
+
+        A group knows three records by their numbers: the one that the page shows, and the first
+        and the last that it has boxes in, which the page names.
 
         Args:
             page: The page.
@@ -78,24 +81,26 @@ class RepeatsPage:
         self._repeats = repeats
         self._finder = finder
         self._hidden = hidden
-        self._groups_by_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
-        self._end_records: set[int] = set()  # the first and the last of each group
+        self._groups_by_shown_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
+        self._named_records: set[int] = set()
         for group in repeats.groups:
-            self._groups_by_record[group.record_number].append(group)
-            self._end_records.update((group.first_record, group.last_record))
+            self._groups_by_shown_record[group.record_number].append(group)
+            self._named_records.add(group.first_record)
+            self._named_records.add(group.last_record)
+        # These are filled while the records are read.
         self._tiles: dict[int, _Tile] = {}  # by the number of the group
-        self._names: dict[int, str] = {}  # of the first and last records, by their number
+        self._names: dict[int, str] = {}  # of the images, by the number of the record
 
     def write(self, records: Iterator[RecordJson]) -> None:
-        """Read the records again, and add the groups; the page has to be closed afterwards.
+        """Add all groups to the page, which has to be closed afterwards.
 
         Args:
-            records: The same records in the same order as before.
+            records: The records that the groups were found in, read again from the beginning.
         """
         for record_number, record in enumerate(records):
-            if record_number in self._end_records:
+            if record_number in self._named_records:
                 self._names[record_number] = _name_of_image(record)
-            groups = self._groups_by_record.get(record_number)
+            groups = self._groups_by_shown_record.get(record_number)
             if groups is not None:
                 self._store_tiles(record, groups)
         for group in self._repeats.groups:
@@ -106,12 +111,17 @@ class RepeatsPage:
         self._page.close(Conclusion(summary=self._repeats.sentences))
 
     def _store_tiles(self, record: RecordJson, groups: list[RepeatGroup]) -> None:
-        """Store the image of a record once, for all groups whose box is in it."""
-        edit_image = None
+        """Store what the page shows of some groups: an image, and one box of it for each group.
+
+        Args:
+            record: The record of the image; what has to be hidden is hidden in both.
+            groups: The groups that are shown by boxes of this record.
+        """
+        hide_in_image = None
         boxes_to_hide = self._hidden.boxes(record)
         if self._hidden:
-            edit_image = partial(self._hidden.in_image, boxes_to_hide)
-        image = self._page.store(partial(self._finder.shown, record, edit_image))
+            hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
+        image = self._page.store(partial(self._finder.shown, record, hide_in_image))
         for group in groups:
             fields = {name: value for name, value in record.items() if name not in FRAME_FIELDS}
             fields["detections"] = [record["detections"][group.detection_index]]

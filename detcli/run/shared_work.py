@@ -52,11 +52,12 @@ class SharedWork:
     def _started_in_turn(
         self, submit: Callable[[Sequence[Image]], Pending], in_flight: int
     ) -> Iterator[_StartedBatch]:
-        """Start batches, and yield each when it is time to wait for it: the oldest first.
+        """Start batches, and yield each when its detections are to be waited for.
 
-        That is when `in_flight` batches run, or no further one can be started.
+        That is when `in_flight` batches run, as then the oldest has to end before another one is
+        started; and for those that run at the end, when there is no further batch.
         """
-        running: deque[_StartedBatch] = deque()
+        running: deque[_StartedBatch] = deque()  # the oldest first
         while True:
             first_index = self._take_batch()
             if first_index is None:

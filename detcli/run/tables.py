@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError, loading
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 MAX_CELL_BYTES = 1 << 27  # more than any text of a barcode; Python's reader stops at 128 KiB
 
 HINT = "name CSV or Parquet that predict or merge wrote"
+
+
+class _ParsedRow(NamedTuple):
+    """A row of a table."""
+
+    number: int  # from 1
+    fields: Fields  # of its record and its detection
 
 
 def read_csv(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson]:  # noqa: ARG001
@@ -83,39 +90,37 @@ def read_parquet(path: Path, name: str, finder: "Finder") -> Iterator[RecordJson
 def _records(
     rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
 ) -> Iterator[RecordJson]:
-    """Yield the records of the rows of a table; those of one image or frame follow each other.
+    """Yield the records of a table, in which an image has one row for each of its detections.
+
+    The rows of an image or a frame follow each other, and make one record.
 
     Args:
         rows: The cells of each row by the name of their column.
-        to_fields: Makes the fields of a record, and those of its detection, of a row.
+        to_fields: Turns these cells into the fields of a record and of a detection.
         name: What to call the table in messages.
 
     Raises:
         UsageError: A row is something else.
     """
-    fields_of_rows = _each_row(rows, to_fields, name)
-    for _, group in itertools.groupby(fields_of_rows, lambda pair: _record_key(pair[1])):
-        pairs = list(group)
-        first_row_number = pairs[0][0]
+    parsed_rows = _parsed_rows(rows, to_fields, name)
+    for _, group in itertools.groupby(parsed_rows, _record_key):
+        rows_of_record = list(group)
         try:
-            yield to_record(_record_fields([fields for _, fields in pairs]))
+            yield to_record(_record_fields([row.fields for row in rows_of_record]))
         except ValueError as error:
-            raise _row_error(first_row_number, name, error) from error
+            raise _row_error(rows_of_record[0].number, name, error) from error
 
 
-def _each_row(
+def _parsed_rows(
     rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
-) -> Iterator[tuple[int, Fields]]:
-    """Yield the number of each row, from 1, and the fields that it stands for.
-
-    The arguments and errors are those of `_records`.
-    """
+) -> Iterator[_ParsedRow]:
+    """Yield what each row stands for; the arguments and errors are those of `_records`."""
     row_number = 1
     try:
         for row in rows:
-            yield row_number, to_fields(row)
+            yield _ParsedRow(row_number, to_fields(row))
             row_number += 1
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # a ValueError, but the caller says what is wrong with the bytes
         raise
     except (ValueError, csv.Error) as error:
         raise _row_error(row_number, name, error) from error
@@ -126,13 +131,18 @@ def _row_error(row_number: int, name: str, reason: Exception) -> UsageError:
     return UsageError(f"row {row_number} of {name} is not a row of detcli's: {reason}", HINT)
 
 
-def _record_key(fields: Fields) -> tuple[Any, ...]:
+def _record_key(row: _ParsedRow) -> tuple[Any, ...]:
     """Return what tells the rows of one record from those of the next."""
-    return tuple(fields.get(name) for name in ("index", "source", "input", "frame", "time"))
+    return tuple(row.fields.get(name) for name in ("index", "source", "input", "frame", "time"))
 
 
 def _record_fields(rows: list[Fields]) -> Fields:
-    """Make the fields of a record of its rows: a row for each detection, or one without any."""
+    """Put the rows of a record together to its fields, with a list of its detections.
+
+    Args:
+        rows: The fields of a record that each row stands for, with those of one detection. A record
+            without detections has a single row, with none or with an error.
+    """
     first_row = rows[0]
     record: Fields = {"schema_version": SCHEMA_VERSION}
     for field_name, value in first_row.items():
@@ -159,7 +169,10 @@ ERROR_FIELDS = {"error", "error_type", "error_hint"}
 
 
 def _fields_of_parquet_row(row: Fields) -> Fields:
-    """Return the fields that a row of Parquet stands for; others than these are null there."""
+    """Return the fields that a row of Parquet stands for, in the form that they have in JSON.
+
+    A field that the record or the detection does not have is null in the row, and left out.
+    """
     fields = {name: value for name, value in row.items() if value is not None}
     if isinstance(fields.get("time"), datetime):
         fields["time"] = iso_time(fields["time"].replace(tzinfo=UTC))
@@ -177,19 +190,22 @@ def _fields_of_parquet_row(row: Fields) -> Fields:
 
 
 def _fields_of_csv_row(row: Fields) -> Fields:
-    """Return the fields that a row of CSV stands for, of their types; others are empty there.
+    """Return the fields that a row of CSV stands for, with values of their types.
+
+    A field that the record or the detection does not have is an empty cell, and left out.
 
     Raises:
-        ValueError: A cell has too much, or something else than its column.
+        ValueError: The row is longer or shorter than the header, or a cell is not of its type.
     """
-    if None in row or None in row.values():
+    if None in row or None in row.values():  # how `csv` shows cells without a column, or none
         raise ValueError("it has more or fewer cells than the header")
     fields: Fields = {}
     for name, cell in row.items():
         if cell == "":
             continue
+        parse = PARSERS.get(name, _unprotected)  # a column without a parser has texts
         try:
-            fields[name] = PARSERS.get(name, _unprotected)(cell)
+            fields[name] = parse(cell)
         except ValueError as error:
             raise ValueError(f"{name} is {cell[:40]!r}") from error
     if "class_id" in fields:
@@ -198,19 +214,22 @@ def _fields_of_csv_row(row: Fields) -> Fields:
 
 
 def _add_empty_values(fields: Fields, row: Fields) -> None:
-    """Add to a detection what an empty cell stands for, in columns that only options add.
+    """Add the fields of a detection whose empty cells stand for a value.
+
+    The columns are there if an option was used: --zone, --line or --read. Then each detection has
+    the field, and an empty cell is an empty list, or a text that is empty or was not read.
 
     Args:
-        fields: What the cells of the row stand for that are not empty.
+        fields: The fields of the cells that are not empty; gets those of the others.
         row: All cells, by the name of their column.
     """
     for name in ("zones", "crossed"):
         if name in row:
             fields.setdefault(name, [])
     if "text" in row and "text" not in fields:
-        # A symbol that was read has a symbology; its content is in base64 if it is not text.
-        has_empty_text = "symbology" in fields and "bytes" not in fields
-        fields["text"] = "" if has_empty_text else None
+        # A barcode that was read has a symbology. If its content is no text, it is in `bytes`.
+        was_read_as_text = "symbology" in fields and "bytes" not in fields
+        fields["text"] = "" if was_read_as_text else None
 
 
 def _unprotected(cell: str) -> str:
