@@ -158,7 +158,12 @@ class _FirstUse:
         self.session: TensorSession | None = None
 
     def optimise(self) -> bytes:
-        """Return the optimised graph; UNUSABLE if it does not compute the same.
+        """Optimise the graph, and compare what it computes with what the model computes.
+
+        The model is opened for that from its own graph, and stays open as `session`.
+
+        Returns:
+            The optimised graph; UNUSABLE if there is none, or if it computes something else.
 
         Raises:
             ModelError: The model cannot be loaded at all.
@@ -167,11 +172,11 @@ class _FirstUse:
         model = self._model
         session = self._opener.open(model.graph)
         self.session = session
-        graph = self._optimised_graph()
-        if graph == UNUSABLE:
+        optimised_graph = self._optimised_graph()
+        if optimised_graph == UNUSABLE:
             return UNUSABLE
         try:
-            optimised_session = self._opener.open(graph)
+            optimised_session = self._opener.open(optimised_graph)
             is_same = within(
                 PROOF_LIMIT_S, lambda: computes_same(session, optimised_session, model)
             )
@@ -183,10 +188,10 @@ class _FirstUse:
             log.info("%s: its optimised graph is not used: it computes another head", model.name)
             return UNUSABLE
         log.info("%s: its optimised graph computes the same head, and is cached", model.name)
-        return graph
+        return optimised_graph
 
     def _optimised_graph(self) -> bytes:
-        """Let ONNX Runtime optimise the graph; UNUSABLE if it cannot save what it makes of it.
+        """Let ONNX Runtime optimise the graph; UNUSABLE if it cannot save the optimised one.
 
         Raises:
             _NotSavedError: There is not enough space for temporary files.
@@ -194,7 +199,9 @@ class _FirstUse:
         model = self._model
         levels = onnxruntime.GraphOptimizationLevel
         level = levels.ORT_ENABLE_EXTENDED
-        if processor():  # the name of the entry has it then
+        if processor():
+            # This lays out weights for one kind of processor, which is in the name of the cache
+            # entry if it is known.
             level = levels.ORT_ENABLE_ALL
         try:
             return optimised(model.graph, level, model.name)
@@ -222,7 +229,12 @@ def _is_temporary_space_short(graph_size: int) -> bool:
 def computes_same(
     session: TensorSession, other_session: TensorSession, model: PreparedModel
 ) -> bool:
-    """Whether two sessions compute the same from noise and from a photograph, bit for bit.
+    """Tell whether two sessions compute the same from noise and from a photograph, bit for bit.
+
+    Args:
+        session: A session of the model.
+        other_session: Another one, for instance of its optimised graph.
+        model: The model, which says what input it takes.
 
     Raises:
         InferenceError: One of them failed.

@@ -102,7 +102,7 @@ class BatchDetector:
         self._log_settings(settings)
 
     def _set_model(self, prepared: PreparedModel, settings: Settings) -> None:
-        """Set what the model promises, and the size of its input, as the settings change them.
+        """Set the attributes that describe the model, with what the settings change of it.
 
         Raises:
             UsageError: The class names, the input size or --rect do not suit the model.
@@ -110,13 +110,13 @@ class BatchDetector:
         contract = prepared.contract
         if settings.names is not None:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
-        self.contract = contract  # what the model promises: layout, classes, input size
+        self.contract = contract  # what goes into the model and what comes out
         self.model_name = prepared.name
         self.model_sha256 = prepared.sha256
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
         resize = contract.preprocessing.resize
         self._keeps_proportions = resize is Resize.LETTERBOX or resize in CORNERS
-        self._rect = settings.rect  # whether a narrow image has an input that is as narrow
+        self._rect = settings.rect  # --rect: whether a narrow image has a narrow input
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
         self._model = replace(prepared, contract=contract, canvas=self.canvas, narrows=self._rect)
@@ -156,7 +156,7 @@ class BatchDetector:
 
         confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(confident, self.conf_thresholds)
-        # Without what the user asked for: by these it is decided what is a crowd.
+        # Without the user's settings, which must not change what counts as a crowd.
         self._default_conf_thresholds = default_conf_thresholds(contract)
 
     def _log_settings(self, settings: Settings) -> None:

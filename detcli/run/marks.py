@@ -48,18 +48,17 @@ class Marks:
         # set, so they are found by their `id`.
         self._unused = {id(mark): mark for mark in marks}
 
-        # A mark is about a record or one of its boxes, or else about a group of repeats, which
-        # has the boxes of one class at one place.
+        # A mark is about a record or one of its boxes; or else about a group of repeats, the boxes
+        # of one class at one place. These are by the key of the record, and by place and class.
         self._marks_by_record: defaultdict[object, list[MarkJson]] = defaultdict(list)
-        self._marks_by_place_and_class: dict[tuple[str, str], list[MarkJson]]
-        self._marks_by_place_and_class = defaultdict(list)
+        self._group_marks: defaultdict[tuple[str, str], list[MarkJson]] = defaultdict(list)
         for mark in marks:
             if "repeated" not in mark:
                 self._marks_by_record[_record_key(mark)].append(mark)
                 continue
             self._require_group(mark)
             place = escape_unprintable(mark["source"])
-            self._marks_by_place_and_class[place, mark["class_name"]].append(mark)
+            self._group_marks[place, mark["class_name"]].append(mark)
 
     def _require_group(self, mark: MarkJson) -> None:
         """Require that a mark says all of its group of repeats.
@@ -84,7 +83,7 @@ class Marks:
     def dropped_groups(self) -> int:
         """How many groups of repeats the marks drop."""
         group_count = 0
-        for marks in self._marks_by_place_and_class.values():
+        for marks in self._group_marks.values():
             group_count += sum(_is_drop(mark) for mark in marks)
         return group_count
 
@@ -134,7 +133,7 @@ class Marks:
         numbers = []
         for detection in record.get("detections", ()):
             class_name = escape_unprintable(detection["class_name"])
-            marks = self._marks_by_place_and_class.get((place, class_name), [])
+            marks = self._group_marks.get((place, class_name), [])
             number = self._dropped_group(marks, detection, record)
             if number == 0:
                 number = detection.get("repeated", 0)
@@ -208,7 +207,7 @@ class Marks:
         if record.detections is None:
             return record
         detections = record.detections
-        if self._marks_by_place_and_class:
+        if self._group_marks:
             group_numbers = np.array(self.group_numbers(fields), int)
             detections = replace(detections, repeated=group_numbers)
         return replace(record, detections=detections[remaining])

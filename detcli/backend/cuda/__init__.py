@@ -29,9 +29,9 @@ __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
-    """Load a model on a GPU, and the kernels for all that surrounds the network.
+    """Load a model on a GPU, and the kernels that prepare its input and select from its output.
 
-    If a part cannot be loaded, the GPU is released again.
+    If any of this fails, the GPU is released again.
 
     Args:
         model: The model to load.
@@ -48,7 +48,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
         gpu.load_kernels(kernel_files(model.contract))  # now, instead of in the first image
         images_per_run = smallest_run(_usual_batch(gpu, model, options))
         network = open_network(model, device, gpu.stream, options, images_per_run)
-        stack.pop_all()  # all is loaded, so the backend closes the GPU from now on
+        stack.pop_all()  # nothing has failed, so the GPU stays open; the backend closes it
     return CudaBackend(
         gpu=gpu,
         network=network,

@@ -212,21 +212,23 @@ class Gpu:
         _check(self.call(driver.cuMemcpyAsync, target, source, size, self._handle))
 
     def upload(self, copies: Iterable[tuple[int, int, int]]) -> None:
-        """Copy page-locked host memory to the device while earlier work still runs.
+        """Enqueue copies from page-locked host memory to the device, beside work that still runs.
 
-        The copies have a stream of their own, so they do not wait for work that was enqueued
-        before, which must not use their targets. Work that is enqueued afterwards waits for them.
+        They run on a stream of their own, the stream of uploads, so they do not wait for what is on
+        the main stream already; that must not use their targets. What is enqueued on the main
+        stream afterwards waits for them.
 
         Args:
             copies: Of each copy its target address, its source address and its size in bytes.
         """
-        # Memory is allocated in the order of the main stream, so a new target exists only once that
-        # stream has come as far as its allocation.
+        # New memory exists only when the main stream has come as far as its allocation. If a target
+        # may be new, the uploads have to wait for that.
         if self._has_allocated:
             self._has_allocated = False
             self.call(self._uploads.wait, self.queue)
         for target, source, size in copies:
             _check(self.call(driver.cuMemcpyAsync, target, source, size, self._uploads.handle))
+        # The main stream waits for an event behind the copies.
         self.call(self._uploads.record, self._uploaded)
         self.call(self.queue.wait, self._uploaded)
 

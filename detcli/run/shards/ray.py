@@ -93,18 +93,21 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         running: set[_Actor] = set()
 
         def start_actor(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
-            """Start a worker on a node where none was lost; None if one was lost on each.
+            """Start a worker on any node of the cluster but those on which one was lost before.
 
             Args:
-                tell: Takes what the worker reports, on a thread.
-                lost_on: Ray's ids of the nodes on which a worker was lost.
+                tell: Is called, on a thread, with what the worker reports.
+                lost_on: Ray's ids of the nodes to avoid.
+
+            Returns:
+                The worker, which begins when a node has room for it; None if no node is left.
             """
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
                 return None
             handle = actor_class.options(label_selector=_selector_without(lost_on)).remote()
             actor = _Actor(ray, handle, tell)
-            # Ray returns promises at once. It calls the methods when a node has room for the actor.
+            # These calls return promises at once. Ray runs them when a node has room for the actor.
             node_promise = handle.find_node.remote()
             refusal_promise = handle.start_work.remote(__version__, str(Path.cwd()), files)
             actor.send(start)
@@ -263,13 +266,15 @@ class _Actor:
         refusal_promise: Any,  # noqa: ANN401 - Ray's
         running: set["_Actor"],
     ) -> None:
-        """Fetch the events of the actor, and pass them on, until it has ended.
+        """Fetch the events of the actor and pass them on to `tell`, until it has ended.
+
+        First the actor gets a place on a node. While others work it may wait for that without end;
+        if none does, ROOM_S is the limit.
 
         Args:
-            node_promise: Ray's promise of the node's id, there once a node has room for the actor.
-            refusal_promise: Ray's promise of why the actor cannot work, empty if it can.
-            running: The actors that work now, to which this one is added meanwhile. While there
-                are others, this one may wait for a place without end.
+            node_promise: Ray's promise of the node's id, kept once a node has room for the actor.
+            refusal_promise: Ray's promise of why the actor cannot work there; empty if it can.
+            running: All actors that work now. This one is added while it works.
         """
         node = ""
         try:

@@ -124,7 +124,7 @@ class Schedule:
             else:
                 task = self._whole(self._waiting[0])
 
-            # Before the task leaves its queue: if this raises an error, it must not be lost.
+            # Asked before the task leaves its queue: if this raises an error, it is not lost.
             is_published = self._is_published(task)
             if self._suspects:
                 self._suspects.popleft()

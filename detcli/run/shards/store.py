@@ -50,9 +50,12 @@ class LocalFolder:
         return str(self._path)
 
     def names(self) -> Iterator[str]:
-        """Names of the files directly in it, in any order; none if the folder does not exist yet.
+        """Yield the names of the files directly in the folder, in any order.
 
-        This, `times`, `exists` and `open` raise StoreError if it cannot be read.
+        There are none if the folder does not exist yet. Temporary files are left out.
+
+        Raises:
+            StoreError: It cannot be read. `times`, `exists` and `open` raise it as well.
         """
         try:
             with os.scandir(self._path) as entries:
