@@ -145,7 +145,8 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     """
     boxes_in_input = _scale_fractions(selection.boxes, letterbox, contract)
     boxes = letterbox.to_image(boxes_in_input)
-    was_empty = ~_has_area(boxes)  # before a box beside the image loses its area by clipping
+    # Looked at before clipping, as that takes the area of a box beside the image.
+    was_empty = ~_has_area(boxes)
     if contract.clips:
         boxes = clipped(boxes, letterbox.picture)
     is_finite = np.isfinite(boxes).all(axis=1)

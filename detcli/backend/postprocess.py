@@ -152,7 +152,7 @@ def select(
 
     scores = head[4:]  # (C, N)
     class_ids = np.arange(len(scores))  # (C,)
-    if options.class_ids is not None:
+    if options.class_ids is not None:  # C is the number of these from here on
         class_ids = np.array(sorted(options.class_ids), np.int64)
         scores = scores[class_ids]
     scores = scores.astype(np.float32, copy=False)

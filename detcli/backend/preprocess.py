@@ -177,25 +177,31 @@ def _weight_blocks(
 
 
 def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
-    """Compute which source positions make each target position, and how much each counts.
+    """Compute from which source pixels of an axis each target pixel is made, with which weights.
 
-    A target position lies at a centre in the source, and takes the source positions (its taps)
-    around that, as far as the kernel reaches. The kernel widens as the image shrinks, so that
-    every source position counts. The order of the operations, and thus the rounding, is Pillow's.
+    A target pixel lies at a place in the source, its centre, and is made of the source pixels
+    around that (its taps), as far as the kernel reaches. The kernel widens as the image shrinks, so
+    that every source pixel counts. The order of the operations, and thus the rounding, is Pillow's.
+
+    Args:
+        source: The number of source pixels.
+        target: The number of target pixels.
+        interpolation: One of the kernels in `KERNELS`.
     """
     kernel, kernel_reach = KERNELS[interpolation]
     scale = source / target
     widening = max(scale, 1.0)
-    reach = kernel_reach * widening
+    reach = kernel_reach * widening  # in source pixels
     centre = (np.arange(target) + 0.5) * scale  # (target,)
     first = np.maximum((centre - reach + 0.5).astype(int), 0)
     end = np.minimum((centre + reach + 0.5).astype(int), source)
 
     tap_count = (end - first).max()
-    positions = first[:, np.newaxis] + np.arange(tap_count)  # (target, taps)
+    positions = first[:, np.newaxis] + np.arange(tap_count)  # (target, taps), source pixels
     distances = positions - centre[:, np.newaxis] + 0.5
     weights = kernel(distances * (1 / widening))
-    weights[positions >= end[:, np.newaxis]] = 0
+    is_no_tap = positions >= end[:, np.newaxis]  # where a target pixel has fewer taps than others
+    weights[is_no_tap] = 0
     # Added from left to right, as Pillow does: NumPy's `sum` adds in pairs, and rounds differently.
     totals = np.add.accumulate(weights, axis=1)[:, -1:]  # (target, 1)
     weights /= totals

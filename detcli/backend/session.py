@@ -128,8 +128,8 @@ def open_session(
 
     Args:
         graph: A serialised ONNX model.
-        providers: `CPU`, which stops after a time limit; or a list whose use is checked after the
-            session is loaded, without a limit.
+        providers: The constant `CPU`, with which loading stops after a time limit. Or other
+            providers, without a limit; then it is checked which nodes run on the first.
         title: What the graph is called in errors.
         threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
         spins: Whether these threads keep busy while they wait for the next node.
@@ -143,7 +143,7 @@ def open_session(
     options.intra_op_num_threads = threads
     if not spins:
         options.add_session_config_entry(ALLOW_SPINNING, "0")
-    # Compared by identity: another list that names the CPU asks where its nodes run.
+    # It has to be that constant. Another list may name the CPU too, to see which nodes it runs.
     is_on_cpu = providers is CPU
     try:
         if is_on_cpu:

@@ -55,7 +55,7 @@ class Records(Iterator[Record]):
             DetcliError: A device cannot be used, or hangs.
         """
         with self._lock:
-            self._thread_with_lock = threading.get_ident()
+            self._thread_with_lock = threading.get_ident()  # so that `close` need not wait on it
             try:
                 record = self._take_record()
             finally:
@@ -67,7 +67,10 @@ class Records(Iterator[Record]):
         raise StopIteration
 
     def _take_record(self) -> Record | None:
-        """Take a record from the run; None if it has none left, or was closed meanwhile.
+        """Take a record from the run; None if there is none left, or if the run was ended.
+
+        Another thread, or a signal handler, may end the run while this waits for a record. Then
+        what comes, a record or an error, may only say that it was interrupted.
 
         Raises:
             DetcliError: A device cannot be used, or hangs.
@@ -80,10 +83,12 @@ class Records(Iterator[Record]):
             self._is_over = True
             return None
         except DetcliError:
-            if self._is_over:  # the error only says that this was closed meanwhile
+            was_ended_meanwhile = self._is_over
+            if was_ended_meanwhile:
                 return None
             raise
-        if self._is_over:  # the record may only say "interrupted"
+        was_ended_meanwhile = self._is_over
+        if was_ended_meanwhile:
             return None
         return record
 

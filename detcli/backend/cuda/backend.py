@@ -364,9 +364,10 @@ class CudaBackend:
             InferenceError: The network has run on another batch since, or is closed.
         """
         slot = self._slot_of(buffer)
-        if self._network.rows_vary:
+        if self._network.rows_vary:  # the output is on the host already
             return lambda: self._select_on_host(buffer, letterboxes, options)
 
+        # All batches share the memory of the network's output.
         if buffer.inference != self._inference_count:
             raise InferenceError(
                 "this batch's output was overwritten, as the network has run on another since",
@@ -385,7 +386,11 @@ class CudaBackend:
             self._end_stage(Stage.DOWNLOAD)
 
         selected_rows = _SelectedRows(slot, selection, download, report_download)
-        return lambda: self._to_detections(selected_rows.boxes_by_image(), letterboxes)
+
+        def wait_for_detections() -> list[Detections]:
+            return self._to_detections(selected_rows.boxes_by_image(), letterboxes)
+
+        return wait_for_detections
 
     def _select_on_host(
         self, batch: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions

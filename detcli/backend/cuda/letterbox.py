@@ -65,15 +65,7 @@ class LetterboxBatch:
         self._tables: dict[int, int] = {}  # offset of each table, by its identity
         self._pad = preprocessing.pad
         self._red_plane = 2 if preprocessing.bgr else 0
-        table = values(preprocessing, dtype)  # channels in the order of the model input
-        is_shared_by_channels = (table == table[0]).all()
-        in_bgr = table if preprocessing.bgr else table[::-1]
-        if is_shared_by_channels:
-            self._table_step = 0
-            self._values = self._reserve(in_bgr[:1])
-        else:
-            self._table_step = table.shape[1]
-            self._values = self._reserve(in_bgr)
+        self._reserve_values(preprocessing, dtype)
 
         descriptors = np.zeros(len(images), IMAGE)
         self._images = self._reserve(descriptors)
@@ -82,13 +74,7 @@ class LetterboxBatch:
             descriptors, source_images, letterboxes, strict=True
         ):
             self._describe(descriptor, image, letterbox)
-        # Images in page-locked memory come last, since they are uploaded from where they are. What
-        # lies before them is staged, which ends at `self.staged`.
-        for page_locked in (False, True):
-            self.staged = self.size
-            for descriptor, image in zip(descriptors, source_images, strict=True):
-                if is_page_locked(image) == page_locked:
-                    descriptor["pixels"] = self._reserve(image)
+        self._reserve_images(descriptors, source_images)
 
     def upload(self, gpu: "Gpu", staging: "PinnedMemory", device: "DeviceMemory") -> None:
         """Enqueue the upload of all that the kernel reads: tables, descriptors and images.
@@ -121,17 +107,23 @@ class LetterboxBatch:
         self._parts.clear()  # so that the images can be freed
 
     def enqueue(self, gpu: "Gpu", device: "DeviceMemory", tensor: int) -> None:
-        """Enqueue the kernel, which may run several times on what `upload` has brought.
+        """Enqueue the kernel that letterboxes the images, after their upload.
+
+        It may be enqueued several times for one upload. The order of the arguments is that of the
+        parameters in letterbox.cu.
 
         Args:
             gpu: The GPU that letterboxes the images.
             device: The memory that everything was uploaded to.
             tensor: The device address that the network's input is written to.
         """
-        count, _, height, width = self.shape
+        image_count, _, height, width = self.shape
+        # A block of threads writes a tile of one image of the input.
+        tiles_across = math.ceil(width / TILE_WIDTH)
+        tiles_down = math.ceil(height / TILE_HEIGHT)
         gpu.launch(
             self._kernel,
-            (math.ceil(width / TILE_WIDTH), math.ceil(height / TILE_HEIGHT), count),
+            (tiles_across, tiles_down, image_count),
             BLOCK,
             device.address + self._images,
             device.address + self._values,
@@ -153,6 +145,42 @@ class LetterboxBatch:
         descriptor["top"] = letterbox.top
         descriptor["width"] = width
         descriptor["height"] = height
+
+    def _reserve_values(self, preprocessing: Preprocessing, dtype: np.dtype[Any]) -> None:
+        """Reserve room for the table of what a pixel's value becomes in each channel.
+
+        The kernel reads the channels of an image as blue, green and red, and steps from the table
+        of one to that of the next. If all are the same, there is one, and the step is 0.
+        """
+        table = values(preprocessing, dtype)  # `(3, 256)`, channels in the model's order
+        table_in_bgr = table
+        if not preprocessing.bgr:
+            table_in_bgr = table[::-1]
+        is_same_for_all_channels = (table == table[0]).all()
+        if is_same_for_all_channels:
+            self._table_step = 0
+            self._values = self._reserve(table_in_bgr[:1])
+        else:
+            self._table_step = table.shape[1]
+            self._values = self._reserve(table_in_bgr)
+
+    def _reserve_images(
+        self, descriptors: npt.NDArray[Any], source_images: Sequence[Pixels]
+    ) -> None:
+        """Reserve room for the pixels of all images, and write their offsets to the descriptors.
+
+        Images in page-locked memory come last: they are uploaded from where they are. All that lies
+        before them is staged, and ends at `self.staged`.
+        """
+        page_locked_indices = []
+        for index, image in enumerate(source_images):
+            if is_page_locked(image):
+                page_locked_indices.append(index)
+            else:
+                descriptors["pixels"][index] = self._reserve(image)
+        self.staged = self.size
+        for index in page_locked_indices:
+            descriptors["pixels"][index] = self._reserve(source_images[index])
 
     def _reserve(self, part: npt.NDArray[Any]) -> int:
         """Reserve room for an array in what is uploaded, and return its offset there.
@@ -209,8 +237,9 @@ def column_taps(source: int, target: int) -> Taps:
 def row_taps(source: int, target: int) -> Taps:
     """Return from which source pixels each output row is made, and with which weights.
 
-    An output row beyond the centre of the first or last source row is made from that row twice,
-    with two weights, as in OpenCV. That need not round to the same result as full weight.
+    Beyond the centre of the first or last source row there is no second one, so the table has that
+    row twice, with both weights. OpenCV computes it like that, and not with full weight as in
+    columns, which may be rounded to another value.
 
     Args:
         source: The height of the image in pixels.

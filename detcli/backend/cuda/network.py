@@ -118,10 +118,12 @@ class Network:
         self._captured_count = 0
 
     def output_shape(self, shape: InputShape) -> tuple[int, int, int]:
-        """Return the shape of the output for an input of a shape, unless `rows_vary`.
+        """Return the shape of the output for an input of a shape.
+
+        It must be known without a run on the input itself, so not if `rows_vary`.
 
         Args:
-            shape: `(B, 3, H, W)`.
+            shape: `(B, 3, H, W)` of the input.
 
         Returns:
             `(B, 4 + C, N)` or `(B, N, 4 + C)`, a box and the scores of C classes for each of N
@@ -129,10 +131,10 @@ class Network:
             itself.
         """
         batch = shape[0]
-        anchor_count = self._anchor_count(shape)  # or the number of rows
-        selects_itself = self._contract.layout is Layout.ROWS
-        if selects_itself:
-            return batch, anchor_count, 6  # a box, its score and its class
+        if self._contract.layout is Layout.ROWS:
+            row_count = self._anchor_count(shape)  # counted in the same way
+            return batch, row_count, 6  # a box, its score and its class
+        anchor_count = self._anchor_count(shape)
         numbers_per_anchor = NUMBERS_OF_BOX + self._contract.class_count
         if self._contract.anchors_first:
             return batch, anchor_count, numbers_per_anchor
@@ -422,8 +424,16 @@ def _open_tensorrt(
 ) -> Network:
     """Load a model with TensorRT; nodes that TensorRT does not know run on CUDA.
 
-    TensorRT plans an engine for a range of input shapes, the profile, if the model's shapes are
-    known and this version accepts it. Otherwise it plans anew for each shape that comes.
+    TensorRT builds an engine, the network compiled for the GPU, which takes minutes. It is built
+    once for a range of input shapes, the profile. Where there is no profile, or this version
+    refuses it, an engine is built for each shape that comes.
+
+    Args:
+        model: The model to load.
+        device: The GPU.
+        stream: The address of the CUDA stream that all runs are enqueued on.
+        options: The settings of the device.
+        images_per_run: On how many images the network mostly runs at a time.
     """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)
@@ -445,8 +455,9 @@ def _open_with_graphs(
 ) -> Network | None:
     """Load a model whose runs are captured as CUDA graphs and replayed.
 
-    Where the user has not asked for graphs and the model's input has no fixed shape, only shapes
-    that come several times in a row are captured.
+    A graph takes time and memory, and each shape of the input needs its own. So where inputs have
+    different shapes, only those that come several times in a row are captured, unless the user
+    asks for graphs with --cuda-graph.
 
     Returns:
         The network; None if ONNX Runtime cannot capture graphs of this model.
@@ -454,7 +465,7 @@ def _open_with_graphs(
     contract = model.contract
     ordinal = device.ordinal or 0
     provider = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
-    is_requested = bool(options.cuda_graph)  # else graphs are used where that is possible
+    is_requested = bool(options.cuda_graph)
     try:
         session = open_session(model.graph, (provider,), model.name)
     except OptionRefusedError as error:

@@ -162,36 +162,36 @@ class SelectionKernels:
         return memory
 
     def _workspace_sizes(self) -> dict[str, int]:
-        """Return the size in bytes of each array in the workspace, by its name in the kernels.
+        """Return the size in bytes of each array in the workspace.
 
-        An array has one number, or two, for each anchor of each image, for each anchor that is
-        ranked, for each detection, or for each image. A survivor is an anchor with a score above
-        the confidence.
+        Their names are those of the arrays in the kernels. A survivor is an anchor with a score
+        above the confidence.
         """
         per_image = NUMBER_BYTES * self._head.batch
         per_anchor = per_image * self._head.anchors
         per_ranked_anchor = per_image * self._ranked_anchors
         per_detection = per_image * self.max_det
-        wide_size = 0  # only `select` needs it
-        row_class_size = 0  # only `nms` needs it
-        if self._options.nms_iou is None:
-            wide_size = per_detection
-        else:
-            row_class_size = per_detection
-        return {
+        sizes = {
+            # of each anchor its two best scores, and the class of the best
             "best_key": per_anchor,
             "second_key": per_anchor,
             "best_class": per_anchor,
+            # the anchors above the confidence, two numbers each; then the best of them in order
             "survivors": 2 * per_anchor,
-            "ranked": per_ranked_anchor,
-            "wide": wide_size,
-            "row_class": row_class_size,
-            "ranked_count": per_image,
             "survivor_count": per_image,
+            "ranked": per_ranked_anchor,
+            "ranked_count": per_image,
+            "spill": 2 * per_image * self._spill_capacity,  # what does not fit into shared memory
+            "wide": 0,  # of `select` only: the ranked anchors of which further classes may count
+            "row_class": 0,  # of `nms` only: the class of each detection
             "nan_count": per_image,
-            "spill": 2 * per_image * self._spill_capacity,
             "result": self.result_size,
         }
+        if self._options.nms_iou is None:
+            sizes["wide"] = per_detection
+        else:
+            sizes["row_class"] = per_detection
+        return sizes
 
     def enqueue(self, heads: int, download: int) -> None:
         """Enqueue the selection from the heads of a batch, as one CUDA graph.

@@ -281,12 +281,11 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
     if strides not in (None, _contiguous_strides(shape, dtype)):
         raise ValueError("the array is not contiguous")
 
-    address = interface["data"][0]  # Behind it is whether the array is read-only.
-    # CUDA's driver tells where an address lies, whichever GPU asks. An empty array has no address.
-    asking_gpu = gpu or _gpu(0)
+    address = interface["data"][0]  # the next value says whether the array is read-only
+    asking_gpu = gpu or _gpu(0)  # any GPU can ask the driver where an address lies
     ordinal = asking_gpu.ordinal
     is_empty = math.prod(shape) == 0
-    if not is_empty:
+    if not is_empty:  # an empty array has no address
         ordinal = asking_gpu.ordinal_of(address)
     if gpu is not None and gpu.ordinal != ordinal:
         raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")

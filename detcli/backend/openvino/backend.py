@@ -126,7 +126,8 @@ class OpenvinoBackend(HostBackend):
     ) -> list[Detections]:
         """Wait for the network, and select the detections of each image from its output.
 
-        After the last selection that reads these outputs, the requests that hold them become idle.
+        The output is in OpenVINO's requests, which the network ran in. After the last selection
+        that reads it, they become idle, to be used for another batch.
 
         Args:
             started: The started inference.
@@ -142,7 +143,8 @@ class OpenvinoBackend(HostBackend):
         detections = detect_all(outputs_without_padding, letterboxes, options, self._contract)
 
         started.unread_count -= 1
-        if started.unread_count == 0 and not started.are_requests_free:
+        is_read_by_all = started.unread_count == 0
+        if is_read_by_all and not started.are_requests_free:
             started.are_requests_free = True
             self.idle_requests.extend(request for request, _batch in started.runs)
         return detections

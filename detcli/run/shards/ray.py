@@ -404,7 +404,9 @@ def work_here(
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
 ) -> None:
-    """Start a thread that works tasks in this process, an actor's on any node; returns at once.
+    """Start a thread that works tasks in this process, which belongs to an actor; returns at once.
+
+    The engine, the process that has started the actors, sends the tasks and gets events.
 
     Args:
         folder: The working folder of the engine, to which relative paths refer. A node that lacks

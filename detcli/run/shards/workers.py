@@ -319,9 +319,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return message
 
     def _update_worker(self, number: int, event: WorkerEvent) -> None:
-        """Record where a worker runs and whether it waits for a task, as its event says.
+        """Note where a worker runs and whether it waits for a task, as far as its event says it.
 
-        Warnings are shown, each text once. Progress and results of tasks are left to the caller.
+        A warning is shown, unless one with the same text was. Other events, such as progress and
+        the end of a task, are left to the caller.
 
         Args:
             number: The index of the worker.
@@ -357,14 +358,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
-    """Work the tasks that an engine sends to this worker, until the last or until an error.
+    """Be a worker: work the tasks that the engine sends, until the last or until an error.
 
-    The worker asks for each task with the event `More()`. Warnings and errors are sent as events,
-    too: the process that has started the worker shows and raises them.
+    The engine is the process that has started the worker. It also gets the worker's warnings and
+    errors, as events, to show and to raise them.
 
     Args:
         take: Waits for what the engine sends next, and returns it: first the `WorkRequest`, then
-            a `Task` after each `More()`, and None after the last task.
+            a `Task` for each event `More()`, and None after the last task.
         tell: Sends an event to the engine.
         folder: Where the model's file is on this machine; None if it is where the request says.
     """
