@@ -36,7 +36,8 @@ class Watcher:
     ) -> None:
         """Prepare the steps that the user asked for, in the order in which they are done.
 
-        The modules of other steps are not loaded, as some need libraries that load slowly.
+        Each step returns a copy of a record to which it has added something, such as tracks. Its
+        module is only loaded if the step is asked for, as some need libraries that load slowly.
 
         Args:
             watched: Which steps, and their options.
@@ -59,7 +60,7 @@ class Watcher:
             from detcli.analytics.tracks import Tracks
 
             self._steps.append(Tracks(watched.track).add)
-        if watched.track is not None and watched.read:
+        if watched.read and watched.track is not None:
             from detcli.analytics.track_texts import TrackTexts
 
             self._steps.append(TrackTexts().add)

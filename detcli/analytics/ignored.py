@@ -21,38 +21,42 @@ class Ignoring:
     """Leaves the detections out of records that are in a polygon of --ignore."""
 
     def __init__(self, zones: Sequence[Zone], min_share: float | None = None) -> None:
-        """Prepare for a run.
+        """Prepare to ignore detections in polygons, image by image.
 
         Args:
-            zones: The polygons, each for all sources or for those that fit its pattern.
-            min_share: From which share of its area in one polygon on a box is ignored; None if it
-                is ignored where the middle of its lower side is in a polygon.
+            zones: The polygons. One with a pattern, such as "yard/**", is only for the images whose
+                names fit it.
+            min_share: A box is ignored if at least this share of its area is in one polygon. If
+                None, it is ignored if the middle of its lower side is in one.
         """
         self._zones = zones
         self._min_share = min_share
-        # Each pattern that no source has fitted yet; the keys of a dict, as these have an order.
-        self._unmatched = {pattern_of(zone): None for zone in zones if pattern_of(zone)}
-        self._warned: set[str] = set()  # the polygons that a warning was about, as texts
+        patterns = [pattern_of(zone) for zone in zones if pattern_of(zone)]
+        # Those that no image has fitted yet, each once and in order: the keys of a dict.
+        self._unmatched_patterns = dict.fromkeys(patterns)
+        self._warned_texts: set[str] = set()  # the polygons that a warning was about
 
     @property
     def unmatched_patterns(self) -> list[str]:
         """The patterns that no source has fitted so far."""
-        return list(self._unmatched)
+        return list(self._unmatched_patterns)
 
     def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a record without the detections that are to be ignored.
 
-        Its overlay has the polygons. A record whose source has none is returned unchanged.
+        Its overlay, which is drawn on the image, has the polygons. A record for whose image there
+        are no polygons is returned unchanged.
         """
+        source = record.origin.source
         polygons = []
         is_ignored = np.zeros(len(detections), bool)
         for zone in self._zones:
             pattern = pattern_of(zone)
-            if not matches(record.origin.source, pattern):
+            if not matches(source, pattern):
                 continue
-            self._unmatched.pop(pattern, None)
+            self._unmatched_patterns.pop(pattern, None)
             polygon = zone.pixels(image.size)
-            self._warn(zone, polygon, record.origin.source, image.size)
+            self._warn_of_misplaced(zone, polygon, source, image.size)
             polygons.append(polygon)
             is_ignored |= self._are_in(polygon, detections.xyxy, image.size)
         if not polygons:
@@ -78,33 +82,34 @@ class Ignoring:
             return inside(bottom_centres(boxes, size), polygon)
         return shares_inside(clipped(boxes, size), polygon) >= self._min_share
 
-    def _warn(self, zone: Zone, polygon: Points, source: str, size: Size) -> None:
+    def _warn_of_misplaced(self, zone: Zone, polygon: Points, source: str, size: Size) -> None:
         """Warn once of a polygon that is probably not where its user thinks.
 
-        Its pixels may be meant for images of another size. Its name may be that of a folder, whose
-        images only a pattern such as `NAME/**` matches.
+        It may be outside of the image, if its pixels are those of images of another size. Or its
+        name may be that of a folder, whose images only a pattern such as `NAME/**` matches.
 
         Args:
-            zone: What the user gave.
+            zone: The polygon as the user gave it.
             polygon: `(K, 2)`, its corners in pixels.
             source: The source of the image.
             size: Height and width of the image.
         """
         text = str(zone)
-        if text in self._warned:
+        if text in self._warned_texts:
             return
         height, width = size
         folders = source.split("/")[:-1]
+        has_name_of_folder = bool(zone.name) and zone.name in folders
         message = ""
         if is_outside(polygon, size):
             message = f"--ignore {text} is outside of {source}, which has {width}x{height} pixels"
-        elif zone.name and zone.name in folders and not pattern_of(zone):
+        elif has_name_of_folder and not pattern_of(zone):
             message = (
                 f"--ignore {text} is for all images; {zone.name}/**= before the numbers is for "
                 f"those of the folder {zone.name}"
             )
         if message:
-            self._warned.add(text)
+            self._warned_texts.add(text)
             warnings.warn(message, DetcliWarning, stacklevel=2)
 
 
@@ -139,31 +144,40 @@ def _area_inside(
     ends: npt.NDArray[np.float64],
     crossing_heights: npt.NDArray[np.float64],
 ) -> float:
-    """Compute the area of a box that is in a polygon.
+    """Compute the area of a box that is in a polygon, exactly.
 
-    The box is cut into strips at each height where an edge begins, ends, crosses another one or
-    crosses a side of the box. In a strip, the polygon consists of trapezoids: so its width at half
-    the height of the strip, times that height, is the exact area.
+    The box is cut into horizontal strips at every height at which anything changes: where an edge
+    of the polygon begins, ends, crosses another one, or crosses the left or right side of the box.
+    Within a strip the polygon consists of trapezoids, whose area is their width at half height
+    times the height of the strip.
 
     Args:
         box: `(4,)`, x1, y1, x2 and y2.
-        starts: `(K, 2)`, where each edge of the polygon begins.
+        starts: `(K, 2)`, x and y of where each edge of the polygon begins.
         ends: `(K, 2)`, where each edge ends.
         crossing_heights: The y of all points where edges cross.
     """
     left, top, right, bottom = box
-    heights = [box[[1, 3]], starts[:, 1], crossing_heights]
-    for side in (left, right):
-        heights.append(_heights_at(side, starts, ends))
-    borders = np.unique(np.clip(np.concatenate(heights), top, bottom))  # (S + 1,)
-    middles = (borders[:-1] + borders[1:]) / 2  # (S,)
-    strip_heights = np.diff(borders)
+    heights = np.concatenate(
+        [
+            [top, bottom],
+            starts[:, 1],
+            crossing_heights,
+            _heights_at(left, starts, ends),
+            _heights_at(right, starts, ends),
+        ]
+    )
+    strip_borders = np.unique(np.clip(heights, top, bottom))  # (S + 1,) of S strips
+    strip_heights = np.diff(strip_borders)
+    strip_middles = (strip_borders[:-1] + strip_borders[1:]) / 2
 
-    # From the first to the second edge is inside, from the third to the fourth, and so on.
-    edge_x = np.clip(_edges_at(middles, starts, ends), left, right)
-    begins_of_inside = edge_x[:, ::2]
-    ends_of_inside = edge_x[:, 1::2]
-    widths = (ends_of_inside - begins_of_inside).sum(axis=1)
+    # From left to right, the polygon is between the first and the second edge, between the third
+    # and the fourth, and so on.
+    edge_x = _edges_at(strip_middles, starts, ends)  # (S, E), E is even
+    edge_x = np.clip(edge_x, left, right)
+    inside_from = edge_x[:, ::2]
+    inside_to = edge_x[:, 1::2]
+    widths = (inside_to - inside_from).sum(axis=1)  # (S,)
     return float((widths * strip_heights).sum())
 
 
@@ -172,21 +186,22 @@ def _edges_at(
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """Return the x of the edges of a polygon that horizontal lines cross, from left to right.
+    """Return where horizontal lines cross the edges of a polygon, from left to right.
 
     Args:
         heights: `(S,)`, the y of each line.
-        starts: `(K, 2)`, where each edge begins.
+        starts: `(K, 2)`, x and y of where each edge begins.
         ends: `(K, 2)`, where each edge ends.
 
     Returns:
-        `(S, E)`, in which E is even; infinity stands for each edge that a line does not cross.
+        `(S, E)`, the x of the crossings. E is K, or one more so that it is even; infinity stands
+        for each edge that a line does not cross.
     """
-    line_y = heights[:, np.newaxis]
+    line_y = heights[:, np.newaxis]  # (S, 1)
     is_crossed = (starts[:, 1] <= line_y) != (ends[:, 1] <= line_y)  # (S, K)
-    slopes = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])
-    edge_x = starts[:, 0] + (line_y - starts[:, 1]) * slopes
-    from_left = np.sort(np.where(is_crossed, edge_x, np.inf), axis=1)
+    x_per_y = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])  # (K,)
+    crossing_x = starts[:, 0] + (line_y - starts[:, 1]) * x_per_y
+    from_left = np.sort(np.where(is_crossed, crossing_x, np.inf), axis=1)
     if from_left.shape[1] % 2:
         from_left = np.pad(from_left, ((0, 0), (0, 1)), constant_values=np.inf)
     return from_left
@@ -206,19 +221,35 @@ def _heights_at(
 def _crossing_heights(
     starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return the y of all points where edges, from starts to ends `(K, 2)`, cross each other."""
+    """Return the y of all points where two edges of a polygon cross each other.
+
+    Args:
+        starts: `(K, 2)`, x and y of where each edge begins.
+        ends: `(K, 2)`, where each edge ends.
+    """
     heights = []
     for first, second in combinations(range(len(starts)), 2):
-        first_step = ends[first] - starts[first]
-        second_step = ends[second] - starts[second]
-        offset = starts[second] - starts[first]
-        determinant = first_step[0] * second_step[1] - first_step[1] * second_step[0]
-        if determinant == 0:  # they are parallel
+        first_edge = ends[first] - starts[first]
+        second_edge = ends[second] - starts[second]
+        between_starts = starts[second] - starts[first]
+        determinant = _cross_product(first_edge, second_edge)
+        are_parallel = determinant == 0
+        if are_parallel:
             continue
-        fraction = (offset[0] * second_step[1] - offset[1] * second_step[0]) / determinant
-        if 0 < fraction < 1:  # an additional height changes nothing, where the second is too short
-            heights.append(starts[first, 1] + fraction * first_step[1])
+        # How far along the first edge the lines through both edges meet: 0 is its start, 1 its end.
+        position = _cross_product(between_starts, second_edge) / determinant
+        if 0 < position < 1:
+            # That the point is on the second edge, too, is not checked, as the caller is not
+            # disturbed by additional heights.
+            heights.append(starts[first, 1] + position * first_edge[1])
     return np.array(heights, np.float64)
+
+
+def _cross_product(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    """Compute the cross product of two vectors `(2,)`; 0 if they are parallel."""
+    first_x, first_y = first
+    second_x, second_y = second
+    return float(first_x * second_y - first_y * second_x)
 
 
 def _divide(

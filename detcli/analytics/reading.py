@@ -136,7 +136,7 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     size. Of two that are equally near, the first is taken.
 
     Args:
-        box: `(4,)`.
+        box: `(4,)`, x1, y1, x2 and y2.
         barcodes: The barcodes, which may be anywhere.
 
     Returns:
@@ -149,7 +149,7 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     nearest = None
     nearest_distance = math.inf
     for barcode in barcodes:
-        centre = barcode.corners.mean(axis=0)
+        centre = barcode.corners.mean(axis=0)  # (2,) x and y
         is_after_start = (centre >= left_top - slack).all()
         is_before_end = (centre <= right_bottom + slack).all()
         if not (is_after_start and is_before_end):
@@ -167,9 +167,8 @@ def read_in(
 ) -> Barcode | None:
     """Read the barcode in a box of an image, in one crop after another, the cheapest first.
 
-    A linear code is accepted at once if the detection is confident and a plain crop reads it.
-    Otherwise two crops must give the same text, as one wrong reading in ten passes a check digit;
-    readings that differ give None.
+    One wrong reading of a linear code in ten passes its check digit. So two crops must give the
+    same text of it, unless the detection is confident and a plain crop reads it.
 
     Args:
         grey: `(H, W)`, the image.
@@ -177,23 +176,32 @@ def read_in(
         budget: What may be spent on crops that are not tried at every detection.
         confident: Whether the detection's score is above its confidence.
         linear: Whether a linear code is expected.
+
+    Returns:
+        The barcode. None if no crop reads one, if crops read different linear codes, or if the
+        budget is spent.
     """
-    first_content: bytes | None = None  # of a linear code that was read once
+    content_to_confirm: bytes | None = None  # of a linear code that one crop has read
     for attempt in _attempts(grey, box, confident=confident):
         if not attempt.is_trusted and not budget.spend(attempt.crop.pixels.size):
             return None
         readings = _read_crop(attempt, box, linear=linear)
-        certain = nearest_in(box, readings.certain)
-        if certain is not None:
-            return certain
-        contents = set(readings.to_confirm)
-        if first_content is not None and contents == {first_content}:
-            return readings.to_confirm[first_content]
-        differs_from_first = first_content is not None and bool(contents)
-        if len(contents) > 1 or differs_from_first:
+        certain_barcode = nearest_in(box, readings.certain)
+        if certain_barcode is not None:
+            return certain_barcode
+
+        contents = list(readings.to_confirm)
+        if not contents:
+            continue
+        if len(contents) > 1:
             return None
-        if contents:
-            [first_content] = contents
+        content = contents[0]
+        if content_to_confirm is None:
+            content_to_confirm = content
+        elif content == content_to_confirm:
+            return readings.to_confirm[content]
+        else:
+            return None
     return None
 
 
@@ -252,9 +260,10 @@ def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
 def _read_with(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:
     """Read the barcodes of a crop that lie in a box `(4,)` of the whole image.
 
-    A content that has to be confirmed is not certain, even if another barcode of the crop has it.
+    If the crop is not trusted, another one has to confirm linear codes. Then no barcode of the same
+    content is certain either, even if it is of another kind.
     """
-    certain = []
+    barcodes = []
     to_confirm: dict[bytes, Barcode] = {}
     for barcode in read(attempt.crop, binarizer):
         if nearest_in(box, [barcode]) is None:
@@ -262,8 +271,8 @@ def _read_with(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> 
         if barcode.class_name == LINEAR and not attempt.is_trusted:
             to_confirm[barcode.content] = barcode
         else:
-            certain.append(barcode)
-    certain = [barcode for barcode in certain if barcode.content not in to_confirm]
+            barcodes.append(barcode)
+    certain = [barcode for barcode in barcodes if barcode.content not in to_confirm]
     return _Readings(certain, to_confirm)
 
 

@@ -35,21 +35,25 @@ class TrackTexts:
             return record
         if detections.track_id is None or detections.symbols is None:
             return record
-        barcode_of_track = self._videos.of(record)
+        barcode_by_track = self._videos.of(record)
         barcodes = detections.symbols.copy()
         for index, track_number in enumerate(detections.track_id.tolist()):
-            barcode = barcodes[index]
-            # The track is inserted again below, so that those seen last stay at the end.
-            earlier_barcode = barcode_of_track.pop(track_number, None)
+            barcode = barcodes[index]  # None, or without a symbology if it was located but not read
             is_read = barcode is not None and bool(barcode.symbology)
-            if is_read and track_number > 0:
-                barcode_of_track[track_number] = barcode
-            elif earlier_barcode is not None:
-                barcode_of_track[track_number] = earlier_barcode
-                barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
-        while len(barcode_of_track) > REMEMBERED:
-            oldest_number = next(iter(barcode_of_track))
-            del barcode_of_track[oldest_number]
+            earlier_barcode = barcode_by_track.pop(track_number, None)
+            if is_read:
+                remembered_barcode = barcode
+            else:
+                remembered_barcode = earlier_barcode
+                if earlier_barcode is not None:
+                    barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
+            # It was removed above, and goes to the end, so that tracks seen long ago come first.
+            has_track = track_number > 0
+            if has_track and remembered_barcode is not None:
+                barcode_by_track[track_number] = remembered_barcode
+        while len(barcode_by_track) > REMEMBERED:
+            oldest_number = next(iter(barcode_by_track))
+            del barcode_by_track[oldest_number]
         return replace(record, detections=replace(detections, symbols=barcodes))
 
 

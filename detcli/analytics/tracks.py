@@ -128,7 +128,7 @@ class VideoTracks:
     def number(
         self, image: Image, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
-        """Track the detections of the next frame.
+        """Track the detections of the next frame, and return the number of each one's track.
 
         Args:
             image: The frame.
@@ -136,7 +136,7 @@ class VideoTracks:
             time_s: Its time in the source, in seconds; None if that is unknown.
 
         Returns:
-            `(N,)`, the number of each detection's track; -1 if it has none, or none yet.
+            `(N,)`; -1 for a detection without a track, or whose track has no number yet.
 
         Raises:
             InferenceError: The tracker failed.
@@ -149,10 +149,12 @@ class VideoTracks:
         older_ids = self._merge_duplicates()
 
         numbers = np.full(len(detections), -1, np.int64)
-        indices = tracked.class_id.tolist()  # in place of classes, see `_trackable`
+        indices = tracked.class_id.tolist()  # `_trackable` puts them in the place of classes
         for index, tracker_id in zip(indices, tracked.tracker_id.tolist(), strict=True):
-            if tracker_id >= 0:
-                numbers[index] = self._number_of(older_ids.get(tracker_id, tracker_id))
+            is_tentative = tracker_id < 0
+            if not is_tentative:
+                merged_id = older_ids.get(tracker_id, tracker_id)
+                numbers[index] = self._number_of(merged_id)
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
         self._begin_traces(image.size)
         return numbers

@@ -43,29 +43,29 @@ class CrossedLines:
     def add(self, record: Record, image: Image, detections: Detections) -> Record:
         """Return a copy of a frame's record whose detections name the lines that they crossed.
 
-        The lines are added to its overlay, with the number of crossings so far. A record without
-        tracks is returned unchanged.
+        The lines are added to its overlay, which is drawn on the image, with the number of
+        crossings so far. A record without tracks is returned unchanged.
         """
         if record.origin.frame is None or detections.track_id is None:
             return record
-        traces = record.overlay.traces  # where each track has been
-        track_numbers = detections.track_id.tolist()
-        # Of each detection, the name of each line that it crossed, and to which side.
-        crossed_by_detection: list[list[tuple[str, str]]] = [[] for _ in track_numbers]
+        traces = record.overlay.traces  # the points where each track has been, by its number
+        # For each detection, the lines that it crossed, as pairs of a name and a side.
+        crossed_lines: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         captioned_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
             ends = line.pixels(image.size)
-            for detection, track_number in enumerate(track_numbers):
-                if track_number <= 0:  # it has no track
+            for index, track_number in enumerate(detections.track_id.tolist()):
+                has_track = track_number > 0
+                if not has_track:
                     continue
-                side = crossings.side(ends, track_number, traces[track_number])
+                side = crossings.add(ends, track_number, traces[track_number])
                 if side is not None:
-                    crossed_by_detection[detection].append((line.name, side))
+                    crossed_lines[index].append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
             captioned_lines.append((caption, ends))
         return replace(
             record,
-            detections=replace(detections, crossed=_tuples(crossed_by_detection)),
+            detections=replace(detections, crossed=_tuples(crossed_lines)),
             overlay=replace(record.overlay, lines=tuple(captioned_lines)),
         )
 
@@ -87,28 +87,30 @@ class Crossings:
         # seen last come last.
         self._last_points: dict[int, npt.NDArray[np.float64]] = {}
 
-    def side(self, ends: Points, number: int, trace: Points) -> str | None:
-        """Tell whether a track has crossed the line since it was last seen, and count that.
+    def add(self, ends: Points, track_number: int, trace: Points) -> str | None:
+        """Take the next frame of a track into account, and tell to which side it crosses the line.
 
         A track that stands on the line has not crossed it yet. A new track comes from the first
         point of its trace, where it stood before it had a number.
 
         Args:
             ends: `(2, 2)`, the start and the end of the line, x and y each.
-            number: The number of the track.
+            track_number: The number of the track.
             trace: `(K, 2)`, the points where the track was, the newest last.
 
         Returns:
-            The side to which it has crossed, left or right as seen on the way from the line's start
-            to its end; None if it has not crossed it.
+            Left or right, as seen on the way from the line's start to its end; None if the track
+            has not crossed the line since it was last seen.
         """
         start, end = ends.astype(np.float64)
         first_point, last_point = trace[[0, -1]].astype(np.float64)
-        offset = _offset_from_line(start, end, last_point)
-        if offset == 0 or np.isnan(offset):
+        offset = _offset_from_line(start, end, last_point)  # positive on the right
+        is_on_line = offset == 0
+        if is_on_line or np.isnan(offset):
             return None
-        previous_point = self._last_points.pop(number, first_point)
-        self._last_points[number] = last_point
+        # A track is removed and put at the end, so that those seen long ago come first.
+        previous_point = self._last_points.pop(track_number, first_point)
+        self._last_points[track_number] = last_point
         if len(self._last_points) > REMEMBERED:
             oldest_number = next(iter(self._last_points))
             del self._last_points[oldest_number]

@@ -284,34 +284,36 @@ def _changed(
 def _optional_columns(
     name: str, finder: "Finder", marks: "Marks | None", *, classified: bool, keeps_bursts: bool
 ) -> list[str]:
-    """List the columns that only some options add, and that records of a file will have.
+    """List the columns of a table that not all records have, and that those of a file will have.
 
-    Those of bursts are not among them if `--burst` numbers the bursts anew.
+    A table needs its columns before the first row, so all records are read for it.
 
     Args:
         name: The file of records.
         finder: Finds images where the file lacks their sizes.
-        marks: What a person has marked, which may add the numbers of repeats.
+        marks: What a person has marked, which may add the numbers of repeats; None without --apply.
         classified: Whether the fields of --classified are added.
-        keeps_bursts: Whether records keep the numbers of the bursts that they have.
+        keeps_bursts: Whether records keep the numbers of the bursts that they have. If `--burst`
+            numbers the bursts anew, the output adds these columns itself.
     """
     from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
     from detcli.data.record import BURST_COLUMNS
     from detcli.run.saved import read_records
 
-    columns = [column.name for column in OPTIONAL_COLUMNS]
+    possible_columns = [column.name for column in OPTIONAL_COLUMNS]
     if keeps_bursts:
-        columns += BURST_COLUMNS
-    present: set[str] = set()
+        possible_columns += BURST_COLUMNS
+
+    present_fields: set[str] = set()
     if classified:
-        present.update(CLASSIFIED_COLUMNS)
+        present_fields.update(CLASSIFIED_COLUMNS)
     for record in read_records(name, finder):
-        present.update(record)
+        present_fields.update(record)
         for detection in record.get("detections", ()):
-            present.update(detection)
+            present_fields.update(detection)
     if marks is not None and marks.dropped_groups:
-        present.add("repeated")
-    return [column for column in columns if column in present]
+        present_fields.add("repeated")
+    return [column for column in possible_columns if column in present_fields]
 
 
 def _settings_of(name: str, finder: "Finder") -> dict[str, Any]:
@@ -433,21 +435,24 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     """Check that no part of the run is missing or damaged, and print each that is.
 
     Args:
-        merging: Reads the parts, and collects what is wrong with those read so far.
+        merging: Reads the parts, which are files of records, and knows what is wrong with those
+            that were read so far.
         manifest: The manifest of the run, with the number of parts.
 
     Raises:
         CheckError: Parts are missing or damaged; it says how many.
     """
     faults = merging.faults
-    for fault in faults:
-        print_line(f"{fault.part}: {fault.reason}")
     if not faults:
         return
-    hint = "run the command that made the parts again; it makes only the missing ones"
-    if not all(fault.missing for fault in faults):
-        hint = f"remove the damaged parts, then {hint}"
+    for fault in faults:
+        print_line(f"{fault.part}: {fault.reason}")
+
     parts = f"{len(faults)} of {pluralize(len(manifest), 'part')}"
     name_count = sum(fault.names for fault in faults)
     names = pluralize(name_count, "name")
+    hint = "run the command that made the parts again; it makes only the missing ones"
+    are_some_damaged = not all(fault.missing for fault in faults)
+    if are_some_damaged:
+        hint = f"remove the damaged parts, then {hint}"
     raise CheckError(f"{parts}, with {names}, missing or damaged", hint)

@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +170,7 @@ def _report_repeats(
     from detcli.run.repeats import RepeatsPage, find_repeats
     from detcli.run.saved import read_records
 
-    _require_twofold_reading(name)
+    _require_rereadable(name)
 
     def remaining_records() -> "Iterator[RecordJson]":
         for record in _existing_records(read_records(name, finder), finder, marks):
@@ -208,17 +208,18 @@ def _report_repeats(
         _print_lost_images(request, finder)
 
 
-def _require_twofold_reading(name: str) -> None:
+def _require_rereadable(name: str) -> None:
     """Require that records can be read twice: to find the groups, and to show their images.
+
+    Args:
+        name: The file or folder of the records; "-" for standard input.
 
     Raises:
         UsageError: They come from standard input or a pipe.
     """
     path = Path(name)
     is_pipe = path.exists() and not path.is_file() and not path.is_dir()
-    if name == "-":
-        is_pipe = True
-    if is_pipe:
+    if is_pipe or name == "-":
         raise UsageError(
             "--repeated reads the records twice, and they come from a pipe",
             "write them to a file first, as with detcli predict -o boxes.jsonl",
@@ -244,19 +245,20 @@ def _existing_records(
 
     Args:
         records: The records of the earlier run.
-        finder: Finds their images.
+        finder: Finds their images, and counts those that are gone.
         marks: What a person has marked as wrong, maybe in an image that is gone by now; None
             without --apply.
     """
     from detcli.data.record import name_of
 
     for record in records:
-        if finder.existing_only and finder.is_gone(name_of(record)):
-            finder.gone += 1
-            if marks is not None:
-                marks.corrected(record)  # so that its marks do not count as unused
-        else:
+        is_left_out = finder.existing_only and finder.is_gone(name_of(record))
+        if not is_left_out:
             yield record
+            continue
+        finder.gone += 1
+        if marks is not None:
+            marks.corrected(record)  # only to use its marks: one that fits no record is an error
 
 
 @frozen
@@ -280,13 +282,11 @@ def _select_records(
         sample: How many to draw, and the seed; None for all.
         marks: What a person has marked as wrong, which does not count; None without --apply.
     """
-    first_record = next(records, None)
-    if first_record is None:
-        all_records: Iterator[RecordJson] = iter(())
-        settings: Mapping[str, object] = {}
-    else:
-        all_records = chain([first_record], records)
-        settings = first_record.get("settings", {})
+    settings: Mapping[str, object] = {}
+    first_records = list(islice(records, 1))  # one record, or none
+    if first_records:
+        settings = first_records[0].get("settings", {})
+    all_records = chain(first_records, records)
     if sample is None:
         return _ShownRecords(all_records, settings)
     drawn = _draw_sample(all_records, sample, marks)
@@ -427,20 +427,21 @@ class _PageOfRecords:
         shown_record = _corrected(record, self._marks)
         if shown_record is None:
             return
-        edit_image = None
+        hide_in_image = None
         if self._hidden:
-            edit_image = partial(self._hidden.in_image, boxes_to_hide)
+            hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
             shown_record = self._hidden.without_texts(shown_record, boxes_to_hide)
 
-        load_image = None  # called by the page, if and when it needs the image
+        # The page loads the image only if it shows it.
+        load_image = None
         only_detections = self._request.config.outputs.only_detections
         if shown_record.get("detections") or not only_detections:
-            load_image = partial(self._finder.shown, shown_record, edit_image)
+            load_image = partial(self._finder.shown, shown_record, hide_in_image)
         self._page.add(shown_record, load_image)
 
         self._record_count += 1
-        remaining_hidden_count = len(self._hidden.boxes(shown_record))
-        self._dropped_hidden_count += len(boxes_to_hide) - remaining_hidden_count
+        shown_hidden_boxes = self._hidden.boxes(shown_record)
+        self._dropped_hidden_count += len(boxes_to_hide) - len(shown_hidden_boxes)
 
     def print_summary(self) -> None:
         """Print what was written, what is hidden, and which records or images are not shown."""

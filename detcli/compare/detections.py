@@ -49,12 +49,12 @@ COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 
 def tolerance_for(precisions: set[Precision], requested: Mapping[str, float]) -> Tolerance:
-    """Choose how far two sides may differ.
+    """Choose how far the detections of two sides may differ.
 
     Args:
         precisions: The lowest precision that each side computes in.
-        requested: What the user asked for, by the field of `Tolerance`, in place of the default for
-            these precisions.
+        requested: What the user asked for, such as `{"score": 0.02}`: fields of `Tolerance`, in
+            place of the defaults for these precisions.
     """
     default = REDUCED
     if precisions == {Precision.FLOAT32}:
@@ -106,11 +106,13 @@ class _Pairwise(NamedTuple):
 
     @classmethod
     def of(cls, left: Detections, right: Detections) -> Self:
-        """Compare all left detections with all right ones."""
-        left_boxes = left.xyxy[:, np.newaxis].astype(np.float64)  # (L, 1, 4)
+        """Compare each of L left detections with each of R right ones."""
+        left_boxes = left.xyxy.astype(np.float64)[:, np.newaxis]  # (L, 1, 4)
         right_boxes = right.xyxy.astype(np.float64)  # (R, 4)
-        are_equal = (left_boxes == right_boxes).all(axis=2)  # boxes without an area, too
-        left_scores = left.score[:, np.newaxis].astype(np.float64)  # (L, 1)
+        left_scores = left.score.astype(np.float64)[:, np.newaxis]  # (L, 1)
+
+        # Equal boxes without an area would have an IoU of 0.
+        are_equal = (left_boxes == right_boxes).all(axis=2)  # (L, R)
         return cls(
             ious=np.where(are_equal, 1.0, overlap(left_boxes, right_boxes)),
             score_differences=np.abs(left_scores - right.score),
@@ -119,25 +121,28 @@ class _Pairwise(NamedTuple):
 
 
 def _possible_matches(left: Detections, right: Detections, min_iou: float) -> Iterator[Match]:
-    """Yield all pairs of detections that may match, see `match`; the closest pair comes first.
+    """Yield all pairs of detections that may be of the same object, the closest pair first.
 
-    The distance of two detections is what their boxes lack to an IoU of 1, plus the difference of
-    their scores.
+    Two detections may be if they are of one class, and their boxes overlap by `min_iou` or have all
+    corners within NEAR pixels. Their distance is what their boxes lack to an IoU of 1, plus the
+    difference of their scores.
     """
     pairwise = _Pairwise.of(left, right)
-    are_near = (pairwise.ious >= min_iou) | (pairwise.corner_differences <= NEAR)
+    are_near = (pairwise.ious >= min_iou) | (pairwise.corner_differences <= NEAR)  # (L, R)
     are_of_one_class = left.class_id[:, np.newaxis] == right.class_id
     distances = 1 - pairwise.ious + pairwise.score_differences
 
-    left_indices, right_indices = np.nonzero(are_of_one_class & are_near)  # (P,) each
+    left_indices, right_indices = np.nonzero(are_of_one_class & are_near)  # (P,) of each pair
     closest_first = np.argsort(distances[left_indices, right_indices], kind="stable")
     left_indices = left_indices[closest_first]
     right_indices = right_indices[closest_first]
+    score_differences = pairwise.score_differences[left_indices, right_indices]
+    corner_differences = pairwise.corner_differences[left_indices, right_indices]
     for left_index, right_index, score_difference, corner_difference in zip(
         left_indices.tolist(),
         right_indices.tolist(),
-        pairwise.score_differences[left_indices, right_indices].tolist(),
-        pairwise.corner_differences[left_indices, right_indices].tolist(),
+        score_differences.tolist(),
+        corner_differences.tolist(),
         strict=True,
     ):
         yield Match(left_index, right_index, score_difference, corner_difference)
@@ -185,7 +190,10 @@ class Comparison:
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
-    """Compare the detections that two sides have in one image.
+    """Match the detections that two sides have in one image, and sort out which of them agree.
+
+    Only detections with a score above the confidence count. Those slightly below it are there to be
+    matched with others that are above it.
 
     Args:
         left: The detections of the first side, with scores above `rules.lowered_conf`.
@@ -194,32 +202,34 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     """
     conf = np.float32(rules.conf)
     matches = match(left, right, rules.least_iou)
-    relevant_matches = []  # with at least one score above the confidence
-    across_conf_count = 0  # of these, matches with only one
-    for pair in matches:
-        scores = (left.score[pair.left], right.score[pair.right])
-        if max(scores) > conf:
-            relevant_matches.append(pair)
-            if min(scores) <= conf:
-                across_conf_count += 1
-
+    relevant_matches = []
     within_tolerance = []
     beyond_tolerance = []
-    for pair in relevant_matches:
+    across_conf_count = 0  # matches with one score above the confidence, and one not
+    for pair in matches:
+        scores = (left.score[pair.left], right.score[pair.right])
+        is_relevant = max(scores) > conf
+        if not is_relevant:
+            continue
+        relevant_matches.append(pair)
+        if min(scores) <= conf:
+            across_conf_count += 1
         if _is_within(pair, rules.tolerance):
             within_tolerance.append(pair)
         else:
             beyond_tolerance.append(pair)
 
-    left_only = _unmatched({pair.left for pair in matches}, left, right, rules)
-    right_only = _unmatched({pair.right for pair in matches}, right, left, rules)
-    borderline_count = left_only.borderline_count + right_only.borderline_count
+    matched_left = {pair.left for pair in matches}
+    matched_right = {pair.right for pair in matches}
+    left_only = _unmatched(left, matched_left, other_side=right, rules=rules)
+    right_only = _unmatched(right, matched_right, other_side=left, rules=rules)
+    dropped_count = left_only.borderline_count + right_only.borderline_count
     return Comparison(
         left,
         right,
         pairs=tuple(within_tolerance),
         over=tuple(beyond_tolerance),
-        borderline=across_conf_count + borderline_count,
+        borderline=across_conf_count + dropped_count,
         missing=left_only.certain,
         extra=right_only.certain,
         order=_order_of(relevant_matches, left, right),
@@ -260,49 +270,50 @@ class _Unmatched(NamedTuple):
 
 
 def _unmatched(
-    matched: set[int], detections: Detections, counterparts: Detections, rules: Rules
+    detections: Detections, matched: set[int], *, other_side: Detections, rules: Rules
 ) -> _Unmatched:
-    """Find the detections of a side that have no counterpart on the other side.
+    """Find the detections of one side that have no counterpart on the other side.
 
-    The other side may have had a counterpart and dropped it: its score may differ by the tolerance,
-    and so be below that side's confidence, or below its worst detection if it has as many as it
-    may select. Such a detection is borderline, and only counted.
+    The other side may have had a counterpart and dropped it, with a score that differs by as much
+    as the tolerance allows. A detection with so low a score is borderline, and only counted.
 
     Args:
-        matched: The indices of the detections that have a counterpart.
         detections: The detections of the side.
-        counterparts: The detections of the other side.
+        matched: The indices of those that have a counterpart.
+        other_side: The detections of the other side.
         rules: The confidence, the tolerance, and how many detections a side selects.
     """
-    selected_above = _selected_above(counterparts, rules)
+    other_selects_above = _certainly_selected_above(other_side, rules)
     certain = []
     borderline_count = 0
     for index in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
         if index in matched:
             continue
+        # A side that was saved earlier may have run with a higher confidence for this class.
         class_id = int(detections.class_id[index])
-        recorded_above = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
-        certain_above = max(selected_above, recorded_above + rules.tolerance.score)
-        if float(detections.score[index]) > certain_above:
+        recorded_conf = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
+        other_records_above = recorded_conf + rules.tolerance.score
+        score = float(detections.score[index])
+        if score > max(other_selects_above, other_records_above):
             certain.append(index)
         else:
             borderline_count += 1
     return _Unmatched(tuple(certain), borderline_count)
 
 
-def _selected_above(counterparts: Detections, rules: Rules) -> float:
-    """Return the score above which a side certainly selects the counterpart of a detection.
+def _certainly_selected_above(side: Detections, rules: Rules) -> float:
+    """Return the score above which a side certainly selects what the other side has detected.
 
     It is the confidence. But a side that has as many detections as it may select has dropped others
-    that score less than these, and the counterpart's score may be lower by the tolerance.
+    that score less than its lowest; and the scores of the two sides may differ by the tolerance.
 
     Args:
-        counterparts: The detections of the side, with the scores of all that it selected.
+        side: The detections of the side, with the scores of all that it selected.
         rules: The confidence, the tolerance, and how many detections a side selects.
     """
-    selected_scores = counterparts.score
-    if counterparts.selected is not None:
-        selected_scores = counterparts.selected
+    selected_scores = side.score
+    if side.selected is not None:
+        selected_scores = side.selected
     if len(selected_scores) < rules.max_det:
         return rules.conf
     lowest_selected = float(selected_scores.min())
@@ -328,46 +339,46 @@ class ImageReport:
     agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
-        """Return a key by which images are sorted, the worst last.
+        """Return a key by which images are sorted, those that differ most last.
 
-        It is the number of boxes that disagree, and then the largest difference of score or corner,
-        in multiples of what the tolerance allows.
+        First is the number of boxes that disagree. Second is the largest difference of scores or
+        corners, as a multiple of what the tolerance allows, such as 2.0 for twice as much.
         """
         disagreeing_count = self.over + len(self.missing) + len(self.extra)
         if self.order is Order.WRONG:
             disagreeing_count += 1
-        score_excess = self.largest_score_difference / (tolerance.score or SMALLEST_TOLERANCE)
-        corner_excess = self.largest_corner_difference / (tolerance.corner or SMALLEST_TOLERANCE)
-        return disagreeing_count, max(score_excess, corner_excess)
+        score_multiple = self.largest_score_difference / (tolerance.score or SMALLEST_TOLERANCE)
+        corner_multiple = self.largest_corner_difference / (tolerance.corner or SMALLEST_TOLERANCE)
+        return disagreeing_count, max(score_multiple, corner_multiple)
 
 
-def image_report(origin: Origin, compared: Comparison, rules: Rules) -> ImageReport:
+def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageReport:
     """Summarize the comparison of one image in numbers, and list its unmatched detections.
 
     Args:
         origin: Where the image comes from.
-        compared: Its comparison.
+        comparison: The detections of both sides, and how they match.
         rules: The confidence above which detections are counted.
     """
-    left = compared.left
-    right = compared.right
+    left = comparison.left
+    right = comparison.right
     conf = np.float32(rules.conf)
-    pairs = compared.pairs + compared.over
-    has_wrong_boxes = bool(compared.over or compared.missing or compared.extra)
+    pairs = comparison.pairs + comparison.over  # within the tolerance, and beyond it
+    has_wrong_boxes = bool(comparison.over or comparison.missing or comparison.extra)
     return ImageReport(
         source=origin.source,
         frame=origin.frame,
         left=int(np.count_nonzero(left.score > conf)),
         right=int(np.count_nonzero(right.score > conf)),
         pairs=len(pairs),
-        over=len(compared.over),
-        borderline=compared.borderline,
-        missing=left[list(compared.missing)].to_dict(),
-        extra=right[list(compared.extra)].to_dict(),
+        over=len(comparison.over),
+        borderline=comparison.borderline,
+        missing=left[list(comparison.missing)].to_dict(),
+        extra=right[list(comparison.extra)].to_dict(),
         largest_score_difference=max((pair.score_difference for pair in pairs), default=0.0),
         largest_corner_difference=max((pair.corner_difference for pair in pairs), default=0.0),
-        order=compared.order,
-        agrees=not has_wrong_boxes and compared.order is not Order.WRONG,
+        order=comparison.order,
+        agrees=not has_wrong_boxes and comparison.order is not Order.WRONG,
     )
 
 
@@ -437,16 +448,22 @@ class Totals:
         )
 
     def report(self, images: Iterable[ImageReport]) -> DetectionsReport:
-        """Make the report on all images that were added, which lists some of them, or all."""
+        """Make the report on all images that were added.
+
+        Args:
+            images: The images that the report lists one by one: some of them, or all.
+        """
         rules = self._rules
-        sums = self._sums
-        unmatched = sums["missing"] + sums["extra"]
+        sums = self._sums  # over all images, by the field of the report
+        unmatched_count = sums["missing"] + sums["extra"]
+        disagreeing_count = unmatched_count + sums["over"]
+        box_count = unmatched_count + sums["pairs"]  # the two boxes of a pair count as one
         return DetectionsReport(
             conf=rules.conf,
             least_iou=rules.least_iou,
             max_det=rules.max_det,
             **sums,
-            disagreeing=(unmatched + sums["over"]) / max(1, unmatched + sums["pairs"]),
+            disagreeing=disagreeing_count / max(1, box_count),
             largest_score_difference=self._largest_score_difference,
             largest_corner_difference=self._largest_corner_difference,
             pictures=tuple(images),

@@ -90,9 +90,14 @@ class GraphSide:
         return [self._detect_in(image) for image in images]
 
     def _detect_in(self, image: Image) -> Detections:
-        """Run the graph on an image, and return the detections above the confidence."""
+        """Run the graph on an image, and return the detections above the confidence.
+
+        The graph selects the boxes itself. Its output has a row for each detection: two corners,
+        or centre and size, and then score and class id.
+        """
         contract = self._contract
         letterbox = fit_letterbox(image.size, self._input_shape, contract.preprocessing)
+        # A graph with a fixed batch size gets the image as often as it takes.
         model_input = to_batch(
             image,
             letterbox,
@@ -101,7 +106,7 @@ class GraphSide:
             count=contract.batch or 1,
         )
         outputs = self._session.run_watched(contract.input_name, model_input)
-        rows = outputs[contract.head][0]  # (K, 6), of the first of equal images in the batch
+        rows = outputs[contract.head][0]  # (K, 6), of the first image in the batch
         confident = confident_rows(rows, self._conf, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:
             confident = _with_corners(confident)
@@ -115,17 +120,20 @@ def _with_corners(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([centre - half_size, centre + half_size, rows[:, 4:]], axis=1)
 
 
-def rows_of(file: ModelFile) -> int | None:
-    """Return how many detections a graph with a selection of its own gives for an image, at most.
+def max_detections_of_graph(file: ModelFile) -> int | None:
+    """Return how many detections a graph that selects boxes itself gives for an image, at most.
 
-    It is the number of rows of the tensor with the boxes, `(B, K, 4)`. None if the graph has no
-    selection, or computes the number.
+    Its tensor with the boxes is `(B, K, 4)`: K for each of B images. Some graphs compute K when
+    they run; then it is what the model says elsewhere.
+
+    Returns:
+        None if the graph does not select boxes, or nothing says how many.
     """
     if file.selection is None:
         return None
-    boxes_tensor = file.selection.adaptation.head.boxes[0].tensor
-    dimensions = GraphIndex(file.model.graph).shapes.get(boxes_tensor, [])
-    row_count = None
-    if len(dimensions) > 1:
-        row_count = known_size(dimensions[1])
-    return row_count or file.detector().max_detections
+    boxes_name = file.selection.adaptation.head.boxes[0].tensor
+    boxes_shape = GraphIndex(file.model.graph).shapes.get(boxes_name, [])
+    box_count = None
+    if len(boxes_shape) > 1:
+        box_count = known_size(boxes_shape[1])
+    return box_count or file.detector().max_detections

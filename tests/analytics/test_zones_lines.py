@@ -24,7 +24,7 @@ LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 def walk(points, ends=LINE):
     """The sides to which one track crosses a line."""
     crossings = Crossings()
-    return [crossings.side(ends, 1, np.float32([point])) for point in points]
+    return [crossings.add(ends, 1, np.float32([point])) for point in points]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_crossings(points, sides):
 def test_tracks_are_told_apart():
     crossings = Crossings()
     for track, y in ((1, 90), (2, 10), (1, 10), (2, 90), (3, 90)):
-        crossings.side(LINE, track, np.float32([(50, y)]))
+        crossings.add(LINE, track, np.float32([(50, y)]))
     assert crossings.count == {"left": 1, "right": 1}
 
 
@@ -59,7 +59,7 @@ def test_a_new_track_comes_from_where_it_stood_first():
         ([(np.nan, np.nan), (50, 10)], None),
         ([(95, 90), (95, 10)], None),  # past its end
     ):
-        assert Crossings().side(LINE, 1, np.float32(trace)) == side, trace
+        assert Crossings().add(LINE, 1, np.float32(trace)) == side, trace
 
 
 @pytest.mark.parametrize("tracker", Tracker)
@@ -127,8 +127,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
     monkeypatch.setattr(zones, "REMEMBERED", 3)
     crossings = Crossings()
     for number in range(1, 20):
-        crossings.side(LINE, number, np.float32([(50, 90)]))
-        assert crossings.side(LINE, number, np.float32([(50, 10)])) == "left"
+        crossings.add(LINE, number, np.float32([(50, 90)]))
+        assert crossings.add(LINE, number, np.float32([(50, 10)])) == "left"
     assert len(crossings._last_points) == 3  # noqa: SLF001
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from detcli.commands.promise.bounds import fewest_positives, most_positives
 from detcli.commands.promise.dealing import MAX_SHARE_OF_LOOKS
-from detcli.commands.promise.deck import TENTH, error_of
+from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
 from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
 from detcli.commands.promise.plan import Expectation, keeps_loss, round_error, rounds_of
 from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold
@@ -108,12 +108,12 @@ def judge(population, grid, dealt, round_number, plan, above):
         above: What is seen above.
     """
     is_sampled = above.looked_at < above.units
-    error = error_of(
+    error = split_error(
         ERROR,
-        losses=1,
+        loss_count=1,
         round_number=round_number,
-        rounds=len(plan),
-        tenths=int(is_sampled),
+        round_count=len(plan),
+        further_bound_count=int(is_sampled),
     )
     scores = population.scores[dealt]
     has_animal = population.has_animal[dealt]
@@ -151,7 +151,9 @@ def review(population, grid, plan, loss, sample_above, random):
     seen_above = SeenAbove(len(above), len(above), animals_above, animals_above)
     if sample_above is not None and sample_above < len(above):
         hits = int(population.has_animal[random.choice(above, sample_above, replace=False)].sum())
-        at_least = fewest_positives(hits, units=len(above), drawn=sample_above, error=TENTH * ERROR)
+        at_least = fewest_positives(
+            hits, units=len(above), drawn=sample_above, error=FURTHER_BOUND_SHARE * ERROR
+        )
         seen_above = SeenAbove(len(above), sample_above, hits, at_least)
     drawn = random.choice(below, sum(plan), replace=False)
     best_threshold = 0.0
@@ -191,7 +193,7 @@ def measure(population, below, animal_share, loss, sample_above, reviews, random
     grid = grid_of(population.scores, below)
     error = ERROR
     if sample_above is not None:
-        error *= 1 - TENTH
+        error *= 1 - FURTHER_BOUND_SHARE
     units_below = int((population.scores < below).sum())
     expectation = Expectation(
         units_below,

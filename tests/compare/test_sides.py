@@ -4,7 +4,7 @@ import pytest
 from colour_model import cell_box, image
 from damaged_graphs import maker
 
-from detcli.compare.sides import DetectorSide, GraphSide, rows_of
+from detcli.compare.sides import DetectorSide, GraphSide, max_detections_of_graph
 from detcli.config.config import Settings
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Image
@@ -83,4 +83,4 @@ def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
 
 
 def test_how_many_rows_there_are(make_model):
-    assert rows_of(ModelFile.read(make_model(tail="authors", keep=9))) == 9
+    assert max_detections_of_graph(ModelFile.read(make_model(tail="authors", keep=9))) == 9

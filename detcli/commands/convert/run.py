@@ -23,7 +23,7 @@ from detcli.compare.detections import (
     image_report,
     tolerance_for,
 )
-from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, rows_of
+from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, max_detections_of_graph
 from detcli.config.config import DEFAULT_CONF, Settings, effective_conf
 from detcli.config.values import Tolerance
 from detcli.core import frozen
@@ -482,7 +482,7 @@ def _compare_detections(
     """
     image = item.load()
     # A graph that selects detections itself limits their number.
-    max_det = rows_of(new) or settings.max_det
+    max_det = max_detections_of_graph(new) or settings.max_det
     limit_of_old = old.detector().max_detections
     if limit_of_old:
         max_det = min(max_det, limit_of_old)

@@ -80,10 +80,10 @@ def count(
     groups = Groups(tuple(dict.fromkeys(by)), box_filter)
     with progress(lambda: None, enabled=not quiet) as advance:
         for name in records:
-            file_prefix = ""
+            burst_prefix = ""
             if len(records) > 1:
-                file_prefix = f"{public_name(name)}:"
-            _count_file(groups, name, file_prefix, advance)
+                burst_prefix = f"{public_name(name)}:"
+            _count_file(groups, name, burst_prefix, advance)
     if not quiet:
         for line in _notes(groups, box_filter):
             print_line(line)
@@ -91,21 +91,21 @@ def count(
 
 
 def _count_file(
-    groups: Groups, name: str, file_prefix: str, advance: Callable[..., object]
+    groups: Groups, name: str, burst_prefix: str, advance: Callable[..., object]
 ) -> None:
     """Count the images and boxes of one file of records.
 
     Args:
         groups: Where they are counted.
         name: The name of the file as it was typed.
-        file_prefix: What tells the bursts of this file from those of others, which have the same
-            numbers; empty if there is no other file.
+        burst_prefix: Comes before the numbers of bursts, such as "may.jsonl:", as every file
+            numbers its bursts from 0; empty if there is only one file.
         advance: Is called with the source of each record.
 
     Raises:
         UsageError: A record has a time that is not one, or a burst that is not a number.
     """
-    take_records(name, lambda record: groups.add(record, file_prefix), advance)
+    take_records(name, lambda record: groups.add(record, burst_prefix), advance)
 
 
 def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:

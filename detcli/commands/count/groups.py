@@ -51,7 +51,7 @@ class Groups:
         self._box_filter = box_filter
         self._counts: dict[GroupValues, GroupCounts] = {}
 
-    def add(self, record: RecordJson, file_prefix: str = "") -> None:
+    def add(self, record: RecordJson, burst_prefix: str = "") -> None:
         """Count the image of a record and its boxes, or its failure.
 
         An image is counted once in each group that any of its boxes is in. An image without boxes
@@ -59,12 +59,13 @@ class Groups:
 
         Args:
             record: The record; the classes and scores of its detections were checked.
-            file_prefix: What tells the bursts of its file from those of others.
+            burst_prefix: Comes before the number of a burst, to tell the bursts of several files
+                apart, such as "may.jsonl:".
 
         Raises:
             ValueError: The record has a time or a burst that cannot be read.
         """
-        common_values = self._common_values(record, file_prefix)
+        common_values = self._common_values(record, burst_prefix)
         group_without_boxes = tuple(common_values.get(key) for key in self.by)
         if "error" in record:
             self.failed += 1
@@ -82,7 +83,7 @@ class Groups:
             group.images += 1
             group.boxes += box_count
 
-    def _common_values(self, record: RecordJson, file_prefix: str) -> dict[GroupKey, KeyValue]:
+    def _common_values(self, record: RecordJson, burst_prefix: str) -> dict[GroupKey, KeyValue]:
         """Return the values that all boxes of a record have in common, by their keys.
 
         Keys of which it has a value are added to `seen_keys`.
@@ -91,7 +92,7 @@ class Groups:
         for key in self.by:
             if key in BOX_KEYS:
                 continue
-            value = value_of_record(record, key, file_prefix)
+            value = value_of_record(record, key, burst_prefix)
             common_values[key] = value
             if value != UNKNOWN:
                 self.seen_keys.add(key)

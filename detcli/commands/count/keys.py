@@ -140,16 +140,17 @@ def _parse_time(name: str, value: Any) -> datetime:  # noqa: ANN401 - JSON
     raise ValueError(f"{name} is {str(value)[:40]!r}, and no time")
 
 
-def burst_of(fields: Fields, file_prefix: str) -> KeyValue:
+def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
     """Return the burst that a record is in, a group of images that were taken one after another.
 
     Args:
         fields: A record, which may be from anyone.
-        file_prefix: What tells the bursts of several files from one another, as each file counts
-            them from 0; empty if there is one file.
+        burst_prefix: Comes before the number, such as "may.jsonl:", to tell the bursts of several
+            files apart; empty if there is one file.
 
     Returns:
-        Its number; with a prefix the text of both; `unknown` if the record does not say it.
+        The number, such as 7; with a prefix a text such as "may.jsonl:7"; `unknown` if the record
+        does not say it.
 
     Raises:
         ValueError: It is not a number.
@@ -159,18 +160,23 @@ def burst_of(fields: Fields, file_prefix: str) -> KeyValue:
     burst = fields["burst"]
     if type(burst) is not int:
         raise ValueError(f"burst is {str(burst)[:40]!r}, and no number")
-    if file_prefix:
-        return f"{file_prefix}{burst}"
+    if burst_prefix:
+        return f"{burst_prefix}{burst}"
     return burst
 
 
-def value_of_record(record: RecordJson, key: GroupKey, file_prefix: str) -> KeyValue:
-    """Return the value of a key that all boxes of a record have in common.
+def value_of_record(record: RecordJson, key: GroupKey, burst_prefix: str) -> KeyValue:
+    """Return what a record is counted by, for a key that is the same for all of its boxes.
+
+    For example "card1/site7" for the folder, "2026-11-03" for the day, or "04" for the hour.
 
     Args:
         record: The record.
-        key: The key; it is neither the class nor the zone, which each box has of its own.
-        file_prefix: As in `burst_of`.
+        key: The folder, burst, day or hour. The class and the zone are those of a box.
+        burst_prefix: Comes before the number of a burst, see `burst_of`.
+
+    Returns:
+        `unknown` if the record does not say it.
 
     Raises:
         ValueError: The record has a value that cannot be read.
@@ -179,7 +185,7 @@ def value_of_record(record: RecordJson, key: GroupKey, file_prefix: str) -> KeyV
         return folder_of(record["source"])
     fields = cast("Fields", record)
     if key is GroupKey.BURST:
-        return burst_of(fields, file_prefix)
+        return burst_of(fields, burst_prefix)
     time = local_time(fields)
     if time is None:
         return UNKNOWN

@@ -97,27 +97,36 @@ def _rows(groups: Groups) -> Iterator[Fields]:
 def _csv_lines(groups: Groups) -> Iterator[str]:
     """Yield the lines of CSV: a header, then a line for each group; a value of None is empty."""
     columns = [*groups.by, *COUNTS]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    line = io.StringIO()  # the writer writes to it, and it is emptied for each line
+    writer = csv.DictWriter(line, columns, lineterminator="\n")
     writer.writeheader()
+    yield line.getvalue()
     for row in _rows(groups):
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
+        line.seek(0)
+        line.truncate()
         writer.writerow(row)
-    yield text.getvalue()
+        yield line.getvalue()
 
 
 def _json_lines(groups: Groups) -> Iterator[str]:
-    """Yield the lines of one JSON object: the totals, then a line for each group."""
-    beginning = {
+    """Yield the lines of one JSON object: the totals, then a line for each group.
+
+    It is written line by line, as there may be too many groups to hold their text in memory:
+
+        {"schema_version": 1, ..., "failed": 0, "groups": [
+          {"class": "deer", "images": 2, "boxes": 3},
+          ...
+        ]}
+    """
+    totals = {
         "schema_version": VERSION,
         "by": list(groups.by),
         "images": groups.images,
         "boxes": groups.boxes,
         "failed": groups.failed,
     }
-    yield json.dumps(beginning).removesuffix("}") + ', "groups": ['
+    opened_object = json.dumps(totals).removesuffix("}")
+    yield f'{opened_object}, "groups": ['
     separator = "\n"
     for row in _rows(groups):
         yield f"{separator}  {json.dumps(row, ensure_ascii=False)}"

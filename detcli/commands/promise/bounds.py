@@ -47,8 +47,9 @@ def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> f
 def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     """Return an upper bound on how many units are positive, from a random sample of them.
 
-    If more units were positive than this, a sample would rarely have as few positives as this one
-    has: with a probability of at most `error`. So the bound is too small just as rarely.
+    A number of positive units is plausible if a sample would have as few positives as this one with
+    a probability of more than `error`. The bound is the largest plausible number, so it is too
+    small with a probability of at most `error`.
 
     Args:
         hits: How many units of the sample are positive.
@@ -56,7 +57,7 @@ def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
         drawn: How many units are in the sample; with all of them, the bound is `hits`.
         error: The probability with which the bound may be too small, above 0 and below 1.
     """
-    # A chance that may exceed `error`, as exactly as it is computed, counts as above it.
+    # Chances are not computed exactly, so one that is just below `error` counts as above it.
     smallest_plausible_chance = error * (1 - PROBABILITY_TOLERANCE)
 
     def is_plausible(positives: int) -> bool:
@@ -115,15 +116,22 @@ def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
 
 
 def _chance_of_so_few(hits: int, *, trials: int, share: float) -> float:
-    """Return the binomial chance of at most this many hits in independent trials."""
+    """Return the binomial chance of at most this many hits in independent trials.
+
+    Args:
+        hits: How many trials are hits at most.
+        trials: How many trials there are.
+        share: The probability that a trial is a hit, from 0 to 1.
+    """
     if hits >= trials:
         return 1.0
     if share >= 1:
         return 0.0
     chance = 0.0
     for count in range(hits, -1, -1):
-        log_share = count * log(share) + (trials - count) * log1p(-share)
-        term = exp(log_choose(trials, count) + log_share)
+        # Logarithms, as the numbers of combinations are too large for a float.
+        log_chance_of_one_way = count * log(share) + (trials - count) * log1p(-share)
+        term = exp(log_choose(trials, count) + log_chance_of_one_way)
         chance += term
         if 0 < term < NEGLIGIBLE * chance:
             break  # those that follow are smaller still

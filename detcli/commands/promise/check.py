@@ -90,12 +90,13 @@ def _first_time(lines: list[Fields]) -> str:
 
 
 def reviews_in(folder: Path) -> list[Path]:
-    """Return the folder of a review, or the folders of classes that deal --each made in it.
+    """Return the folder of a review, or the folders of the reviews that are in a folder.
 
-    The page of what was answered differently is in a folder of the review, and stands for it.
+    Several reviews are in one folder after deal --each, which makes one for each class. If the
+    folder is that of a review's page for a third look, its review is returned.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no review.
     """
     from detcli.commands.promise.deck import DECK, DISPUTED
 
@@ -117,47 +118,55 @@ def _check_review(
     is_corrected: bool,
     is_one_of_several: bool,
 ) -> float | None:
-    """Check one review, print what it promises, and return the threshold.
+    """Check one review, print what it promises, and return the promised threshold.
 
     Args:
         folder: The folder of the review.
         records: Where the records are now; None for where they were.
         advance: Is called with the source of each record.
         is_corrected: Whether the bound allows for animals that the reviewers overlook.
-        is_one_of_several: Whether others follow, which are checked even if this promises nothing.
+        is_one_of_several: Whether other reviews are checked as well. Then lines begin with the
+            name of the folder, and it is no error if nothing is promised.
+
+    Returns:
+        None if nothing is promised.
 
     Raises:
-        CheckError: It promises nothing, and is the only one. Other errors are those of `Checker`.
+        CheckError: Nothing is promised, and it is the only review. Other errors are those of
+            `Checker.check`.
     """
     from detcli.commands.promise.checking import Checker
 
-    name = ""
+    line_start = ""
     if is_one_of_several:
-        name = f"{folder.name}: "
+        line_start = f"{folder.name}: "
     checked = Checker(folder, records, advance).check(is_corrected=is_corrected)
     output = StandardOutput()
     for line in checked.lines:
-        output.write(f"{name}{line}\n")
+        output.write(f"{line_start}{line}\n")
     for warning in checked.warnings:
-        print_line(f"{name}{warning}", label="warning:")
+        print_line(f"{line_start}{warning}", label="warning:")
+
     if checked.promise is not None:
         return checked.promise.row.threshold
-    if checked.failure is not None and not is_one_of_several:
-        raise checked.failure
     if checked.failure is not None:
-        print_line(f"{name}{checked.failure}; {checked.failure.hint}")
+        if not is_one_of_several:
+            raise checked.failure
+        print_line(f"{line_start}{checked.failure}; {checked.failure.hint}")
     return None
 
 
 def _report_classes(thresholds: dict[str, float], review_count: int) -> None:
-    """Print which class decides: the one with the lowest threshold.
+    """Print which class decides at which confidence predict has to run to keep all classes.
+
+    It is the class with the lowest threshold, as boxes below a confidence are lost.
 
     Args:
-        thresholds: The threshold of each class that has one.
-        review_count: How many classes there are.
+        thresholds: The promised threshold of each class that has a promise.
+        review_count: How many classes there are, each with a review.
 
     Raises:
-        CheckError: Some class has none.
+        CheckError: Some class has no promise.
     """
     if len(thresholds) < review_count:
         raise CheckError(

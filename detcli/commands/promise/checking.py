@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detcli.commands.promise.bounds import smallest_share
-from detcli.commands.promise.deck import DEAL, DISPUTED, TENTH, read_deck, review_id_of
+from detcli.commands.promise.deck import (
+    DEAL,
+    DISPUTED,
+    FURTHER_BOUND_SHARE,
+    read_deck,
+    review_id_of,
+)
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
     NotedAnswers,
@@ -73,7 +79,7 @@ class Checker:
     """Checks one review."""
 
     def __init__(self, folder: Path, records: str | None, advance: Callable[[str], object]) -> None:
-        """Read the deck, and the records again.
+        """Read what a review asked for, and read its records again, which give the same draw.
 
         Args:
             folder: The folder of the review.
@@ -83,94 +89,113 @@ class Checker:
         Raises:
             UsageError: The records have changed since the deal, or the folder is not a review.
         """
+        deck = read_deck(folder)
         self._folder = folder
-        self._deck = read_deck(folder)
-        self._units = read_units_of(self._deck, records or self._deck.records, advance)
-        deck = self._deck
-        self._draw = Draw(self._units, below=deck.below, plan=deck.plan, above=deck.above)
+        self._deck = deck
+        self._units = read_units_of(deck, records or deck.records, advance)
+        self._draw = Draw.of(deck, self._units)
         self._wording = Wording(deck)
         require_same_draw(folder / DEAL, self._units, self._draw)
 
     def check(self, *, is_corrected: bool) -> Checked:
-        """Compute what the complete rounds promise, and write promise.json.
+        """Compute what the complete rounds of a review promise, and write it to promise.json.
+
+        If reviewers disagree, a page is written on which a third look decides.
 
         Args:
             is_corrected: Whether the bound allows for animals that the reviewers overlook.
 
+        Returns:
+            The promise, if any, and what to print about it.
+
         Raises:
-            InputError: The first round is incomplete; or nothing is promised, and a later one is.
-            UsageError: It is to be corrected, and no best-scoring units were looked at.
+            InputError: The first round is incomplete. Or the answers promise nothing, and the round
+                that might is begun and incomplete.
+            UsageError: `is_corrected`, and no best-scoring images were looked at.
         """
-        (self._folder / PROMISE).unlink(missing_ok=True)  # it is of earlier answers
+        promise_path = self._folder / PROMISE
+        promise_path.unlink(missing_ok=True)  # an earlier one is of fewer answers
         computed = self.compute(is_corrected=is_corrected)
-        answers = computed.answers
-        noted = computed.noted
-        complete_rounds = computed.complete_rounds
+        write_promise(promise_path, computed.fields)
         promise = computed.promise
-        reviewing = computed.reviewing
-        write_promise(self._folder / PROMISE, computed.fields)
-        warnings = self._warn_of_unknown_names(answers)
         if promise is None:
-            self._require_not_begun(noted, complete_rounds)
-            lines = self._wording.withdrawn(computed.results)
-            lines += self._remarks(answers, noted, self._deck.grid[-1], complete_rounds)
-            return Checked(None, lines, warnings, self._wording.no_promise(computed.result))
-        threshold = promise.row.threshold
-        lines = [self._wording.promise(promise), *self._wording.withdrawn(computed.results)]
-        lines += self._remarks(answers, noted, threshold, complete_rounds)
-        if threshold < self._deck.grid[-1] and complete_rounds < len(self._deck.plan):
-            lines.append(f"round {complete_rounds + 1} may promise a higher threshold")
-        lines.append(reviewing.text)
-        warnings += _warn_of_overlooked(reviewing, is_corrected=is_corrected)
+            self._require_not_begun(computed.noted, computed.complete_rounds)
+
+        highest_threshold = self._deck.grid[-1]
+        threshold = highest_threshold
+        lines = []
+        if promise is not None:
+            threshold = promise.row.threshold
+            lines.append(self._wording.promise_text(promise))
+        lines += self._wording.withdrawn_lines(computed.results)
+        lines += self._remarks(
+            computed.answers, computed.noted, threshold, computed.complete_rounds
+        )
+        warnings = self._warn_of_unknown_names(computed.answers)
+        if promise is None:
+            failure = self._wording.no_promise_error(computed.result)
+            return Checked(None, lines, warnings, failure)
+
+        are_rounds_left = computed.complete_rounds < len(self._deck.plan)
+        if threshold < highest_threshold and are_rounds_left:
+            lines.append(f"round {computed.complete_rounds + 1} may promise a higher threshold")
+        lines.append(computed.reviewing.text)
+        warnings += _warn_of_overlooked(computed.reviewing, is_corrected=is_corrected)
         return Checked(promise, lines, warnings, None)
 
     def compute(self, *, is_corrected: bool) -> Computed:
-        """Compute what the complete rounds promise, and write nothing.
+        """Compute what the complete rounds of a review promise, without writing it.
+
+        Labels that the page saved in the folder are added to labels.jsonl.
 
         Args:
-            is_corrected: Whether the bound allows for animals that the reviewers overlook.
+            is_corrected: Whether the bounds allow for animals that the reviewers overlook.
 
         Raises:
             InputError: The first round is incomplete.
-            UsageError: It is to be corrected, and no known animals were looked at.
+            UsageError: `is_corrected`, and no best-scoring images were looked at.
         """
         answers = read_answers(self._folder)
         noted, complete_rounds = self._complete_rounds(answers)
         reviewing = self._reviewing(answers, noted)
-        seen_share = None
+        seen_share = None  # of the animals, at least so many are seen by the reviewers
         if is_corrected:
             seen_share = self._seen_share(reviewing)
+
         results = []
         for round_number in range(1, complete_rounds + 1):
             result = evaluate(self._deck, self._units, noted, round_number, seen_share)
             results.append(result)
         promise = best_promise(self._deck, results)
-        result = results[-1]
+        decisive_result = results[-1]
         if promise is not None:
-            result = promise.result
+            decisive_result = promise.result
+
         fields = promise_fields(
-            self._deck, self._units, noted, result, promise, reviewing, seen_share
+            self._deck, self._units, noted, decisive_result, promise, reviewing, seen_share
         )
+        fields["who"] = answers.reviewers
         return Computed(
             answers=answers,
             noted=noted,
             complete_rounds=complete_rounds,
-            result=result,
+            result=decisive_result,
             results=results,
             promise=promise,
             reviewing=reviewing,
-            fields={**fields, "who": answers.reviewers},
+            fields=fields,
         )
 
     def _warn_of_unknown_names(self, answers: Answers) -> list[str]:
-        """Warn of answers to images, or groups of images, that this review does not show.
+        """Warn of answers to images, or groups of images, that no round of this review shows.
 
         Returns:
-            The warning, or nothing.
+            A list of the warning, or an empty one.
         """
-        names_in_review = set(self._deck.known)
+        best_names = self._deck.known  # of the best-scoring images
+        names_in_review = set(best_names)
         for round_number in range(1, len(self._deck.plan) + 1):
-            names_in_review.update(self._draw.names_of_round(round_number, self._deck.known))
+            names_in_review.update(self._draw.names_of_round(round_number, best_names))
         unknown_names = [name for name in answers.sources if name not in names_in_review]
         if not unknown_names:
             return []
@@ -181,25 +206,27 @@ class Checker:
         return [warning]
 
     def _complete_rounds(self, answers: Answers) -> NotedRounds:
-        """Find out which rounds of the review are complete: all that they show has an answer.
+        """Collect the answers that count, and find out how many rounds are complete.
 
-        A later round counts only if all before it are complete.
+        A round is complete if everything that it shows has an answer, and the rounds before it are
+        complete, too.
 
         Raises:
             InputError: The first round is not complete.
         """
-        noted: dict[str, Answer] = {}
-        complete_rounds = 0
+        answers_that_count: dict[str, Answer] = {}  # of all rounds, by the name of the unit
+        complete_count = 0
         for round_number in range(1, len(self._deck.plan) + 1):
             names = self._draw.names_of_round(round_number, self._deck.known)
             answers_of_round = with_gone(answers, names, self._deck.gone)
-            noted.update(answers_of_round)
-            is_complete = len(answers_of_round) == len(names)
-            if is_complete and complete_rounds == round_number - 1:
-                complete_rounds = round_number
-        if not complete_rounds:
-            raise self._incomplete(noted, 1)
-        return NotedRounds(noted, complete_rounds)
+            answers_that_count.update(answers_of_round)
+            are_all_answered = len(answers_of_round) == len(names)
+            are_earlier_complete = complete_count == round_number - 1
+            if are_all_answered and are_earlier_complete:
+                complete_count = round_number
+        if not complete_count:
+            raise self._incomplete(answers_that_count, 1)
+        return NotedRounds(answers_that_count, complete_count)
 
     def _require_not_begun(self, noted: NotedAnswers, complete_rounds: int) -> None:
         """Refuse to judge a review in the middle of a round.
@@ -239,73 +266,80 @@ class Checker:
     def _seen_share(self, reviewing: Reviewing) -> float:
         """Return a lower bound on the share of animals that the reviewers see.
 
+        It takes for granted that each of the best-scoring images shows an animal.
+
         Raises:
-            UsageError: No best-scoring units were looked at.
+            UsageError: No best-scoring images were looked at.
         """
         if not reviewing.known_count:
             raise UsageError(
                 "--correct needs best-scoring units that were looked at", "deal with --known 20"
             )
         return smallest_share(
-            reviewing.known_seen_count, trials=reviewing.known_count, error=TENTH * self._deck.error
+            reviewing.known_seen_count,
+            trials=reviewing.known_count,
+            error=FURTHER_BOUND_SHARE * self._deck.error,
         )
 
     def _remarks(
         self, answers: Answers, noted: NotedAnswers, threshold: float, complete_rounds: int
     ) -> list[str]:
-        """Say which answers are doubtful, and in which folders animals are lost.
+        """Say which answers are doubtful or disputed, and in which folders animals are lost.
 
         If reviewers disagree, it writes a page on which a third look decides.
 
         Args:
             answers: All answers of all reviewers.
             noted: The answer that counts for each unit, an image or a group of images.
-            threshold: The threshold below which an animal is lost.
+            threshold: An animal in a unit with a lower score is lost.
             complete_rounds: How many rounds are complete.
         """
-        lines = self._wording.shortened()
-        doubtful = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
-        if doubtful:
+        lines = self._wording.shortened_lines()
+        doubtful_names = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
+        if doubtful_names:
             lines.append(
-                f"{count_text(len(doubtful), self._wording.noun)} unsure, disputed or gone: they "
-                "count as lost where they are below"
+                f"{count_text(len(doubtful_names), self._wording.noun)} unsure, disputed or gone: "
+                "they count as lost where they are below"
             )
-        disputed = answers.disagreements(noted)
-        if disputed:
-            page = self._write_third_pass(disputed)
-            lines.append(f"{len(disputed):,} answered differently: decide them in {page}")
-        misses = self._misses(noted, threshold, complete_rounds)
-        if misses:
-            lines.append(misses_by_folder(misses))
+
+        disputed_names = answers.disagreements(noted)
+        if disputed_names:
+            page = self._write_third_look_page(disputed_names)
+            lines.append(f"{len(disputed_names):,} answered differently: decide them in {page}")
+
+        lost_names = self._names_of_lost(noted, threshold, complete_rounds)
+        if lost_names:
+            lines.append(misses_by_folder(lost_names))
         return lines
 
-    def _misses(self, noted: NotedAnswers, threshold: float, round_number: int) -> list[str]:
-        """Return the names of dealt units below a threshold in which an animal was seen."""
-        dealt = self._draw.below_by(round_number)
+    def _names_of_lost(self, noted: NotedAnswers, threshold: float, round_number: int) -> list[str]:
+        """Return the names of units below a threshold in which an animal was seen by a round."""
+        dealt = self._draw.sample_below_by(round_number)
         is_below = self._units.scores[dealt] < threshold
         names = self._units.names(dealt[is_below])
         return [name for name in names if noted[name] is Answer.ANIMAL]
 
-    def _write_third_pass(self, disputed: Sequence[str]) -> Path:
+    def _write_third_look_page(self, disputed_names: Sequence[str]) -> Path:
         """Write a page that asks once more what reviewers have answered differently.
 
         Args:
-            disputed: The names of the units, images or groups of images, that the page shows.
+            disputed_names: The names of the images, or groups of images, that the page shows.
 
         Returns:
             The path of the page.
         """
         copies = read_copies(self._folder)
         looks = []
-        for name in disputed:
+        for name in disputed_names:
             images = []
             for image in images_of(copies[name]):
                 # The page is in a subfolder of the review, which has the images.
                 images.append(image._replace(file=f"../{image.file}"))
             looks.append(Look(name, images, 1, DECIDING_PASS))
+
         folder = self._folder / DISPUTED
-        # Another list of units is another page, whose answers browsers keep apart.
-        names_hash = hashlib.sha256(json.dumps(disputed).encode()).hexdigest()
+        # Browsers keep answers by the page's id, so a page with other names has another one.
+        names_hash = hashlib.sha256(json.dumps(disputed_names).encode()).hexdigest()
         write_review_page(
             folder,
             deck_id=f"{self._deck.seed}-{names_hash[:16]}",
@@ -347,7 +381,7 @@ def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SourceError(f"cannot read {path}: {system_reason(error)}", "deal anew") from error
-    expected_text = "".join(f"{json.dumps(name)}\n" for name in units.names(draw.below))
+    expected_text = "".join(f"{json.dumps(name)}\n" for name in units.names(draw.sample_below))
     if text != expected_text:
         raise UsageError(f"{path} was changed, or its deck was", "deal anew")
 

@@ -32,15 +32,17 @@ def deal(options: DealOptions) -> None:
     verbosity = options.config.verbosity
     set_verbosity(quiet=verbosity.quiet, verbose=verbosity.verbose)
     classes = [str(name) for name in options.config.settings.classes]
-    reviews = {options.output: classes}
+    classes_by_folder = {options.output: classes}
     if options.each:
-        reviews = _reviews_of_classes(options, classes)
-        sure = 1 - (1 - options.sure) / len(classes)
-        options = replace(options, sure=sure)
+        classes_by_folder = _reviews_of_classes(options, classes)
+        # All promises hold together with the certainty that was asked for, so each one may fail
+        # only with a share of what is allowed.
+        total_error = 1 - options.sure
+        options = replace(options, sure=1 - total_error / len(classes))
     from detcli.commands.promise.dealing import Dealer  # it loads NumPy and OpenCV
 
     lines = []
-    for folder, classes_of_review in reviews.items():
+    for folder, classes_of_review in classes_by_folder.items():
         with progress(lambda: None, enabled=not verbosity.quiet) as advance:
             dealt = Dealer(options, folder, classes_of_review, advance).deal()
         lines += dealt.lines

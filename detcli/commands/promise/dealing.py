@@ -11,7 +11,7 @@ from pathlib import Path
 from detcli import __version__
 from detcli.commands.promise.deck import (
     ALL,
-    TENTH,
+    FURTHER_BOUND_SHARE,
     VERSION,
     Deck,
     read_deck,
@@ -86,13 +86,14 @@ class Dealer:
         classes: Sequence[str],
         advance: Callable[[str], object],
     ) -> None:
-        """Take what was asked for.
+        """Remember what to deal; `deal` then reads the records and writes the review.
 
         Args:
             options: The options of the command.
             folder: The folder of the review.
-            classes: The classes that are looked for.
-            advance: Is called with the name of each record, and of each unit that is copied.
+            classes: The names or ids of the classes that are looked for; empty for all.
+            advance: Is called with the name of each record that is read, and of each unit, an image
+                or a group of images, that is copied.
         """
         self._options = options
         self._folder = folder
@@ -120,45 +121,24 @@ class Dealer:
             raise UsageError(
                 f"no {options.unit.noun} has a score below {deck.below}", _cure_for_nothing(options)
             )
+
         expectation = _expectation(options, deck)
-        try:
-            plan = _plan(options, expectation, Wording(deck))
-        except CheckError as refusal:
-            hint = _hint_about_expect(options, deck, units)
-            raise CheckError(str(refusal), f"{hint}{refusal.hint}") from refusal
+        deck = replace(deck, plan=_plan_rounds(options, deck, units, expectation))
+        draw = Draw.of(deck, units)
+        best_units = draw.best_above(options.known)
+        deck = replace(deck, known=units.names(best_units))
+        rounds = _plan_looks(deck, draw, options.repeat)
+        deck = replace(deck, repeat=_names_shown_twice(rounds))
+        deck = self._write(deck, units, draw, best_units, rounds)
 
-        draw = Draw(units, below=deck.below, plan=plan, above=deck.above)
-        known_units = draw.best_above(options.known)
-        known_names = units.names(known_units)
-        rounds = self._plan_looks(draw, plan, known_names, seed)
-        repeated_names = [look.name for looks in rounds for look in looks if look.pass_ == 2]
-        deck = replace(deck, plan=plan, known=known_names, repeat=repeated_names)
-        deck = self._write(deck, units, draw, known_units, rounds)
-
-        lines = _lines(deck, expectation, rounds[0])
-        if deck.above == ALL and draw.units_above > SUGGESTED_SAMPLE:
+        lines = _lines_about_plan(deck, expectation, rounds[0])
+        if deck.above == ALL and draw.count_above > SUGGESTED_SAMPLE:
             lines.append(_line_about_sample(options, deck, expectation))
         lines += self._notes
         lines += _lines_about_spelling(self._wanted)
         page = self._folder / "index.html"
-        return Dealt(deck, [*lines, f"wrote {self._folder}: open {page}"])
-
-    def _plan_looks(
-        self, draw: Draw, plan: Sequence[int], known_names: Sequence[str], seed: int
-    ) -> list[list[PlannedLook]]:
-        """List what is looked at in each round of the review, in its order.
-
-        Args:
-            draw: The units that were drawn at random.
-            plan: How many of these each round looks at.
-            known_names: The names of the best-scoring units, which the first round shows as well.
-            seed: Decides the order.
-        """
-        rounds = []
-        for round_number in range(1, len(plan) + 1):
-            names = draw.names_of_round(round_number, known_names)
-            rounds.append(looks_of_round(names, round_number, seed, self._options.repeat))
-        return rounds
+        lines.append(f"wrote {self._folder}: open {page}")
+        return Dealt(deck, lines)
 
     def _begin_deck(self, units: Units, inputs: InputColumns, seed: int) -> Deck:
         """Describe the review, as deck.json does, still without its plan and what is drawn.
@@ -240,7 +220,7 @@ class Dealer:
         if not is_empty:
             raise UsageError(f"{folder} has something in it", "name a new folder")
         try:
-            looked_at = [*draw.below, *draw.above, *known_units]
+            looked_at = [*draw.sample_below, *draw.sample_above, *known_units]
             copies = self._copy_images(deck, units, looked_at)
             deck = replace(
                 deck,
@@ -251,7 +231,7 @@ class Dealer:
             self._notes = _notes(deck)
             write_copies(folder, copies.values())
             review_id = review_id_of(deck)
-            answered = self._keep_labels(set(units.names(draw.above)), copies, review_id)
+            answered = self._keep_labels(set(units.names(draw.sample_above)), copies, review_id)
             write_review_page(
                 folder,
                 deck_id=review_id,
@@ -259,7 +239,7 @@ class Dealer:
                 wanted=str(self._wanted),
                 looks=_page_looks(rounds, copies, answered),
             )
-            write_deck(folder, deck, units.names(draw.below))
+            write_deck(folder, deck, units.names(draw.sample_below))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # it was empty
             raise
@@ -295,19 +275,21 @@ class Dealer:
     def _keep_labels(
         self, names_above: Collection[str], copies: Mapping[str, UnitCopies], review_id: str
     ) -> set[str]:
-        """Take over labels from the earlier review of --keep-labels, if they still hold.
+        """Take over labels from the earlier review that --keep-labels names, if they still hold.
+
+        A label is a person's answer to a unit, an image or a group of images.
 
         Args:
-            names_above: The names of the units, images or groups of images, that score above the
-                threshold and are looked at. Only their labels can be taken over.
+            names_above: The names of the units that score above the threshold and are looked at.
+                Only their labels can be taken over.
             copies: By name, the copies of the images of all units that are looked at.
             review_id: What tells this review from others.
 
         Returns:
-            The names of the units whose labels were taken over.
+            The names of the units whose labels were taken over; empty without --keep-labels.
 
         Raises:
-            UsageError: The earlier review looked for other classes, or had other units.
+            UsageError: The earlier review looked for other classes, or grouped images differently.
         """
         options = self._options
         earlier_review = options.keep_labels
@@ -383,65 +365,70 @@ def _page_looks(
 
 
 def _notes(deck: Deck) -> list[str]:
-    """Return the lines about units whose images are not all shown.
+    """Write lines about images that people are not shown: those that are gone, or too many.
 
     Args:
-        deck: What was dealt.
+        deck: The review, with the names of the units, images or groups of images, that are gone.
     """
-    notes = []
-    noun = Wording(deck).noun
+    wording = Wording(deck)
+    lines = []
     if deck.gone:
         names = ", ".join(deck.gone[:SHOWN_NAMES])
-        notes.append(
-            f"{count_text(len(deck.gone), noun)} not found, or another file by now (by its size in "
-            f"pixels or hash), which count as lost: {names}"
+        lines.append(
+            f"{count_text(len(deck.gone), wording.noun)} not found, or another file by now (by its "
+            f"size in pixels or hash), which count as lost: {names}"
         )
-    notes += Wording(deck).shortened()
-    return notes
+    lines += wording.shortened_lines()
+    return lines
 
 
-def _lines(deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]) -> list[str]:
+def _lines_about_plan(
+    deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]
+) -> list[str]:
     """Say what people are to look at, and how likely it suffices for a promise.
 
     Args:
         deck: The review.
         expectation: How many animals are expected.
-        first_round: What is looked at in the first round: a random sample of the units, images or
-            groups of images, below the highest threshold; units above it; and some of both for a
-            second time.
+        first_round: The looks of the first round: at a random sample of the units, images or groups
+            of images, below the highest threshold; at units above it; and again at some of both.
     """
-    wording = Wording(deck)
     look_count = len(first_round)
     second_look_count = sum(look.pass_ == 2 for look in first_round)
     below_count = deck.plan[0]
+    above_count = look_count - below_count - second_look_count
+
+    smallest_loss = deck.lost[0]
     chances = []
     for share in LOST_SHARES:
-        true_loss = share * deck.lost[0]
+        true_loss = share * smallest_loss
         chances.append((true_loss, chance_of_promise(deck.plan, expectation, true_loss)))
-    return [
-        wording.contents(),
-        wording.plan(
-            looks=look_count,
-            below=below_count,
-            above=look_count - below_count - second_look_count,
-            repeats=second_look_count,
-        ),
-        wording.chances(chances),
-    ]
+
+    wording = Wording(deck)
+    plan_text = wording.plan_text(
+        looks=look_count, below=below_count, above=above_count, repeats=second_look_count
+    )
+    return [wording.contents_text(), plan_text, wording.chances_text(chances)]
 
 
 def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation) -> str:
-    """Return the line that says how much less there is to look at with a sample from above.
+    """Say how much less there is to look at if only a sample from above the threshold is.
 
     Args:
         options: What was asked for.
-        deck: What was dealt.
-        expectation: What is expected of the review.
+        deck: The review, in which all units, images or groups of images, from above are looked at.
+        expectation: How many animals are expected in it.
     """
-    error = round_error(expectation.error * (1 - TENTH), 1, options.rounds)
-    looks = replace(expectation, error=error).looks(options.misses) or deck.units_below
+    # What is above is then bounded from the sample, and this bound takes its share of the error.
+    error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
+    looks_below = _expect_in_first_round(options, expectation, error_of_rounds).looks(
+        options.misses
+    )
+    if not looks_below:  # no sample from below suffices
+        looks_below = deck.units_below
+    look_count = looks_below + SUGGESTED_SAMPLE
     return (
-        f"--above {SUGGESTED_SAMPLE} would take about {looks + SUGGESTED_SAMPLE:,} looks in the "
+        f"--above {SUGGESTED_SAMPLE} would take about {look_count:,} looks in the "
         "first round, and promise a little less"
     )
 
@@ -450,7 +437,7 @@ def _expectation(options: DealOptions, deck: Deck) -> Expectation:
     """Return what is expected of a review: animals above, and the probability that is left."""
     error = deck.error / len(deck.lost)
     if deck.is_above_sampled(deck.units - deck.units_below):
-        error *= 1 - TENTH
+        error *= 1 - FURTHER_BOUND_SHARE
     return Expectation(
         units=deck.units_below,
         animals_above=round(options.expect * deck.units),
@@ -459,54 +446,105 @@ def _expectation(options: DealOptions, deck: Deck) -> Expectation:
     )
 
 
-def _plan(options: DealOptions, expectation: Expectation, wording: Wording) -> list[int]:
-    """Decide how many units, images or groups of images, each round looks at.
+def _expect_in_first_round(
+    options: DealOptions, expectation: Expectation, error_of_rounds: float
+) -> Expectation:
+    """Return what is expected of the first round, which has its share of the probability of error.
+
+    Args:
+        options: What was asked for, such as how many rounds.
+        expectation: What is expected of all rounds.
+        error_of_rounds: The probability with which the promise of any round may be false.
+    """
+    error = round_error(error_of_rounds, 1, options.rounds)
+    return replace(expectation, error=error)
+
+
+def _plan_rounds(
+    options: DealOptions, deck: Deck, units: Units, expectation: Expectation
+) -> list[int]:
+    """Decide how many units from below the highest threshold each round looks at.
+
+    Args:
+        options: What was asked for.
+        deck: The review, still without its rounds.
+        units: All units, images or groups of images, with their scores.
+        expectation: How many animals are expected, and the loss that is to be promised.
 
     Raises:
         CheckError: The first round takes nearly all, which is not worth it, and --force was not
             given.
     """
-    first_error = round_error(expectation.error, 1, options.rounds)
-    expectation_of_first_round = replace(expectation, error=first_error)
-    first_round = expectation_of_first_round.looks(options.misses)  # None if none suffices
-    most_looks = MAX_SHARE_OF_LOOKS * expectation.units
-    is_worth_it = first_round is not None and first_round <= most_looks
+    first_expectation = _expect_in_first_round(options, expectation, expectation.error)
+    first_size = first_expectation.looks(options.misses)  # None if no size suffices
+    max_size = MAX_SHARE_OF_LOOKS * expectation.units
+    is_worth_it = first_size is not None and first_size <= max_size
     if not is_worth_it and not options.force:
-        raise _not_worth_it(options, expectation_of_first_round, wording)
-    if first_round is None:
-        first_round = expectation.units
-    return rounds_of(max(first_round, 1), options.rounds, expectation.units)
+        hint_about_expect = _hint_about_expect(options, deck, units)
+        raise _not_worth_it(options, first_expectation, Wording(deck), hint_about_expect)
+
+    if first_size is None:
+        first_size = expectation.units
+    return rounds_of(max(first_size, 1), options.rounds, expectation.units)
 
 
-def _not_worth_it(options: DealOptions, expectation: Expectation, wording: Wording) -> CheckError:
+def _plan_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[PlannedLook]]:
+    """List for each round of a review what people look at, in the order in which they do.
+
+    Args:
+        deck: The review: how many units, images or groups of images, each round looks at, and the
+            best-scoring ones, which the first round shows as well.
+        draw: The units that were drawn at random.
+        repeat_share: The share of the units that is looked at twice.
+    """
+    rounds = []
+    for round_number in range(1, len(deck.plan) + 1):
+        names = draw.names_of_round(round_number, deck.known)
+        rounds.append(looks_of_round(names, round_number, deck.seed, repeat_share))
+    return rounds
+
+
+def _names_shown_twice(rounds: Sequence[Sequence[PlannedLook]]) -> list[str]:
+    """Return the names of the units that people look at a second time in any round."""
+    names = []
+    for looks in rounds:
+        names += [look.name for look in looks if look.pass_ == 2]
+    return names
+
+
+def _not_worth_it(
+    options: DealOptions, expectation: Expectation, wording: Wording, hint_about_expect: str
+) -> CheckError:
     """Make the error that says how much there would be to look at, and what would take less.
 
     Args:
         options: What was asked for.
         expectation: How many animals are expected, and the loss that is to be promised.
         wording: What messages call the units, images or groups of images.
+        hint_about_expect: What else would take less, before the other hints; may be empty.
     """
+    looks = _looks_text(expectation, options.misses)
     message = (
-        f"not worth it: a loss of {percent(expectation.loss)} takes "
-        f"{_looks_text(expectation, options.misses)} of the {expectation.units:,} "
-        f"{wording.noun}s below {wording.deck.below}"
+        f"not worth it: a loss of {percent(expectation.loss)} takes {looks} of the "
+        f"{expectation.units:,} {wording.noun}s below {wording.deck.below}"
     )
+
     twice_the_loss = replace(expectation, loss=min(2 * expectation.loss, MAX_LOSS))
-    hints = [
-        f"--lost {percent(twice_the_loss.loss)} takes {_looks_text(twice_the_loss, options.misses)}"
-    ]
+    fewer_looks = _looks_text(twice_the_loss, options.misses)
+    hints = [f"--lost {percent(twice_the_loss.loss)} takes {fewer_looks}"]
     if options.unit.grouping is Grouping.IMAGE:
         bursts = replace(
             expectation,
             units=expectation.units // IMAGES_OF_BURST,
             animals_above=expectation.animals_above // IMAGES_OF_BURST,
         )
+        looks_at_bursts = _looks_text(bursts, options.misses)
         hints.append(
-            f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take "
-            f"{_looks_text(bursts, options.misses)} of {bursts.units:,}"
+            f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take {looks_at_bursts} of "
+            f"{bursts.units:,}"
         )
     hints.append("or look at all; --force deals all the same")
-    return CheckError(message, "; ".join(hints))
+    return CheckError(message, f"{hint_about_expect}{'; '.join(hints)}")
 
 
 def _cure_for_nothing(options: DealOptions) -> str:
@@ -520,31 +558,34 @@ def _cure_for_nothing(options: DealOptions) -> str:
 
 
 def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
-    """Suggest to expect more animals, as fewer images are to be looked at then.
+    """Suggest to expect more animals with --expect, as fewer images are to be looked at then.
 
     Args:
         options: What was asked for. `expect` is the share of units that may show an animal.
-        deck: What would be looked at.
+        deck: The review as it was asked for.
         units: All units, images or groups of images, with their scores.
 
     Returns:
-        How many units a large share takes; "" if a large share is expected already.
+        How many looks it takes if a large share shows an animal, with "; " at the end; empty if a
+        large share is expected already.
     """
     if options.expect >= LARGE_EXPECTED_SHARE:
         return ""
-    expected = f"it was dealt for --expect {percent(options.expect)}"
+    expected_share = percent(options.expect)
+    present = f"it was dealt for --expect {expected_share}"
     if options.expect == DEFAULT_EXPECTED_SHARE:
-        expected = f"--expect is {percent(options.expect)} where it is not given"
+        present = f"--expect is {expected_share} where it is not given"
+
     threshold = deck.below
-    if options.below is None:  # Otherwise it does not depend on what is expected.
+    if options.below is None:  # otherwise the user chose it, whatever is expected
         threshold = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
-    other_options = replace(options, expect=LARGE_EXPECTED_SHARE)
-    other_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
-    expectation = _expectation(other_options, other_deck)
-    error_of_first_round = round_error(expectation.error, 1, options.rounds)
-    looks = _looks_text(replace(expectation, error=error_of_first_round), options.misses)
+    large_options = replace(options, expect=LARGE_EXPECTED_SHARE)
+    large_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
+    expectation = _expectation(large_options, large_deck)
+    first_expectation = _expect_in_first_round(options, expectation, expectation.error)
+    looks = _looks_text(first_expectation, options.misses)
     return (
-        f"{expected}: if more units show an animal, say so, as --expect "
+        f"{present}: if more units show an animal, say so, as --expect "
         f"{percent(LARGE_EXPECTED_SHARE)} takes {looks} of {expectation.units:,} below; "
     )
 

@@ -26,7 +26,7 @@ ALL = "all"
 REVIEW_ID_CHARS = 16
 """How much of the hash of a deck tells its review from others."""
 
-TENTH = 0.1
+FURTHER_BOUND_SHARE = 0.1
 """The share of the probability of a false promise that each further bound takes."""
 
 
@@ -104,13 +104,13 @@ class Deck:
     def error_of_round(
         self, round_number: int, *, is_above_sampled: bool, is_corrected: bool
     ) -> float:
-        """Return the probability with which the bounds of a round may be wrong, see `error_of`."""
-        return error_of(
+        """Return the probability with which a round's bounds may be wrong, see `split_error`."""
+        return split_error(
             self.error,
-            losses=len(self.lost),
+            loss_count=len(self.lost),
             round_number=round_number,
-            rounds=len(self.plan),
-            tenths=int(is_above_sampled) + int(is_corrected),
+            round_count=len(self.plan),
+            further_bound_count=int(is_above_sampled) + int(is_corrected),
         )
 
 
@@ -134,22 +134,32 @@ def _is_of_type(value: Any, annotation: Any) -> bool:  # noqa: ANN401 - JSON, an
     return True
 
 
-def error_of(error: float, *, losses: int, round_number: int, rounds: int, tenths: int) -> float:
-    """Return the probability with which the bounds of a round may be wrong for one loss.
+def split_error(
+    total_error: float,
+    *,
+    loss_count: int,
+    round_number: int,
+    round_count: int,
+    further_bound_count: int,
+) -> float:
+    """Return the probability with which the bounds of one round may be wrong for one loss.
 
-    The bounds on the animals above and on how many the reviewers overlook take a tenth each of the
-    whole; what is left is shared equally by the losses that were asked for, and then by the rounds,
-    of which each has half as much as the one before.
+    A promise is false if any of its bounds is wrong, so all bounds share its probability of being
+    false. Each bound that is not of a single round takes a tenth. What is left is shared equally by
+    the losses that were asked for, and then by the rounds, each of which has half as much as the
+    one before.
 
     Args:
-        error: The probability with which the promise may be false.
-        losses: How many losses were asked for.
+        total_error: The probability with which the promise may be false, such as 0.05.
+        loss_count: How many losses were asked for: 2 for `--lost 5%,10%`.
         round_number: The number of the round, from 1.
-        rounds: How many rounds there are at most.
-        tenths: How many other bounds take a tenth.
+        round_count: How many rounds there are at most.
+        further_bound_count: How many bounds take a tenth: one if the animals above the highest
+            threshold are only sampled, and one if what reviewers overlook is corrected for.
     """
-    error_of_loss = error * (1 - TENTH * tenths) / losses
-    return round_error(error_of_loss, round_number, rounds)
+    error_of_rounds = total_error * (1 - FURTHER_BOUND_SHARE * further_bound_count)
+    error_of_loss = error_of_rounds / loss_count
+    return round_error(error_of_loss, round_number, round_count)
 
 
 def write_deck(folder: Path, deck: Deck, dealt_names: Sequence[str]) -> None:

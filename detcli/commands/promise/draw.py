@@ -2,62 +2,79 @@
 
 from collections.abc import Sequence
 from math import inf
+from typing import Self
 
-from detcli.commands.promise.deck import ALL
+from detcli.commands.promise.deck import ALL, Deck
 from detcli.commands.promise.units import Integers, Units, draw_key
 from detcli.core import frozen
 
 
 class Draw:
-    """The units that are dealt from below and from above the highest threshold.
+    """The units that a review draws at random, from below and from above a threshold.
+
+    A unit is an image, or a group of images that are looked at together, and has one score.
 
     Attributes:
-        below: The units that are dealt from below, in the order of the draw, for all rounds.
-        above: The units that are looked at above, in the order of the draw.
-        units_above: How many units there are above.
+        sample_below: `(B,)`, the numbers of the units that are drawn from below, for all rounds.
+        sample_above: `(A,)`, the numbers of the units that are drawn from above.
+        count_above: How many units there are above, drawn or not.
     """
 
     def __init__(
-        self, units: Units, *, below: float, plan: Sequence[int], above: int | str
+        self, units: Units, *, threshold: float, round_sizes: Sequence[int], above_limit: int | str
     ) -> None:
-        """Draw the units that are looked at, from below and from above a threshold.
+        """Draw units with scores below a threshold, enough for all rounds, and units above it.
 
-        The seed has put all units in a random order, and those that come first in it are drawn.
+        A unit is an image, or a group of images that are looked at together. All units have a
+        random order, which depends on the seed of the review; the first ones in it are drawn.
 
         Args:
-            units: All units: images, or groups of images that are looked at together.
-            below: The highest threshold that may be promised.
-            plan: How many units below it each round looks at.
-            above: How many units above it are looked at, or "all".
+            units: All units, with their scores and their random order.
+            threshold: The highest threshold that may be promised. A unit with exactly this score
+                counts as above it.
+            round_sizes: How many units from below each round looks at.
+            above_limit: How many units from above are looked at, or "all".
         """
         self._units = units
-        self._plan = list(plan)
-        all_below = units.in_order(from_score=-inf, below_score=below)
-        self.below: Integers = all_below[: sum(plan)]
-        all_above = units.in_order(from_score=below, below_score=inf)
-        self.units_above = len(all_above)
-        self.above: Integers = all_above
-        if above != ALL:
-            self.above = all_above[: int(above)]
+        self._round_sizes = list(round_sizes)
 
-    def below_by(self, round_number: int) -> Integers:
-        """Return the units that were dealt from below by the end of a round, from 1."""
-        return self.below[: sum(self._plan[:round_number])]
+        units_below = units.in_order(from_score=-inf, below_score=threshold)
+        self.sample_below: Integers = units_below[: sum(round_sizes)]
 
-    def names_of_round(self, round_number: int, known_names: Sequence[str]) -> list[str]:
-        """Return the names of all units that are looked at in a round, each once.
+        units_above = units.in_order(from_score=threshold, below_score=inf)
+        self.count_above = len(units_above)
+        self.sample_above: Integers = units_above
+        if above_limit != ALL:
+            self.sample_above = units_above[: int(above_limit)]
 
-        The first round has those from above and the best-scoring ones, too.
+    @classmethod
+    def of(cls, deck: Deck, units: Units) -> Self:
+        """Draw the units that a review asked for."""
+        return cls(units, threshold=deck.below, round_sizes=deck.plan, above_limit=deck.above)
+
+    def sample_below_by(self, round_number: int) -> Integers:
+        """Return the units from below that are looked at by the end of a round, from 1."""
+        return self.sample_below[: sum(self._round_sizes[:round_number])]
+
+    def names_of_round(self, round_number: int, best_names: Sequence[str]) -> list[str]:
+        """Return the names of all units, images or groups of images, that a round looks at.
+
+        Each round looks at further units of the random sample from below the threshold. The first
+        round looks at the sample from above and at the best-scoring units as well.
 
         Args:
             round_number: The number of the round, from 1.
-            known_names: The names of the best-scoring units.
+            best_names: The names of the best-scoring units, some of which may be in the sample.
+
+        Returns:
+            Each name once.
         """
-        first = sum(self._plan[: round_number - 1])
-        names = self._units.names(self.below[first : first + self._plan[round_number - 1]])
+        begin = sum(self._round_sizes[: round_number - 1])
+        end = begin + self._round_sizes[round_number - 1]
+        names = self._units.names(self.sample_below[begin:end])
         if round_number == 1:
-            names += self._units.names(self.above)
-            names += known_names
+            names += self._units.names(self.sample_above)
+            names += best_names
         return list(dict.fromkeys(names))
 
     def best_above(self, count: int) -> Integers:
@@ -68,7 +85,7 @@ class Draw:
         """
         order = self._units.order
         best_first = order[(-self._units.scores[order]).argsort(kind="stable")]
-        return best_first[: min(count, self.units_above)]
+        return best_first[: min(count, self.count_above)]
 
 
 @frozen
@@ -83,23 +100,25 @@ class PlannedLook:
 def looks_of_round(
     names: Sequence[str], round_number: int, seed: int, repeat_share: float
 ) -> list[PlannedLook]:
-    """Put the units of a round in the order in which they are looked at, some of them twice.
+    """Put the units of a round in the order in which a person looks at them, some of them twice.
 
-    The order tells nothing about scores. What is repeated comes in the first half of the round, and
-    again in the second half.
+    The order is random, so it tells nothing about scores. A unit that is looked at twice comes once
+    in the first half of the units, and once among those of the second half.
 
     Args:
-        names: The names of the units.
+        names: The names of the units, images or groups of images.
         round_number: The number of the round, from 1.
         seed: Decides the order.
         repeat_share: The share of the units that are looked at twice, at most a half.
     """
     looks = [PlannedLook(name, round_number, 1) for name in names]
     looks.sort(key=lambda look: draw_key(seed, f"{look.name}\0look"))
-    repeat_count = min(round(repeat_share * len(looks)), len(looks) // 2)
-    half = len(looks) // 2
-    second_half = looks[half:]
-    for look in looks[:repeat_count]:
+    half_count = len(looks) // 2
+    first_half = looks[:half_count]
+    second_half = looks[half_count:]
+
+    repeat_count = min(round(repeat_share * len(looks)), half_count)
+    for look in first_half[:repeat_count]:
         second_half.append(PlannedLook(look.name, round_number, 2))
     second_half.sort(key=lambda look: draw_key(seed, f"{look.name}\0again"))
-    return looks[:half] + second_half
+    return first_half + second_half

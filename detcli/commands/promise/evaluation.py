@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detcli.commands.promise.bounds import fewest_positives, most_positives, most_trials
-from detcli.commands.promise.deck import TENTH, Deck
+from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, Deck
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.plan import keeps_loss
@@ -37,6 +37,10 @@ class Row:
         """Whether everything below was looked at, so that nothing is estimated."""
         return self.dealt == self.units_below
 
+    def bound_keeps(self, loss: float) -> bool:
+        """Tell whether the bound on the lost animals keeps a loss, such as 0.05 of all animals."""
+        return keeps_loss(self.most_lost, self.animals_seen, loss)
+
     def keeps(self, loss: float) -> bool:
         """Tell whether both the bound and all that was seen so far keep the loss.
 
@@ -46,11 +50,13 @@ class Row:
         Args:
             loss: The share of animals that may be lost.
         """
-        is_bounded = keeps_loss(self.most_lost, self.animals_seen, loss)
-        return is_bounded and keeps_loss(self.all_misses, self.all_animals_seen, loss)
+        return self.bound_keeps(loss) and keeps_loss(self.all_misses, self.all_animals_seen, loss)
 
     def to_json(self) -> Fields:
-        """Return the row as promise.json has it, by the letters of docs/promise.md."""
+        """Return the row as promise.json has it, under the symbols that docs/promise.md explains.
+
+        There, `_up` is an upper bound, and `_all` counts the answers of later rounds as well.
+        """
         return {
             "t": self.threshold,
             "M": self.units_below,
@@ -87,12 +93,13 @@ class RoundResult:
     def highest_row(self, loss: float) -> Row | None:
         """Return the row of the highest threshold that can be promised; None if there is none.
 
-        It is searched from below, up to the first threshold at which too much may be lost. So it is
-        too high only if the bound of one fixed threshold is wrong: that of the lowest threshold at
-        which too much is lost in truth. A threshold that no unit is below promises nothing.
+        The rows are searched from the lowest threshold up to the first at which too much may be
+        lost, even if higher ones look better. So the threshold is too high only if the bound of one
+        certain row is wrong: of the lowest one at which too much is lost in truth. A threshold that
+        nothing scores below promises nothing.
 
         Args:
-            loss: The share of animals that may be lost.
+            loss: The share of animals that may be lost, such as 0.05.
         """
         highest = None
         for row in self.rows:
@@ -102,15 +109,18 @@ class RoundResult:
                 highest = row
         return highest
 
-    def highest_bounded_row(self, loss: float) -> Row | None:
-        """Return the row that the bounds alone promise, whatever later answers say of it.
+    def row_promised_at_first(self, loss: float) -> Row | None:
+        """Return the row that was promised when this round ended; None if none was.
+
+        It is found as in `highest_row`, but only by the bounds of this round: what later rounds saw
+        may refute it.
 
         Args:
-            loss: The share of animals that may be lost.
+            loss: The share of animals that may be lost, such as 0.05.
         """
         highest = None
         for row in self.rows:
-            if not keeps_loss(row.most_lost, row.animals_seen, loss):
+            if not row.bound_keeps(loss):
                 break
             if row.units_below:
                 highest = row
@@ -152,14 +162,14 @@ def evaluate(
         seen_share: At least this share of the animals is seen by reviewers, by which the bound is
             corrected; None for a bound that takes every answer as true.
     """
-    draw = Draw(units, below=deck.below, plan=deck.plan, above=deck.above)
+    draw = Draw.of(deck, units)
     above = _count_seen_above(deck, units, draw, answers)
     error = deck.error_of_round(
         round_number,
-        is_above_sampled=deck.is_above_sampled(draw.units_above),
+        is_above_sampled=deck.is_above_sampled(draw.count_above),
         is_corrected=seen_share is not None,
     )
-    dealt = draw.below_by(round_number)
+    dealt = draw.sample_below_by(round_number)
     dealt_answers = [answers[name] for name in units.names(dealt)]
     may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
@@ -243,22 +253,25 @@ class ScoresOfAnswers(NamedTuple):
 
 
 def _scores_of_answers(units: Units, draw: Draw, answers: NotedAnswers) -> ScoresOfAnswers:
-    """Return the scores of what was looked at below the highest threshold, and counts as lost.
+    """Return the scores of the units from below in which reviewers saw, or may have seen, animals.
 
     Args:
         units: The images, or groups of images, that have scores.
-        draw: Those of them that are looked at.
-        answers: The answers so far, of all rounds.
+        draw: Those of them that were drawn for a look, from below the highest threshold.
+        answers: The answers so far, of all rounds, by the name of the unit.
     """
-    names = units.names(draw.below)
+    names = units.names(draw.sample_below)
     is_animal = np.array([answers.get(name) is Answer.ANIMAL for name in names], np.bool_)
     is_doubtful = np.array([answers.get(name) is Answer.DOUBTFUL for name in names], np.bool_)
-    scores = units.scores[draw.below]
+    scores = units.scores[draw.sample_below]
     return ScoresOfAnswers(animals=scores[is_animal], doubtful=scores[is_doubtful])
 
 
 def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:
-    """Count the animals above the highest threshold, or bound them by a sample.
+    """Count the animals that were seen above the highest threshold.
+
+    If only a sample was looked at, there are more of them; then a lower bound on how many there are
+    comes from the sample.
 
     Args:
         deck: The review, which says with which probability a bound may be wrong.
@@ -267,26 +280,28 @@ def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswer
         answers: What reviewers saw, by the name of a unit.
     """
     animal_count = 0
-    for name in units.names(draw.above):
+    for name in units.names(draw.sample_above):
         if answers.get(name) is Answer.ANIMAL:
             animal_count += 1
-    looked_at_count = len(draw.above)
-    fewest_animals = animal_count
-    if deck.is_above_sampled(draw.units_above):
+
+    looked_at_count = len(draw.sample_above)
+    if deck.is_above_sampled(draw.count_above):
         fewest_animals = fewest_positives(
             animal_count,
-            units=draw.units_above,
+            units=draw.count_above,
             drawn=looked_at_count,
-            error=TENTH * deck.error,
+            error=FURTHER_BOUND_SHARE * deck.error,
         )
-    return SeenAbove(draw.units_above, looked_at_count, animal_count, fewest_animals)
+    else:
+        fewest_animals = animal_count
+    return SeenAbove(draw.count_above, looked_at_count, animal_count, fewest_animals)
 
 
 def best_promise(deck: Deck, results: Sequence[RoundResult]) -> Promise | None:
     """Return the best promise that a complete round allows; None if none allows any.
 
-    Of the losses that may be promised, the smallest is best; then the highest threshold, as it
-    leaves the fewest images to look at.
+    The smallest loss is best. Among promises of the same loss it is the one with the highest
+    threshold, as it leaves the fewest images to look at.
 
     Args:
         deck: The review, with the losses that were asked for, in ascending order.

@@ -50,17 +50,19 @@ class UnitCopies:
 def records_of_units(
     records: str, unit_by_record: Integers, units: Iterable[int], wanted_classes: WantedClasses
 ) -> dict[int, list[RecordJson]]:
-    """Read the records of the units that are looked at again, now with their boxes.
+    """Read the records of the units that are looked at, now with their boxes.
+
+    A unit is an image or a group of images. The boxes of a record are those of the wanted classes,
+    the best MAX_BOXES of them.
 
     Args:
         records: The name of the records.
-        unit_by_record: `(N,)`, the number of the unit, an image or a group of images, that each
-            record belongs to.
+        unit_by_record: `(N,)`, the number of the unit that each of N records belongs to.
         units: The numbers of the units to read.
-        wanted_classes: The classes whose boxes are kept, the best of each image.
+        wanted_classes: The classes whose boxes are kept.
 
     Returns:
-        The records of each unit, in the order of the file.
+        The records of each unit, in the order of the file, by its number.
     """
     records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
 

@@ -72,58 +72,76 @@ class InputColumns:
     """
 
     def __init__(self, wanted_classes: WantedClasses, kind: UnitKind) -> None:
-        """Begin without records.
+        """Begin without records; `add` then appends the images and videos of each.
 
         Args:
             wanted_classes: The classes whose scores count.
-            kind: What units are, which says what groups there are.
+            kind: What people look at together: single inputs, bursts, folders, or inputs that have
+                a value of `meta` in common.
         """
-        self.scores = array("d")
-        self.is_failed = bytearray()
-        self.groups = array("q")
-        self.input_by_record = array("i")
-        self.models: set[str] = set()
-        self.settings: Fields = {}
-        self.lowest_score = inf
-        self.cut_off_count = 0
-        self.bursts = BurstFinder()
-        self.group_names: list[str] = []
         self._wanted_classes = wanted_classes
         self._kind = kind
-        self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
-        self._group_numbers: dict[str, int] = {}
-        self._names = bytearray()  # of all inputs, one behind the other, in UTF-8
-        self._name_ends = array("q")
+
+        # Columns with an element for each input, which is an image or a video.
+        self.scores = array("d")
+        self.is_failed = bytearray()
+        self.groups = array("q")  # an index of `group_names`; only for folders and `meta`
+        self._name_ends = array("q")  # where its name ends in `_names`
         self._name_hashes = array("q")
+        self._names = bytearray()  # of all inputs, one behind the other, in UTF-8
         self._file_names: dict[int, str] = {}  # by input, where they differ from its name
-        self._video_inputs: dict[str, int] = {}  # by the name of the video
+
+        self.input_by_record = array("i")  # with an element for each record
+        self._video_inputs: dict[str, int] = {}  # the input of each video, by its name
+
+        self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
+        self.group_names: list[str] = []
+        self._group_numbers: dict[str, int] = {}  # by the name of the group
+        self.bursts = BurstFinder()  # told of each record if units are bursts
+
+        # What all records say together.
+        self.models: set[str] = set()
+        self.settings: Fields = {}
         self._max_det = DEFAULT_MAX_DET
+        self.lowest_score = inf
+        self.cut_off_count = 0
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def add(self, record: RecordJson) -> None:
-        """Add the next record, in which the classes and scores of detections were checked.
+        """Add the next record: a new image or video, or one more frame of a video.
+
+        Args:
+            record: The record, in which the classes and scores of detections were checked.
 
         Raises:
-            UsageError: It has no value for the key of `meta` that units go by.
+            UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
         """
-        input_number = self._input_of(record)
+        input_number = self._find_or_add_input(record)
         self.input_by_record.append(input_number)
         if self._kind.grouping is Grouping.BURST:
             self.bursts.add(record)
         if "error" in record:
             self.is_failed[input_number] = True
             return
+
         self.models.add(record.get("model", ""))
         if not self.settings and "settings" in record:
             self.settings = cast("Fields", record["settings"])
             self._max_det = self.settings.get("max_det", DEFAULT_MAX_DET)
-        score = self._best_score(record["detections"])
+        score = self._take_detections(record["detections"])
         self.scores[input_number] = max(score, self.scores[input_number])
 
-    def _best_score(self, detections: list[DetectionJson]) -> float:
-        """Return the best score of the wanted classes in one image, 0 if it has none."""
+    def _take_detections(self, detections: list[DetectionJson]) -> float:
+        """Take the detections of one image into account, and return the best score that counts.
+
+        It updates `lowest_score`, and counts the image in `cut_off_count` if its detections are so
+        many that one of a wanted class may have been left out.
+
+        Returns:
+            The best score of the wanted classes; 0 if no detection is of one.
+        """
         best_score = 0.0
         has_wanted = False
         for detection in detections:
@@ -136,30 +154,42 @@ class InputColumns:
             self.cut_off_count += 1
         return best_score
 
-    def _input_of(self, record: RecordJson) -> int:
-        """Return the number of the input that a record is of, which may be new."""
+    def _find_or_add_input(self, record: RecordJson) -> int:
+        """Return the number of the input that a record is of, which is added if it is new.
+
+        Every record is of an input of its own, except that all frames of a video are of one.
+
+        Raises:
+            UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
+        """
         source = record["source"]
         if source in self._video_inputs:  # another frame, or the error that ended the video
             return self._video_inputs[source]
+
         input_number = len(self.scores)
         if "frame" in record:
             self._video_inputs[source] = input_number
         self.scores.append(0.0)
         self.is_failed.append(False)
         if self._has_groups:
-            self.groups.append(self._group_of(record))
+            self.groups.append(self._find_or_add_group(record))
         self._names += source.encode(errors=NAME_ERRORS)
         self._name_ends.append(len(self._names))
         self._name_hashes.append(hash(source))
-        if "source_bytes" in record:
+        if "source_bytes" in record:  # the name of the file is not Unicode
             self._file_names[input_number] = name_of(record)
         return input_number
 
-    def _group_of(self, record: RecordJson) -> int:
-        """Return the number of the folder, or of the value of `meta`, that a record is in.
+    def _find_or_add_group(self, record: RecordJson) -> int:
+        """Return the number of the group that a record is in, which is added if it is new.
+
+        A group has the name of the record's folder, or of its value for a key of `meta`.
+
+        Returns:
+            An index of `group_names`; NO_GROUP for a failed record, which has no `meta`.
 
         Raises:
-            UsageError: It has no such value.
+            UsageError: The record has no value for the key.
         """
         if self._kind.grouping is Grouping.FOLDER:
             folder, _, _ = record["source"].rpartition("/")
@@ -168,6 +198,7 @@ class InputColumns:
             return NO_GROUP
         else:
             group_name = _meta_text(record, self._kind.key)
+
         if group_name not in self._group_numbers:
             self._group_numbers[group_name] = len(self.group_names)
             self.group_names.append(group_name)
@@ -194,14 +225,15 @@ class InputColumns:
         """
         import numpy as np
 
+        # Equal names have equal hashes, which are neighbours when they are sorted.
         hashes = np.frombuffer(self._name_hashes, np.int64)
         order = np.argsort(hashes, kind="stable")
         is_repeated = np.diff(hashes[order]) == 0
         self._name_hashes = array("q")
         if is_repeated.any():
-            input_number = int(order[1:][is_repeated][0])
+            repeated_inputs = order[1:][is_repeated]
             raise UsageError(
-                f"{self.name(input_number)} is in the records twice",
+                f"{self.name(int(repeated_inputs[0]))} is in the records twice",
                 "deal from the records of one run, or give images different names",
             )
 

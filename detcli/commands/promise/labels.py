@@ -175,22 +175,28 @@ class Answers:
     """
 
     def __init__(self, lines: Iterable[Fields]) -> None:
-        """Take the lines of all files of labels, those of a file in its order."""
-        # The answers of a reviewer to a unit in one pass; undo removes the latest.
-        answers_left: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
+        """Take all labels, of any reviewers and units, and apply what they undo.
+
+        Args:
+            lines: The lines of labels.jsonl, in which an undo follows the answer that it withdraws.
+        """
+        # The answers that one reviewer gave to one unit in one pass, without those withdrawn.
+        answer_stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
         for line in lines:
             label = to_label(line)
-            answers = answers_left[label.source, label.who, label.pass_]
+            stack = answer_stacks[label.source, label.who, label.pass_]
             if label.animal != UNDO:
-                answers.append(label.animal)
-            elif answers:
-                answers.pop()
-        # By unit, reviewer and pass: the answers that stand, several if they contradict each other.
+                stack.append(label.animal)
+            elif stack:
+                stack.pop()
+
+        # The same by the name of the unit, then by reviewer, then by pass. A set has several
+        # answers if they contradict each other.
         self._answers: defaultdict[str, dict[str, dict[int, set[Any]]]] = defaultdict(dict)
-        for (source, who, pass_number), answers in answers_left.items():
-            if answers:
+        for (source, who, pass_number), stack in answer_stacks.items():
+            if stack:
                 passes = self._answers[source].setdefault(who, {})
-                passes[pass_number] = _standing_answers(answers)
+                passes[pass_number] = _without_settled_doubts(stack)
 
     @property
     def reviewers(self) -> list[str]:
@@ -261,34 +267,37 @@ class Answers:
         return RepeatCounts(repeated_count, changed_count)
 
 
-def _standing_answers(stack: Sequence[Any]) -> set[Any]:
-    """Return the answers of one reviewer to a unit that stand: all but unsure ones asked again.
+def _without_settled_doubts(answers: Sequence[Any]) -> set[Any]:
+    """Return the different answers of a reviewer to a unit; "unsure" only if it is the last one.
 
-    More than one stands if two people used one name, or an answer was not withdrawn first.
+    Who is unsure is asked again, and what is answered then takes the place of "unsure". Several
+    answers remain if two people used one name, or an answer was not withdrawn first.
 
     Args:
-        stack: The answers that were not withdrawn, the earliest first.
+        answers: 1 for an animal, 0 for nothing, None for unsure; the earliest first. For example
+            `[None, 1]` gives `{1}`, and `[1, 0, None]` gives `{1, 0, None}`.
     """
-    answers = {answer for answer in stack if answer is not None}
-    if stack[-1] is None:
-        answers.add(None)
-    return answers
+    different_answers = {answer for answer in answers if answer is not None}
+    if answers[-1] is None:
+        different_answers.add(None)
+    return different_answers
 
 
 def with_gone(
     answers: Answers, sources: Sequence[str], gone_names: Sequence[str]
 ) -> Mapping[str, Answer]:
-    """Return the answers that count, where units whose images are gone count as doubtful.
+    """Return the answers that count to some units; one whose images are gone counts as doubtful.
 
     A unit is an image, or a group of images that are looked at together.
 
     Args:
         answers: The answers of all reviewers.
         sources: The names of the units.
-        gone_names: The names of those whose images could not be read when the review was made.
+        gone_names: The names of the units whose images could not be read for the review, so that
+            nobody has seen them.
 
     Returns:
-        By name, the answer to each unit that has one.
+        The answers by the name of the unit, without the units that have none.
     """
     answer_by_source = {}
     gone_sources = set(gone_names)

@@ -62,18 +62,21 @@ def looks_needed(
     Returns:
         The number of units; None if that many misses break the promise however many are looked at.
     """
-    breaking = fewest_that_break(animals_above, loss)
-    if breaking > units:
+    too_many_lost = fewest_that_break(animals_above, loss)
+    if too_many_lost > units:
         return 0  # Even if all units show an animal, the promise holds.
-    if misses >= breaking:
+    if misses >= too_many_lost:
         return None
-    # Bisection: with a larger sample, few misses among `breaking` animals are less likely.
+
+    # If too many animals were lost, a sample with few misses would be unlikely; the larger it is,
+    # the less likely. The smallest sufficient size is found by bisection.
     smallest = 1
     largest = units
     while smallest < largest:
         drawn = (smallest + largest) // 2
-        chance = chance_of_at_most(misses, units=units, positives=breaking, drawn=drawn)
-        if chance <= error:
+        chance = chance_of_at_most(misses, units=units, positives=too_many_lost, drawn=drawn)
+        is_sufficient = chance <= error
+        if is_sufficient:
             largest = drawn
         else:
             smallest = drawn + 1
@@ -81,22 +84,27 @@ def looks_needed(
 
 
 def rounds_of(first_round: int, round_count: int, units: int) -> list[int]:
-    """Return how many units each round looks at: after the first, half as many each.
+    """Return how many units each round looks at: after the first, about half as many each.
+
+    Where the units do not suffice, the last round is smaller, and later ones are left out:
+    `rounds_of(60, 3, 100)` is `[60, 31, 9]`, and `rounds_of(100, 3, 100)` is `[100]`.
 
     Args:
-        first_round: How many the first round looks at.
+        first_round: How many units the first round looks at.
         round_count: How many rounds there are at most.
         units: How many units there are to look at in all.
     """
-    rounds = []
-    rest = units
-    size = first_round
+    round_sizes = []
+    remaining = units
+    next_size = first_round
     for _ in range(round_count):
-        if rest:
-            rounds.append(min(size, rest))
-            rest -= rounds[-1]
-        size = first_round // 2 + 1
-    return rounds
+        if not remaining:
+            break
+        size = min(next_size, remaining)
+        round_sizes.append(size)
+        remaining -= size
+        next_size = first_round // 2 + 1
+    return round_sizes
 
 
 @frozen
@@ -119,44 +127,57 @@ class Expectation:
         )
 
 
-def chance_of_promise(plan: Sequence[int], expectation: Expectation, true_loss: float) -> float:
+def chance_of_promise(
+    round_sizes: Sequence[int], expectation: Expectation, true_loss: float
+) -> float:
     """Simulate reviews, and return the share of them that promise the highest threshold.
 
+    In each round of a review, people look at a random sample of what scores below the threshold. It
+    is promised if, after any round, few enough lost animals have turned up.
+
     Args:
-        plan: How many units each round looks at: images, or groups of images.
-        expectation: What is expected; its error is that of all rounds together.
-        true_loss: The share of animals that is lost at the threshold.
+        round_sizes: How many units, images or groups of images, each round looks at.
+        expectation: How many units are below the threshold and how many animals above it; its
+            probability of a false promise is that of all rounds together.
+        true_loss: The share of all animals that is below the threshold, and so is lost.
     """
     random = np.random.default_rng(0)  # the same chance whenever it is asked for
+    # true_loss is lost / (lost + above), solved for lost.
     lost_count = round(true_loss * expectation.animals_above / (1 - true_loss))
-    # Of each simulated review: the lost animals not yet drawn, those drawn, and the outcome.
-    lost_left = np.full(SIMULATED_REVIEWS, min(lost_count, expectation.units))
-    misses = np.zeros(SIMULATED_REVIEWS, np.int64)
+    lost_count = min(lost_count, expectation.units)
+
+    # Each array has an element for each simulated review.
+    undrawn_lost = np.full(SIMULATED_REVIEWS, lost_count)
+    drawn_lost = np.zeros(SIMULATED_REVIEWS, np.int64)
     is_promised = np.zeros(SIMULATED_REVIEWS, np.bool_)
     looked_at = 0
-    for round_number, size in enumerate(plan, start=1):
-        empty_left = expectation.units - looked_at - lost_left
-        misses_of_round = random.hypergeometric(lost_left, empty_left, size)
-        misses += misses_of_round
-        lost_left -= misses_of_round
+    for round_number, size in enumerate(round_sizes, start=1):
+        undrawn_empty = expectation.units - looked_at - undrawn_lost
+        lost_in_round = random.hypergeometric(undrawn_lost, undrawn_empty, size)
+        drawn_lost += lost_in_round
+        undrawn_lost -= lost_in_round
         looked_at += size
-        error = round_error(expectation.error, round_number, len(plan))
-        is_promised |= misses <= most_misses(expectation, looked_at, error)
+        error = round_error(expectation.error, round_number, len(round_sizes))
+        is_promised |= drawn_lost <= most_misses(expectation, looked_at, error)
     return float(is_promised.mean())
 
 
 def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
-    """Return with how many misses a round still promises the highest threshold; -1 for none.
+    """Return how many lost animals may turn up at most if a round is to promise the threshold.
 
     Args:
-        expectation: What is expected.
-        looked_at: How many units are looked at by the end of the round.
-        error: The probability of a false promise in this round.
+        expectation: How many units are below the threshold, how many animals above it, and the
+            share of animals that may be lost.
+        looked_at: How many of the units below were looked at by the end of the round.
+        error: The probability of a false promise that the round may have.
+
+    Returns:
+        The number; -1 if the threshold is not promised even if none turns up.
     """
     misses = 0
     while misses <= looked_at:
-        lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
-        if not keeps_loss(lost, expectation.animals_above, expectation.loss):
+        most_lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
+        if not keeps_loss(most_lost, expectation.animals_above, expectation.loss):
             break
         misses += 1
     return misses - 1

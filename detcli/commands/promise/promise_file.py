@@ -70,8 +70,8 @@ def promise_fields(
         seen_share: At least this share of the animals is seen by the reviewers, by which the bounds
             are corrected; None where they are not.
     """
-    draw = Draw(units, below=deck.below, plan=deck.plan, above=deck.above)
-    names = units.names(draw.below)
+    draw = Draw.of(deck, units)
+    names = units.names(draw.sample_below)
     promised: Mapping[str, Any] = {"t": None, "lost": None, "put_aside": 0}
     if promise is not None:
         promised = {

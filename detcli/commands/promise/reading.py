@@ -99,21 +99,27 @@ def _names_text(names: Collection[str]) -> str:
 
 
 def _require_low_scores(inputs: InputColumns, records: str) -> None:
-    """Refuse records whose scores begin too high, so that most images have none.
+    """Refuse records that lack low scores, as most of their images then have no score at all.
+
+    Args:
+        inputs: The images and videos of the records.
+        records: The name of the records, for the message.
 
     Raises:
-        UsageError: They do.
+        UsageError: The scores begin above MAX_LOWEST_SCORE.
     """
     lowest_score = inputs.settings.get("conf", inputs.lowest_score)
-    if lowest_score <= MAX_LOWEST_SCORE or isinf(lowest_score):
+    has_no_detection = isinf(lowest_score)
+    if lowest_score <= MAX_LOWEST_SCORE or has_no_detection:
         return
-    without_score = 0
+    without_score_count = 0
     for score in inputs.scores:
-        without_score += score == 0
+        if score == 0:
+            without_score_count += 1
     raise UsageError(
         f"the scores in {records} begin at {lowest_score:.3g}, above {MAX_LOWEST_SCORE}: what is "
-        f"lower is missing, and the {without_score:,} of {len(inputs):,} images without a score "
-        "cannot be told from one another",
+        f"lower is missing, and the {without_score_count:,} of {len(inputs):,} images without a "
+        "score cannot be told from one another",
         "run predict with --conf 0.001; --force goes on",
     )
 

@@ -19,7 +19,9 @@ NO_EYES = "no-eyes"
 def promised_threshold(
     review: Path, records: str | None, advance: Callable[[str], object]
 ) -> float:
-    """Return the threshold that a review promises, which is computed again from its labels.
+    """Return the threshold that a review promises, after computing the promise again.
+
+    So a promise.json that was changed, or is older than the labels, is refused.
 
     Args:
         review: The folder of the review.
@@ -34,12 +36,16 @@ def promised_threshold(
     stored_fields = read_promise(path)
     is_corrected = stored_fields["seen_share"] is not None
     fields = Checker(review, records, advance).compute(is_corrected=is_corrected).fields
-    expected_fields = json.loads(json.dumps(fields))
-    if {**stored_fields, "detcli": None} != {**expected_fields, "detcli": None}:
+    computed_fields = json.loads(json.dumps(fields))  # with lists in place of tuples, as stored
+    # Another version of detcli may have written the file.
+    stored_fields["detcli"] = None
+    computed_fields["detcli"] = None
+    if stored_fields != computed_fields:
         raise UsageError(
             f"{path} is not what the labels, the deck and the records lead to",
             f"check the review again: detcli promise check {review}",
         )
+
     threshold = fields["t"]
     if threshold is None:
         raise CheckError(f"{review} promises nothing", "all images need eyes")
@@ -51,9 +57,9 @@ def split_files(
 ) -> list[tuple[str, str]]:
     """Sort the files of a review into those that a person should look at, and the others.
 
-    A file needs eyes if its unit, the image or the group of images that it belongs to, scores at
-    least the threshold, or if a reviewer saw an animal in it or was in doubt. So does a file that
-    could not be read, as it has no score.
+    A unit is an image, or a group of images that reviewers answered as one. The files of a unit
+    need eyes if it scores at least the threshold, or if a reviewer saw an animal in it or was in
+    doubt. So does a file that could not be read, as it has no score.
 
     Args:
         review: The folder of the review.
@@ -69,16 +75,17 @@ def split_files(
     """
     deck = read_deck(review)
     units = read_units_of(deck, records or deck.records, advance)
-    needs_eyes = units.scores >= threshold
     answers = read_answers(review)
-    for unit in units.order:
-        answer = answers.to_unit(units.name(int(unit)))
+    unit_needs_eyes = units.scores >= threshold  # (U,) by the number of the unit
+    for unit in range(len(units)):
+        answer = answers.to_unit(units.name(unit))
         if answer in {Answer.ANIMAL, Answer.DOUBTFUL}:
-            needs_eyes[unit] = True
+            unit_needs_eyes[unit] = True
+
     files = []
     for name, unit in units.files():
         folder = NO_EYES
-        if unit == NO_UNIT or needs_eyes[unit]:
+        if unit == NO_UNIT or unit_needs_eyes[unit]:
             folder = EYES
         files.append((name, folder))
     return files

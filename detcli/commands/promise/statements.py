@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_DOWN, Decimal
 
 from detcli.commands.promise.bounds import most_positives
-from detcli.commands.promise.deck import TENTH, Deck
+from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, Deck
 from detcli.commands.promise.evaluation import Promise, RoundResult
 from detcli.commands.promise.images import MAX_IMAGES
 from detcli.core import frozen
@@ -84,7 +84,7 @@ class Reviewing:
 
     @property
     def text(self) -> str:
-        """A sentence that says so."""
+        """A sentence that says what a promise holds for, and how reliable the reviewers were."""
         about_repeats = "no repeats were answered"
         if self.repeat_count:
             about_repeats = (
@@ -117,7 +117,7 @@ class Wording:
         """What is counted, as in `animal images`."""
         return f"{self.wanted} {self.noun}s"
 
-    def contents(self) -> str:
+    def contents_text(self) -> str:
         """Say how many units there are, and how many of them are below the highest threshold."""
         failed = ""
         if self.deck.failed:
@@ -127,14 +127,14 @@ class Wording:
             f"{self.wanted} above {self.deck.below}"
         )
 
-    def plan(self, *, looks: int, below: int, above: int, repeats: int) -> str:
-        """Say how much there is to look at.
+    def plan_text(self, *, looks: int, below: int, above: int, repeats: int) -> str:
+        """Say how many images, or groups of images, people look at in each round.
 
         Args:
-            looks: How many looks the first round has.
-            below: How many of them are units from below.
-            above: How many are units from above, with the known ones.
-            repeats: How many are second looks.
+            looks: How many looks the first round has, of these:
+            below: How many are at images that score below the highest threshold.
+            above: How many are at images that score above it.
+            repeats: How many are second looks, at an image that was looked at before.
         """
         text = (
             f"first round {count_text(looks, self.noun)} ({below:,} below, {above:,} above, "
@@ -145,11 +145,14 @@ class Wording:
             text += f"; then at most {' and '.join(later_rounds)}"
         return text
 
-    def chances(self, chances: Iterable[tuple[float, float]]) -> str:
-        """Say how likely the plan suffices.
+    def chances_text(self, chances: Iterable[tuple[float, float]]) -> str:
+        """Say how likely the planned rounds suffice for a promise.
+
+        For example "chance that three rounds suffice: 99% if 2% are lost, 71% if 4% are lost".
 
         Args:
-            chances: Pairs of the share of animals that is lost, and how likely it suffices then.
+            chances: Pairs such as `(0.02, 0.99)`: a share of the animals that may be lost, and how
+                likely the rounds suffice if so many are.
         """
         cases = []
         for loss, chance in chances:
@@ -160,7 +163,7 @@ class Wording:
             rounds = "one round suffices"
         return f"chance that {rounds}: {', '.join(cases)}"
 
-    def shortened(self) -> list[str]:
+    def shortened_lines(self) -> list[str]:
         """Say of how many units only a part of their images is shown; no line if of none."""
         if not self.deck.shortened:
             return []
@@ -171,24 +174,23 @@ class Wording:
         )
         return [line]
 
-    def promise(self, promise: Promise) -> str:
+    def promise_text(self, promise: Promise) -> str:
         """Say what is promised: how many animals are lost at most, and how sure that is.
+
+        For example "--conf 0.2: at most 4.9% of animal images are lost (49 of 1,000), 95% sure;
+        8,000 of 10,000 images need no eyes".
 
         Args:
             promise: A threshold, and how many animals may be lost if everything below is put aside.
         """
         row = promise.row
         all_animals = row.most_lost + row.animals_seen
-        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
         lost = (
             f"{loss_text(row.most_lost, all_animals)} of {self.wanted_units} are lost "
             f"({row.most_lost:,} of {all_animals:,})"
         )
-        above = promise.result.above
-        is_corrected = promise.result.seen_share is not None  # for animals that reviewers overlook
-        are_all_looked_at = row.is_exact and above.looked_at == above.units
-        are_all_shown = not self.deck.shortened  # no group of images was too large for the page
-        if are_all_looked_at and are_all_shown and not is_corrected:
+        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
+        if self._is_certain(promise):
             return (
                 f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
                 f"{put_aside}"
@@ -196,17 +198,28 @@ class Wording:
         sure = sureness_text(self.deck.sure)
         return f"--conf {row.threshold}: at most {lost}, {sure} sure; {put_aside}"
 
-    def withdrawn(self, results: Sequence[RoundResult]) -> list[str]:
-        """Say which thresholds a round had promised that answers of later rounds refute.
+    def _is_certain(self, promise: Promise) -> bool:
+        """Tell whether nothing of a promise is estimated, so that only a reviewer may be wrong."""
+        above = promise.result.above
+        are_all_looked_at = promise.row.is_exact and above.looked_at == above.units
+        are_all_shown = not self.deck.shortened  # no group of images was too large for the page
+        is_corrected = promise.result.seen_share is not None  # by an estimate of what is overlooked
+        return are_all_looked_at and are_all_shown and not is_corrected
+
+    def withdrawn_lines(self, results: Sequence[RoundResult]) -> list[str]:
+        """Say which thresholds rounds had promised that the answers of later rounds refute.
 
         Args:
             results: The results of all complete rounds.
+
+        Returns:
+            A line for each round whose promise no longer holds.
         """
-        loss = self.deck.lost[-1]
+        largest_loss = self.deck.lost[-1]
         lines = []
         for result in results:
-            row = result.highest_bounded_row(loss)
-            if row is not None and not row.keeps(loss):
+            row = result.row_promised_at_first(largest_loss)
+            if row is not None and not row.keeps(largest_loss):
                 lines.append(
                     f"round {result.round} promised --conf {row.threshold}, which is withdrawn: "
                     f"later answers lose {row.all_misses:,} below it, of "
@@ -214,49 +227,58 @@ class Wording:
                 )
         return lines
 
-    def no_promise(self, result: RoundResult) -> CheckError:
+    def no_promise_error(self, result: RoundResult) -> CheckError:
         """Make the error that says why nothing is promised, and what to do next.
 
         Args:
-            result: The result of the last complete round.
+            result: The result of the last complete round. At its lowest threshold the fewest
+                animals are lost, and even these are too many.
         """
+        largest_loss = self.deck.lost[-1]
         above = result.above
         row = result.lowest_row
-        animals_below = row.animals_seen - above.at_least + row.misses  # of those looked at
-        animals = above.animals + animals_below
-        loss = self.deck.lost[-1]  # the largest that was asked for
+        # `animals_seen` begins with the animals above the highest threshold; what is left are those
+        # between the two thresholds.
+        seen_between = row.animals_seen - above.at_least
+        animals = above.animals + seen_between + row.misses
         if not animals:
             return CheckError(
-                self._without_animals(result), "a share of no animals cannot be promised"
+                self._no_animals_text(result), "a share of no animals cannot be promised"
             )
-        is_less_than_one_animal = loss * animals < 1
+        is_less_than_one_animal = largest_loss * animals < 1
         if is_less_than_one_animal and above.looked_at == above.units:
             return CheckError(
                 f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
                 "or deal from more records at once",
             )
+
         all_animals = row.most_lost + row.animals_seen
         message = (
             f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
             f"{self.wanted_units} of {all_animals:,} may be lost "
-            f"({loss_text(row.most_lost, all_animals)} > {percent(loss)})"
+            f"({loss_text(row.most_lost, all_animals)} > {percent(largest_loss)})"
         )
         if result.round < len(self.deck.plan):
-            next_size = self.deck.plan[result.round]
+            next_size = self.deck.plan[result.round]  # rounds count from 1, so this is the next
             return CheckError(message, f"go on with round {result.round + 1} ({next_size:,} more)")
         return CheckError(message, self._hint_at_other_reviews(result))
 
-    def _without_animals(self, result: RoundResult) -> str:
-        """Say how many units, images or groups of images, may show an animal though none was seen.
+    def _no_animals_text(self, result: RoundResult) -> str:
+        """Say how many images, or groups of images, may show an animal though none was seen.
 
         Args:
             result: The result of the last complete round.
         """
         above = result.above
-        most_animals = result.rows[-1].most_lost  # below the highest threshold
-        if above.looked_at < above.units:
+        highest_row = result.rows[-1]
+        most_animals = highest_row.most_lost  # what may be below the highest threshold
+        is_sampled = above.looked_at < above.units
+        if is_sampled:
             most_animals += most_positives(
-                0, units=above.units, drawn=above.looked_at, error=TENTH * self.deck.error
+                0,
+                units=above.units,
+                drawn=above.looked_at,
+                error=FURTHER_BOUND_SHARE * self.deck.error,
             )
         return (
             f"no {self.wanted} was seen: at most {most_animals:,} of "
@@ -267,20 +289,23 @@ class Wording:
         """Say which other options of deal might lead to a promise, after the last round.
 
         Args:
-            result: The result of that round, with a row for each threshold: how many animals may be
-                lost if everything below it is put aside.
+            result: The result of that round. It has a row for each threshold: how many animals may
+                be lost if everything below is put aside, and which share of all animals that is.
         """
-        row = result.lowest_row
         hints = []
-        if row.share < MAX_SUGGESTED_LOSS:
-            lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
-            losses = f"{percent(self.deck.lost[0])},{math.ceil(100 * row.share)}%"
+        lowest_row = result.lowest_row
+        if lowest_row.share < MAX_SUGGESTED_LOSS:
+            all_animals = lowest_row.most_lost + lowest_row.animals_seen
+            lost_share = loss_text(lowest_row.most_lost, all_animals)
+            smallest_loss = percent(self.deck.lost[0])
+            sufficient_loss = f"{math.ceil(100 * lowest_row.share)}%"
             hints.append(
-                f"{lost_share} would have been promised below {row.threshold}, had it been "
-                f"asked for: deal anew with --lost {losses}"
+                f"{lost_share} would have been promised below {lowest_row.threshold}, had it been "
+                f"asked for: deal anew with --lost {smallest_loss},{sufficient_loss}"
             )
+
         useful_rows = [row for row in result.rows if row.units_below]
-        best_row = min(useful_rows, key=lambda row: row.share, default=result.lowest_row)
+        best_row = min(useful_rows, key=lambda row: row.share, default=lowest_row)
         highest_threshold = result.rows[-1].threshold
         if best_row.threshold < highest_threshold:
             hints.append(f"or with --below {best_row.threshold}")

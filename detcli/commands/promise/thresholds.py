@@ -15,13 +15,14 @@ MAX_DIGITS = 17
 
 
 def highest_threshold(scores: UnitScores, expected_share: float) -> float:
-    """Choose the score that no promised threshold is above, where --below does not say it.
+    """Choose the highest threshold that a review may promise, where --below does not say it.
 
-    Twice as many units as are expected to show an animal are above it, and at least a tenth.
+    Of the units, images or groups of images, twice as many score above it as are expected to show
+    an animal, and at least a tenth.
 
     Args:
         scores: `(U,)`, the scores of all units.
-        expected_share: The share of the units that is expected to show an animal.
+        expected_share: The share of the units that is expected to show an animal, such as 0.05.
     """
     share_above = min(max(SHARE_ABOVE, 2 * expected_share), 1.0)
     score = float(np.quantile(scores, 1 - share_above, method="lower"))
@@ -30,27 +31,34 @@ def highest_threshold(scores: UnitScores, expected_share: float) -> float:
     return cut_above_zero(scores)
 
 
-def grid_of(scores: UnitScores, below: float) -> list[float]:
-    """Return the thresholds that may be promised, the lowest first.
+def grid_of(scores: UnitScores, max_threshold: float) -> list[float]:
+    """Choose the thresholds that a review may promise, the lowest first.
 
-    The lowest has nothing below it but units without a box. The others are spread evenly over the
-    units that have a score, and the last one is the highest that was allowed. None of them equals
-    the score of a unit, so it does not matter whether a score has to be above or at a threshold.
+    A unit is an image, or a group of images, with one score. At the lowest threshold, only units
+    without a box are below it. The last one is the largest that is allowed. Between them, QUANTILES
+    thresholds at most divide the units into parts of about the same size.
+
+    No threshold equals the score of a unit: each is a short number between two scores. So it does
+    not matter whether a score has to be above or at a threshold.
 
     Args:
-        scores: `(U,)`, the scores of all units.
-        below: No threshold is above this.
+        scores: `(U,)`, the scores of all units, 0 for a unit without a box.
+        max_threshold: No threshold is above this.
     """
-    candidates = scores[(scores > 0) & (scores < below)]
-    thresholds = {below}
-    if bool((scores == below).any()):
-        thresholds = {cut_below(scores, below)}
+    last_threshold = max_threshold
+    if bool((scores == max_threshold).any()):
+        last_threshold = cut_below(scores, max_threshold)
+    thresholds = {last_threshold}
+
     lowest_threshold = cut_above_zero(scores)
-    if lowest_threshold <= below:
+    if lowest_threshold <= max_threshold:
         thresholds.add(lowest_threshold)
-    if len(candidates):
+
+    scores_between = scores[(scores > 0) & (scores < max_threshold)]
+    if len(scores_between):
         shares = np.linspace(0, 1, QUANTILES)
-        for score in np.quantile(candidates, shares, method="inverted_cdf"):
+        # This method returns scores that units have, and none in between.
+        for score in np.quantile(scores_between, shares, method="inverted_cdf"):
             thresholds.add(cut_below(scores, float(score)))
     return sorted(thresholds)
 
@@ -64,17 +72,20 @@ def cut_above_zero(scores: UnitScores) -> float:
 
 
 def cut_below(scores: UnitScores, score: float) -> float:
-    """Return a short number, at most a score, that divides the units below it from the others.
+    """Return a short number between a score and the next lower one that a unit has.
+
+    As a threshold, it divides the units below the score from those that have it or a higher one. It
+    is the score itself if no number lies between the two.
 
     Args:
         scores: `(U,)`, the scores of all units.
-        score: The score; units that have it exactly are on the upper side.
+        score: The score.
     """
     lower_scores = scores[scores < score]
-    lower = 0.0
+    next_lower = 0.0
     if len(lower_scores):
-        lower = float(lower_scores.max())
-    return shortest_between(lower, score)
+        next_lower = float(lower_scores.max())
+    return shortest_between(next_lower, score)
 
 
 def shortest_between(lower: float, upper: float) -> float:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -80,42 +81,42 @@ class Units:
 
 
 def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
-    """Group images and videos to what is looked at together, and draw the order of the groups.
+    """Put images and videos that are looked at together into units, and draw the units' order.
 
-    Such a unit has the best score of its inputs. Inputs that could not be read are in none.
+    A unit has the best score of its inputs. Inputs that could not be read are in no unit.
 
     Args:
-        inputs: The images and videos of all records.
+        inputs: The N images and videos of the records.
         kind: Whether a unit is a single input, a burst, a folder, or what has a value in common.
         seed: Decides the order, with the names of the units.
+
+    Returns:
+        U units, numbered from 0.
 
     Raises:
         UsageError: Units are bursts, and no image has a time.
     """
-    is_failed = np.frombuffer(inputs.is_failed, np.bool_)
-    readable = np.flatnonzero(~is_failed).astype(np.int32)  # (R,) numbers of inputs
-    if kind.grouping is Grouping.IMAGE:
-        first_inputs = readable
-        unit_by_readable = np.arange(len(readable), dtype=np.int32)
-    else:
-        _, first_positions, groups = np.unique(
-            _groups(inputs, kind)[readable], return_index=True, return_inverse=True
-        )
-        first_inputs = readable[first_positions]  # (U,) the first input of each unit
-        unit_by_readable = groups.astype(np.int32)
-    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
-    unit_by_input[readable] = unit_by_readable
-    scores = np.zeros(len(first_inputs))
-    np.maximum.at(scores, unit_by_readable, np.frombuffer(inputs.scores)[readable])
+    unit_by_input, first_inputs = _number_units(inputs, kind)
+    is_in_unit = unit_by_input != NO_UNIT  # (N,)
+    input_scores = np.frombuffer(inputs.scores)
+    scores = np.zeros(len(first_inputs))  # (U,)
+    np.maximum.at(scores, unit_by_input[is_in_unit], input_scores[is_in_unit])
+
     order = _draw_order(inputs, kind, first_inputs, seed)
-    failed = [inputs.file_name(int(number)) for number in np.flatnonzero(is_failed)]
+    failed_names = [inputs.file_name(int(number)) for number in np.flatnonzero(~is_in_unit)]
+    scores_sha256 = _hash_of_scores(
+        inputs,
+        kind,
+        scores=scores[order],
+        first_inputs=first_inputs[order],
+        failed_names=failed_names,
+        unit_by_input=unit_by_input,
+    )
     return Units(
         scores=scores,
         order=order,
-        scores_sha256=_hash_of_scores(
-            inputs, kind, scores[order], first_inputs[order], failed, unit_by_input
-        ),
-        failed=failed,
+        scores_sha256=scores_sha256,
+        failed=failed_names,
         _inputs=inputs,
         _kind=kind,
         _unit_by_input=unit_by_input,
@@ -123,16 +124,54 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     )
 
 
+class _UnitNumbers(NamedTuple):
+    """Which of N inputs are in which of U units."""
+
+    unit_by_input: Integers  # (N,), `NO_UNIT` for an input that could not be read
+    first_inputs: Integers  # (U,), the number of the first input of each unit
+
+
+def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
+    """Give each unit a number from 0 on, and find the inputs that are in it.
+
+    Args:
+        inputs: The N images and videos of the records.
+        kind: What the inputs of a unit have in common, if a unit may have several.
+
+    Raises:
+        UsageError: Units are bursts, and no image has a time.
+    """
+    is_failed = np.frombuffer(inputs.is_failed, np.bool_)  # (N,)
+    readable_inputs = np.flatnonzero(~is_failed).astype(np.int32)  # (R,)
+    if kind.grouping is Grouping.IMAGE:
+        unit_by_readable = np.arange(len(readable_inputs), dtype=np.int32)
+        first_inputs = readable_inputs
+    else:
+        # The numbers of groups may have gaps, those of units have none.
+        group_by_readable = _groups(inputs, kind)[readable_inputs]
+        _, first_positions, numbers = np.unique(
+            group_by_readable, return_index=True, return_inverse=True
+        )
+        unit_by_readable = numbers.astype(np.int32)
+        first_inputs = readable_inputs[first_positions]
+    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
+    unit_by_input[readable_inputs] = unit_by_readable
+    return _UnitNumbers(unit_by_input, first_inputs)
+
+
 def _draw_order(
     inputs: InputColumns, kind: UnitKind, first_inputs: Integers, seed: int
 ) -> Integers:
-    """Return the units in the order of the draw.
+    """Put U units, images or groups of images, in a random order that anybody can repeat.
 
     Args:
         inputs: Has the names.
         kind: What a unit is.
-        first_inputs: `(U,)`, the first input of each unit.
+        first_inputs: `(U,)`, the number of the first image or video of each unit.
         seed: Decides the order, with the names of the units.
+
+    Returns:
+        `(U,)`, the numbers of the units, the one that is drawn first at the beginning.
     """
     keys = np.empty(len(first_inputs), np.uint64)
     for unit, first_input in enumerate(first_inputs):
@@ -160,32 +199,38 @@ def _unit_name(inputs: InputColumns, kind: UnitKind, first_input: int) -> str:
 def _hash_of_scores(
     inputs: InputColumns,
     kind: UnitKind,
+    *,
     scores: UnitScores,
     first_inputs: Integers,
-    failed: list[str],
+    failed_names: list[str],
     unit_by_input: Integers,
 ) -> str:
-    """Hash the names and scores of all units, a line each: the name, a NUL and the score.
+    """Hash all that a promise depends on in the records, so that a change of it is noticed.
 
-    Then the names of the inputs that failed follow, sorted, each with a NUL and "failed". Where a
-    unit can have several images, a sorted line for each of them is last: the name of the image, a
-    NUL and the name of its unit. So an image that is added to a unit later makes other records.
+    It is the SHA-256 of these lines, where NUL is one byte. A unit is an image, or a group of
+    images with one score:
+
+        a.jpg NUL 0.93      the name and the score of each unit, in the order of the draw
+        b.jpg NUL failed    the name of each input that failed, sorted
+        c.jpg NUL a.jpg     if units are groups: each image and the name of its unit, sorted
 
     Args:
-        inputs: Has the names.
+        inputs: Has the names of N images and videos.
         kind: What a unit is.
         scores: `(U,)`, the score of each unit, in the order of the draw.
-        first_inputs: `(U,)`, the first input of each unit, in the same order.
-        failed: The names of the inputs that failed.
-        unit_by_input: `(N,)`, the unit of each input, or `NO_UNIT`.
+        first_inputs: `(U,)`, the number of the first input of each unit, in the same order.
+        failed_names: The names of the inputs that failed.
+        unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
     for score, first_input in zip(scores, first_inputs, strict=True):
         name = _unit_name(inputs, kind, int(first_input))
         line = f"{name}\0{float(score)!r}\n"
         digest.update(line.encode(errors=NAME_ERRORS))
-    for name in sorted(failed):
+
+    for name in sorted(failed_names):
         digest.update(f"{name}\0failed\n".encode(errors=NAME_ERRORS))
+
     if kind.grouping is not Grouping.IMAGE:
         for line in _lines_of_members(inputs, kind, unit_by_input):
             digest.update(line.encode(errors=NAME_ERRORS))
@@ -196,30 +241,31 @@ def _lines_of_members(inputs: InputColumns, kind: UnitKind, unit_by_input: Integ
     """Return a line for each image that is in a unit, sorted: its name, a NUL and the unit's name.
 
     Args:
-        inputs: Has the names.
-        kind: What a unit is.
-        unit_by_input: `(N,)`, the unit of each input, or `NO_UNIT`.
+        inputs: Has the names of N images and videos.
+        kind: What a unit is, a group of images.
+        unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
-    first_input_of_unit: dict[int, int] = {}
+    first_input_of_unit: dict[int, int] = {}  # which names the unit
     lines = []
     for input_number, unit in enumerate(unit_by_input.tolist()):
         if unit == NO_UNIT:
             continue
-        first_input = first_input_of_unit.setdefault(unit, input_number)
-        unit_name = _unit_name(inputs, kind, first_input)
+        if unit not in first_input_of_unit:
+            first_input_of_unit[unit] = input_number
+        unit_name = _unit_name(inputs, kind, first_input_of_unit[unit])
         lines.append(f"{inputs.name(input_number)}\0{unit_name}\n")
     return sorted(lines)
 
 
 def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
-    """Number the groups of inputs that are looked at together, and return the number of each input.
+    """Return for each input the number of the group that it is looked at together with.
 
     Args:
         inputs: The images and videos of all records, N in all.
         kind: What the inputs of a group have in common: a burst, a folder, or a value of `meta`.
 
     Returns:
-        `(N,)`. An image that is in no burst has a number of its own.
+        `(N,)`. An image that is in no burst is alone in a group.
 
     Raises:
         UsageError: Groups are bursts, and no image has a time.
@@ -235,7 +281,8 @@ def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
     group_by_input = np.full(len(inputs), NO_BURST)
     input_by_record = np.frombuffer(inputs.input_by_record, np.int32)
     group_by_input[input_by_record] = burst_by_record
+
+    # No burst has a number from N on.
     is_alone = group_by_input == NO_BURST
-    # Numbers from N on, which no burst has.
     group_by_input[is_alone] = len(inputs) + np.flatnonzero(is_alone)
     return group_by_input

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli.commands.promise.bounds import fewest_positives, smallest_share
-from detcli.commands.promise.deck import TENTH, error_of
+from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import Row, bound_row
 from detcli.commands.promise.inputs import WantedClasses
@@ -22,7 +22,7 @@ HINT = "check the review again: detcli promise check"
 
 
 def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -> str:
-    """Recompute a promise, and say that it holds.
+    """Compute a promise again from the records and its list of answers, and say that it holds.
 
     Args:
         path: The file of the promise.
@@ -41,6 +41,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         _require_asked_before(fields, units, path)
         rows = _recompute_rows(fields, units)
         return _judge(fields, rows, path)
+    # The file may come from anyone, and a field of it have any type or value.
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
 
@@ -53,23 +54,24 @@ def _require_possible(fields: Fields, path: Path) -> None:
         path: The file, for messages.
 
     Raises:
-        CheckError: They do.
+        CheckError: A number cannot be.
     """
     above = fields["above"]  # what was looked at above the highest threshold
-    known_animals = fields["known"]
-    plan = fields["plan"]  # how many units each round looks at
+    best_scoring = fields["known"]  # what reviewers saw in the best-scoring images
+    round_sizes = fields["plan"]  # how many images each round looks at
     round_number = fields["round"]
     names = fields["animals_below"] + fields["doubtful_below"]
+    # Each key is the subject of the sentence "... cannot be".
     checks = {
         "its seed": type(fields["seed"]) is int,
-        "its round": type(round_number) is int and 1 <= round_number <= len(plan),
-        "its plan": all(type(count) is int and count >= 0 for count in plan),
+        "its round": type(round_number) is int and 1 <= round_number <= len(round_sizes),
+        "its plan": all(type(size) is int and size >= 0 for size in round_sizes),
         "its probability": 0 < fields["sure"] < 1,
         "its losses": bool(fields["asked"]) and all(0 < loss < 1 for loss in fields["asked"]),
         "its list of names, which has one twice,": len(names) == len(set(names)),
         "its count above": 0 <= above["animals"] <= above["looked_at"] <= above["units"],
         "its bound above": 0 <= above["at_least"] <= above["units"],
-        "its known animals": 0 <= known_animals["seen"] <= known_animals["looked_at"],
+        "its known animals": 0 <= best_scoring["seen"] <= best_scoring["looked_at"],
     }
     for subject, is_possible in checks.items():
         if not is_possible:
@@ -77,10 +79,16 @@ def _require_possible(fields: Fields, path: Path) -> None:
 
 
 def _require_same_records(fields: Fields, units: Units, records: str, path: Path) -> None:
-    """Compare what a promise says of the records with the records.
+    """Refuse a promise that counts other images in the records than there are.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        units: The images, or groups of images, of the records.
+        records: The name of the records.
+        path: The file of the promise, for messages.
 
     Raises:
-        CheckError: It differs.
+        CheckError: A number or the hash differs.
     """
     checks = {
         "the number of units": fields["units"] == len(units),
@@ -101,6 +109,16 @@ def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) ->
     return units
 
 
+def _draw_of(fields: Fields, units: Units) -> Draw:
+    """Draw the units again that the review of a promise looked at."""
+    return Draw(
+        units,
+        threshold=fields["below"],
+        round_sizes=fields["plan"],
+        above_limit=fields["above"]["looked_at"],
+    )
+
+
 def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
     """Check that the thresholds and probabilities of a promise follow from what was asked for.
 
@@ -115,31 +133,34 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
         CheckError: Something of it does not follow from the scores and from the rules.
     """
     above = fields["above"]  # what was looked at above the highest threshold
-    draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
-    is_above_sampled = above["looked_at"] < draw.units_above
+    draw = _draw_of(fields, units)
+    is_above_sampled = above["looked_at"] < draw.count_above
     seen_share = fields["seen_share"]
     is_corrected = seen_share is not None  # for animals that reviewers overlook
     total_error = 1 - fields["sure"]
-    error = error_of(
+    error = split_error(
         total_error,
-        losses=len(fields["asked"]),
+        loss_count=len(fields["asked"]),
         round_number=fields["round"],
-        rounds=len(fields["plan"]),
-        tenths=int(is_above_sampled) + int(is_corrected),
+        round_count=len(fields["plan"]),
+        further_bound_count=int(is_above_sampled) + int(is_corrected),
     )
+    error_of_further_bound = FURTHER_BOUND_SHARE * total_error
     fewest_above = above["animals"]
     if is_above_sampled:
         fewest_above = fewest_positives(
             above["animals"],
-            units=draw.units_above,
-            drawn=len(draw.above),
-            error=TENTH * total_error,
+            units=draw.count_above,
+            drawn=len(draw.sample_above),
+            error=error_of_further_bound,
         )
     expected_seen_share = None
     if is_corrected:
         known_animals = fields["known"]
         expected_seen_share = smallest_share(
-            known_animals["seen"], trials=known_animals["looked_at"], error=TENTH * total_error
+            known_animals["seen"],
+            trials=known_animals["looked_at"],
+            error=error_of_further_bound,
         )
     thresholds = [row["t"] for row in fields["rows"]]
     expected_thresholds = grid_of(units.scores, fields["below"])
@@ -147,7 +168,7 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
         "its list of thresholds": thresholds == expected_thresholds,
         "its probability of an error": fields["error"] == error,
         "its loss": fields["lost"] is None or fields["lost"] in fields["asked"],
-        "the number above": above["units"] == draw.units_above,
+        "the number above": above["units"] == draw.count_above,
         "the bound on the animals above": above["at_least"] == fewest_above,
         "the share that reviewers see": seen_share == expected_seen_share,
     }
@@ -160,43 +181,47 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     """Compute anew, for each threshold of a promise, how many animals may be lost below it.
 
     Args:
-        fields: The promise, as promise.json has it.
-        units: The images, or groups of images, of the records, with their scores.
+        fields: The promise, as promise.json has it. It names the units below the highest threshold
+            in which reviewers saw an animal, or were in doubt.
+        units: The units of the records, images or groups of images, with their scores.
     """
-    above = fields["above"]  # what was looked at above the highest threshold
-    draw = Draw(units, below=fields["below"], plan=fields["plan"], above=above["looked_at"])
-    score_of_name = dict(zip(units.names(draw.below), units.scores[draw.below], strict=True))
-    # Bounds rest on the units of complete rounds; later answers are counted beside them.
-    list_of_rounds = units.names(draw.below_by(fields["round"]))
-    names_of_rounds = frozenset(list_of_rounds)
-    scores_of_rounds = [score_of_name[name] for name in list_of_rounds]
-    animals = fields["animals_below"]
-    doubtful = fields["doubtful_below"]
+    draw = _draw_of(fields, units)
+    score_by_name = dict(
+        zip(units.names(draw.sample_below), units.scores[draw.sample_below], strict=True)
+    )
+    # A bound rests on the units of complete rounds. What later rounds saw is only counted.
+    dealt_names = units.names(draw.sample_below_by(fields["round"]))
+    dealt_name_set = frozenset(dealt_names)
+    animal_names = fields["animals_below"]
+    maybe_animal_names = animal_names + fields["doubtful_below"]
+    fewest_above = fields["above"]["at_least"]
+
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        lost = [name for name in animals + doubtful if score_of_name[name] < threshold]
-        seen = [name for name in animals if score_of_name[name] >= threshold]
+        dealt_below = [name for name in dealt_names if score_by_name[name] < threshold]
+        lost = [name for name in maybe_animal_names if score_by_name[name] < threshold]
+        seen = [name for name in animal_names if score_by_name[name] >= threshold]
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
-            dealt=len([score for score in scores_of_rounds if score < threshold]),
-            misses=len(names_of_rounds.intersection(lost)),
-            animals_seen=above["at_least"] + len(names_of_rounds.intersection(seen)),
+            dealt=len(dealt_below),
+            misses=len(dealt_name_set.intersection(lost)),
+            animals_seen=fewest_above + len(dealt_name_set.intersection(seen)),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )
-        all_animals_seen = above["at_least"] + len(seen)
-        rows.append(replace(row, all_misses=len(lost), all_animals_seen=all_animals_seen))
+        row = replace(row, all_misses=len(lost), all_animals_seen=fewest_above + len(seen))
+        rows.append(row)
     return rows
 
 
 def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
-    """Compare recomputed rows with those of a promise, and say what it promises.
+    """Compare the rows of a promise with recomputed ones, and say in a sentence that it holds.
 
     Args:
         fields: The promise, as promise.json has it.
-        rows: For each of its thresholds, how many animals may be lost below it.
+        rows: The recomputed rows: for each threshold, how many animals may be lost below it.
         path: The file, for messages.
 
     Raises:
@@ -211,26 +236,35 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
     if threshold is None:
         raise CheckError(f"{path} promises nothing", HINT)
     _require_loss_kept(rows, threshold, fields["lost"], path)
+
     promised_rows = [row for row in rows if row.threshold == threshold]
     if len(promised_rows) != 1:
         raise CheckError(f"{path} does not hold: {threshold} is not a threshold of its rows", HINT)
-    (row,) = promised_rows
-    if not row.units_below:
+    promised_row = promised_rows[0]
+    if not promised_row.units_below:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
-    if fields["put_aside"] != row.units_below:
-        raise CheckError(f"{path} does not hold: {row.units_below:,} are put aside", HINT)
-    lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
+    if fields["put_aside"] != promised_row.units_below:
+        raise CheckError(f"{path} does not hold: {promised_row.units_below:,} are put aside", HINT)
+
+    all_animals = promised_row.most_lost + promised_row.animals_seen
     return (
-        f"it holds: --conf {row.threshold}, at most {lost_share} are lost, "
-        f"{sureness_text(fields['sure'])} sure; {row.units_below:,} need no eyes"
+        f"it holds: --conf {promised_row.threshold}, at most "
+        f"{loss_text(promised_row.most_lost, all_animals)} are lost, "
+        f"{sureness_text(fields['sure'])} sure; {promised_row.units_below:,} need no eyes"
     )
 
 
 def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path: Path) -> None:
-    """Check that at a promised threshold, and at all below it, no larger share may be lost.
+    """Refuse a promise if more animals may be lost, at its threshold or any below, than it says.
+
+    Args:
+        rows: For each threshold, how many animals may be lost below it.
+        threshold: The promised threshold.
+        loss: The promised share of animals that may be lost, such as 0.05.
+        path: The file of the promise, for messages.
 
     Raises:
-        CheckError: It may.
+        CheckError: More may be lost.
     """
     for row in rows:
         if row.threshold <= threshold and not row.keeps(loss):

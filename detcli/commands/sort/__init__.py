@@ -108,7 +108,8 @@ def _assign_file(
     Args:
         assignment: Collects the folders of images.
         name: The name of the file as it was typed.
-        file_number: Its number among the files.
+        file_number: Its number among the files, which tells its bursts from those of others: every
+            file numbers its bursts from 0.
         advance: Is called with the source of each record.
 
     Raises:

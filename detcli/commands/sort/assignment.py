@@ -27,7 +27,9 @@ class Assignment:
         self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
-        """Take a record into account.
+        """Find the rank of a record's folder, and remember the best for its image and its burst.
+
+        The rank of a folder is its place among the rules: 0 for that of the first rule.
 
         Args:
             record: The record; the classes and scores of its detections were checked.
@@ -37,22 +39,22 @@ class Assignment:
             ValueError: Its burst is not a number.
         """
         name = name_of(record)
-        if "error" in record:
+        is_failed = "error" in record
+        if is_failed:
             rank = self._rules.failed_rank
         else:
             rank = self._rules.rank(record.get("detections", []))
         earlier_rank = self._ranks.get(name, rank)
-        self._ranks[name] = min(rank, earlier_rank)  # the lowest is the best
+        self._ranks[name] = min(rank, earlier_rank)
 
-        if "error" in record:
-            return
-        burst_index = _burst_index(record)
-        if burst_index is None:
-            return
-        burst = (file_number, burst_index)
-        self._bursts[name] = burst
-        earlier_burst_rank = self._burst_ranks.get(burst, rank)
-        self._burst_ranks[burst] = min(rank, earlier_burst_rank)
+        burst_index = None
+        if not is_failed:
+            burst_index = _burst_index(record)
+        if burst_index is not None:
+            burst = (file_number, burst_index)
+            self._bursts[name] = burst
+            earlier_burst_rank = self._burst_ranks.get(burst, rank)
+            self._burst_ranks[burst] = min(rank, earlier_burst_rank)
 
     def __len__(self) -> int:
         return len(self._ranks)

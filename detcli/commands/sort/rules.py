@@ -70,21 +70,21 @@ class SortRules:
         return names
 
     def rank(self, detections: Iterable[DetectionJson]) -> int:
-        """Return the rank of an image, an index into `folders`.
+        """Return the rank of an image's folder: an index into `folders`, 0 for the first rule.
 
         It is that of the first rule that any of its detections meets; of an image that meets none,
-        the last.
+        the last. The classes of the detections are added to `seen_classes`.
 
         Args:
             detections: The detections of an image, whose classes and scores were checked; those
                 that are marked as repeated do not count.
         """
-        detection_list = [detection for detection in detections if "repeated" not in detection]
-        for detection in detection_list:
+        counted_detections = [detection for detection in detections if "repeated" not in detection]
+        for detection in counted_detections:
             self.seen_classes.add(detection["class_name"])
             self.seen_classes.add(str(detection["class_id"]))
         for rank, rule in enumerate(self._rules):
-            if any(rule.is_met_by(detection) for detection in detection_list):
+            if any(rule.is_met_by(detection) for detection in counted_detections):
                 return rank
         return len(self.folders) - 1
 

@@ -52,16 +52,23 @@ class CocoResults(SavedRun):
     """
 
     def __init__(
-        self, name: str, path: str, finder: Finder, ids: CocoIds, classes: Mapping[int, str]
+        self,
+        name: str,
+        path: str,
+        finder: Finder,
+        ids: CocoIds,
+        detected_classes: Mapping[int, str],
     ) -> None:
         """Read COCO results, and give each box the class id and name that the left side uses.
+
+        In the file, a box has a COCO category, such as 1 for a person where the class id is 0.
 
         Args:
             name: The file as the user named it.
             path: The file to read, which is a copy if the user named a pipe.
             finder: Finds images; COCO results need none.
             ids: The ids that COCO results have for images and classes.
-            classes: Names of the classes that the left side detected, by class id.
+            detected_classes: Names of the classes that the left side detected, by class id.
 
         Raises:
             SourceError: The file cannot be read.
@@ -71,17 +78,17 @@ class CocoResults(SavedRun):
         self._ids = ids
         self._boxes = _read_boxes(Path(path))
 
-        all_boxes: list[dict[str, Any]] = []
-        for boxes_of_image in self._boxes.values():
-            all_boxes += boxes_of_image
-        categories = {box["class_id"] for box in all_boxes}  # not class ids yet
-        class_of_category = _classes_by_category(ids, classes, categories)
-        for box in all_boxes:
-            category = box["class_id"]
-            detected_class = class_of_category.get(category) or _class_of_unknown(category)
-            box["class_id"] = detected_class.id
-            box["class_name"] = detected_class.name
-            self.classes[detected_class.id] = detected_class.name
+        categories: set[int] = set()
+        for boxes in self._boxes.values():
+            categories.update(box["category_id"] for box in boxes)
+        class_by_category = _classes_by_category(ids, detected_classes, categories)
+        for boxes in self._boxes.values():
+            for box in boxes:
+                category = box.pop("category_id")
+                box_class = class_by_category.get(category) or _class_of_unknown(category)
+                box["class_id"] = box_class.id
+                box["class_name"] = box_class.name
+                self.class_names[box_class.id] = box_class.name
 
     def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
         """Pair each record of a run with a record made of the COCO results for the same image.
@@ -90,29 +97,30 @@ class CocoResults(SavedRun):
         paired with one that has no detections. A record of an error is paired with itself.
         Results for images that the run does not have come last, without a record on the left.
         """
-        image_ids = set()
-        for fields in left.records():
-            if "error" in fields:
-                yield fields, fields
+        image_ids_of_run = set()
+        for left_record in left.records():
+            if "error" in left_record:
+                yield left_record, left_record
                 continue
-            index = fields.get("index")
+            index = left_record.get("index")
             if not isinstance(index, int):
                 raise UsageError("a record has no index", "name records that detcli wrote")
-            origin = Origin(name_of(fields), frame=fields.get("frame"))
+            origin = Origin(name_of(left_record), frame=left_record.get("frame"))
             image_id = self._ids.image_id(Record(origin, index, "", ""))
-            image_ids.add(image_id)
+            image_ids_of_run.add(image_id)
             boxes = self._boxes.get(image_id, [])
-            yield fields, cast("RecordJson", {**fields, "detections": boxes})
-        for image_id in sorted(self._boxes.keys() - image_ids):
+            yield left_record, cast("RecordJson", {**left_record, "detections": boxes})
+
+        for image_id in sorted(self._boxes.keys() - image_ids_of_run):
             yield None, cast("RecordJson", {"source": f"image_id {image_id}"})
 
 
 def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
-    """Read a file of COCO results.
+    """Read a file of COCO results, a list of boxes.
 
     Returns:
         By image id, the boxes of the image with the highest score first. A box has the fields of a
-        detection in a record, but COCO's category id is in the place of `class_id`.
+        detection in a record, but `category_id` in place of the class.
 
     Raises:
         SourceError: The file cannot be read.
@@ -121,7 +129,7 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
     elements = read_json(path, _unusable)
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
-    boxes_of_images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    boxes_by_image: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for index, element in enumerate(elements):
         try:
             image_id, category, box, score = read_fields(
@@ -131,10 +139,10 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
             raise _unusable(path, str(error)) from error
         x, y, width, height = box
         corners = dict(zip(BOX, (x, y, x + width, y + height), strict=True))
-        boxes_of_images[image_id].append({"class_id": category, "score": score, **corners})
-    for boxes in boxes_of_images.values():
+        boxes_by_image[image_id].append({"category_id": category, "score": score, **corners})
+    for boxes in boxes_by_image.values():
         boxes.sort(key=itemgetter("score"), reverse=True)
-    return boxes_of_images
+    return boxes_by_image
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -170,19 +178,22 @@ def _classes_by_category(
         ids: The ids that COCO results have for classes.
         detected_classes: Names of the classes that the run detected, by class id.
         categories: The category ids that the COCO results have.
+
+    Returns:
+        A class by its category id. There may be others than in `categories`, and some may lack.
     """
     names = _names_of_model(detected_classes, categories)
-    class_of_category: dict[int, _DetectedClass] = {}
+    class_by_category: dict[int, _DetectedClass] = {}
     with warnings.catch_warnings():
         # CocoIds warns of classes without a category, which does no harm unless they are detected.
         warnings.simplefilter("ignore")
         for class_id, name in enumerate(names):
-            if not name:
+            if not name:  # the name of this class is unknown
                 continue
             category = ids.category_id(class_id, names)
-            if category is not None and category not in class_of_category:
-                class_of_category[category] = _DetectedClass(class_id, name)
-    return class_of_category
+            if category is not None and category not in class_by_category:
+                class_by_category[category] = _DetectedClass(class_id, name)
+    return class_by_category
 
 
 def _names_of_model(detected_classes: Mapping[int, str], categories: set[int]) -> ClassNames:

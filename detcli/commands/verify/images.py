@@ -87,7 +87,7 @@ class Results:
     def __init__(
         self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
-        """Begin without any image.
+        """Begin without any image; `add` then compares the detections of one.
 
         Args:
             certificate: What is filled: it holds the report of the comparison.
@@ -97,54 +97,59 @@ class Results:
         """
         self.certificate = certificate
         self.report = certificate.report
-        self.certifies = certifies
-        self.conclusion = Conclusion()  # what the page says of the whole
-        self.one_sided: list[str] = []  # inputs of saved runs with an error on one side only
         self._rules = rules
-        self._page = page
+
         self._totals = Totals(rules)
         self._class_totals = ClassTotals()
-        # Of saved runs, which may be long, only images that disagree are kept, and the worst.
-        self._keeps_all = certificate.report.left.records is None
-        self._kept: dict[int, ImageReport] = {}
-        self._worst: list[_RankedImage] = []  # the worst first
-        self._videos = set[str]()  # that are certified
+        # Of saved runs, which may be long, only images that disagree are listed, and the worst.
+        self._lists_all = certificate.report.left.records is None
+        self._listed: dict[int, ImageReport] = {}  # by the number of the image
+        self._worst: list[_RankedImage] = []  # sorted, the worst first
+        # Names of inputs for which one saved run has an error, and the other detections.
+        self.failed_on_one_side: list[str] = []
+
+        self._page = page
+        self.conclusion = Conclusion()  # what the page says of the whole comparison
+
+        self.certifies = certifies
+        self._certified_videos = set[str]()
         self._hashes = FileHashes()
 
     def add(
         self,
-        fields: RecordJson,
+        record: RecordJson,
         sides: Sequence[Detections],
-        image: Callable[[], PageImage | None],
+        load_image: Callable[[], PageImage | None],
     ) -> None:
-        """Compare the detections that both sides have in an image.
+        """Compare the detections that both sides have in an image, and show them on the page.
 
         Args:
-            fields: The record of the image, which the page shows.
+            record: The record of the image, which the page shows.
             sides: The detections of the first side and those of the second.
-            image: Loads the image for the page; returns None if it cannot be found.
+            load_image: Loads the image for the page; returns None if it cannot be found.
         """
         left, right = sides
-        origin = Origin(name_of(fields), frame=fields.get("frame"))
+        origin = Origin(name_of(record), frame=record.get("frame"))
         comparison = compare(left, right, self._rules)
         report = image_report(origin, comparison, self._rules)
         self._totals.add(report)
         self._class_totals.add(comparison)
-        number = self.report.compared
-        if self._page is not None:
-            number = self._page.add(fields, image, list(_page_boxes(comparison)))
-        self.report.compared += 1
-        self._keep(number, report)
 
-    def _keep(self, number: int, report: ImageReport) -> None:
-        """Keep the report on an image if it is to be listed, and rank the image if it differs.
+        number = self.report.compared
+        if self._page is not None:  # which has its own numbers, as it shows failed inputs as well
+            number = self._page.add(record, load_image, list(_page_boxes(comparison)))
+        self.report.compared += 1
+        self._list(number, report)
+
+    def _list(self, number: int, report: ImageReport) -> None:
+        """Add the report on an image to those that are listed, and rank it among the worst.
 
         Args:
-            number: The number of the image; on the page as well, if there is one.
+            number: The number of the image; that on the page, if there is one.
             report: How its sides compare.
         """
-        if self._keeps_all or not report.agrees:
-            self._kept[number] = report
+        if self._lists_all or not report.agrees:
+            self._listed[number] = report
         severity = report.severity(self._rules.tolerance)
         differs = severity > (0, 0.0)
         if differs:
@@ -161,22 +166,24 @@ class Results:
     def certify(
         self, origin: Origin, recorded_hash: str | None = None, image: Image | None = None
     ) -> None:
-        """Note the hash of an image's file in the certificate; that of a video only once.
+        """List the hash of an image's file in the certificate; that of a video only once.
 
-        If the file is another one now than when its record was written, that is noted as well.
+        If the file has changed since its record was written, the report notes its name.
 
         Args:
             origin: The file, and the frame if it is a video.
             recorded_hash: The hash that a saved record has of the file, if any.
             image: The image as it was read from the file, if it was.
         """
-        if not self.certifies or origin.source in self._videos:
+        if not self.certifies or origin.source in self._certified_videos:
             return
-        if origin.frame is not None:
-            self._videos.add(origin.source)
+        is_video = origin.frame is not None
+        if is_video:
+            self._certified_videos.add(origin.source)
+
         current_hash = self._hashes.of(origin, image)  # None if the file is gone
-        both_known = current_hash is not None and recorded_hash is not None
-        if both_known and current_hash != recorded_hash:
+        are_both_known = current_hash is not None and recorded_hash is not None
+        if are_both_known and current_hash != recorded_hash:
             self.report.other_files.append(origin.source)
         certified = CertifiedImage(
             source=origin.source,
@@ -207,7 +214,7 @@ class Results:
 
     def _listed_images(self) -> list[ImageReport]:
         """List the images that were kept and the worst ones, which may agree, in their order."""
-        images = dict(self._kept)
+        images = dict(self._listed)
         for ranked_image in self._worst:
             images[ranked_image.number] = ranked_image.report
         return [images[number] for number in sorted(images)]

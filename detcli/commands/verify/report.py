@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -291,7 +291,10 @@ class _Recheck:
     after: dict[str, Any]
 
     def changes(self) -> Iterator[CertificateChange]:
-        """Yield what changed since the certificate was issued, the verdict first."""
+        """Yield what changed since the certificate was issued, the verdict first.
+
+        Values of the two JSON documents are compared by the keys that lead to them.
+        """
         yield from self._compare("verdict", "report", "agree", matters=True)
         for side in ("left", "right"):
             yield from self._changes_of_side(side)
@@ -304,6 +307,8 @@ class _Recheck:
         yield from self._compare(
             "IoU of a match", "report", "detections", "least_iou", matters=True
         )
+
+        # Numbers may change while the verdict stays.
         yield from self._compare("images compared", "report", "compared")
         for name, title in FIGURES.items():
             yield from self._compare(title, "report", "detections", name)
@@ -311,7 +316,7 @@ class _Recheck:
     def _changes_of_side(self, side: str) -> Iterator[CertificateChange]:
         """Yield what changed of one side of a comparison since an earlier certificate was written.
 
-        The certificate is a JSON file, and fields are compared by their paths in it.
+        The certificate is a JSON file, and fields are compared by the keys that lead to them.
 
         Args:
             side: "left" or "right", each with a model or saved records, a device and settings.
@@ -322,19 +327,33 @@ class _Recheck:
             yield from self._compare(f"{side} {name}", "report", side, name)
         yield from self._compare(f"{side} records sha256", side, "records_sha256", matters=True)
 
-        settings = self.after[side]["settings"] or ()
-        # Earlier certificates lack some settings, which follow from the others.
-        compared_names = [
-            name for name in settings if name not in NOTED_LATER or self._had_setting(side, name)
-        ]
-        for name in NOTED_IF_GIVEN:
-            if self._had_setting(side, name) and name not in settings:
-                compared_names.append(name)
-        for name in compared_names:
+        for name in self._comparable_settings(side):
             yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
         for name in self.after[side]["provenance"] or ():
-            if name != "begun":
+            if name != "begun":  # when the run began
                 yield from self._compare(f"{side} {name}", side, "provenance", name)
+
+    def _comparable_settings(self, side: str) -> list[str]:
+        """List the names of the settings of a side that both certificates say, or should say.
+
+        Args:
+            side: "left" or "right".
+        """
+        settings_before = _value_at(self.before, (side, "settings"))
+        names_before: Collection[str] = ()
+        if isinstance(settings_before, dict):
+            names_before = settings_before.keys()
+        names_after = self.after[side]["settings"] or ()
+
+        comparable_names = []
+        for name in names_after:
+            is_new_in_certificates = name in NOTED_LATER and name not in names_before
+            if not is_new_in_certificates:
+                comparable_names.append(name)
+        for name in NOTED_IF_GIVEN:
+            if name in names_before and name not in names_after:
+                comparable_names.append(name)
+        return comparable_names
 
     def _compare(
         self, title: str, *path: str, matters: bool = False
@@ -351,11 +370,6 @@ class _Recheck:
         if before != after:
             yield CertificateChange(title, _shown(before), _shown(after), matters)
 
-    def _had_setting(self, side: str, name: str) -> bool:
-        """Whether the old certificate has a setting of a side, "left" or "right"."""
-        settings = _value_at(self.before, (side, "settings"))
-        return isinstance(settings, dict) and name in settings
-
 
 def _value_at(document: object, path: Iterable[str]) -> object:
     """The value at a path of keys; None where it leads nowhere."""
@@ -369,11 +383,13 @@ def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[
     """Yield the inputs whose files changed, are gone, or are new since the certificate.
 
     Args:
-        certified: The images of the certificate, as in its JSON.
-        images: The images of the same comparison now.
+        certified: The images of the certificate, as in its JSON: a list of objects with `source`
+            and `sha256`, unless somebody has changed it.
+        images: The images of the same comparison now, in the same form.
     """
     certified_hashes = _hashes(certified)
     current_hashes = _hashes(_comparable_images(certified, images))
+    # Counters: what is on one side only remains, and how often.
     hash_before = _hash_by_source(certified_hashes - current_hashes)
     hash_now = _hash_by_source(current_hashes - certified_hashes)
     for source in hash_now | hash_before:
@@ -383,10 +399,15 @@ def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[
 
 
 def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out the images whose file was there when the certificate was issued, and is gone now.
+    """Select the images of a new comparison whose hashes can be compared with a certificate.
 
-    If it was not there then either, as with saved runs of another machine, the hash in the record
-    of the image is what is compared.
+    An image is left out if its file is gone now, but was there when the certificate was issued: its
+    hash is then not that of a file. If the file was missing already, as where saved runs are from
+    another machine, the hashes that the records have are compared.
+
+    Args:
+        certified: The images of the certificate, as in its JSON.
+        images: The images of the new comparison; `found` says whether the file is there.
     """
     sources_with_file = set()
     for entry in _images(certified):
@@ -394,7 +415,8 @@ def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[
             sources_with_file.add(entry["source"])
     comparable = []
     for image in images:
-        if image["found"] or image["source"] not in sources_with_file:
+        is_gone_now = not image["found"] and image["source"] in sources_with_file
+        if not is_gone_now:
             comparable.append(image)
     return comparable
 

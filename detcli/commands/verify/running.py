@@ -26,7 +26,7 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, image_input
 from detcli.compare.detections import Rules
-from detcli.compare.sides import DetectorSide, GraphSide, rows_of
+from detcli.compare.sides import DetectorSide, GraphSide, max_detections_of_graph
 from detcli.config.config import Settings, effective_conf, suppression_iou
 from detcli.config.device import Device, DeviceOptions, check_device_options
 from detcli.config.values import Tolerance
@@ -135,7 +135,8 @@ class RunningPlan:
         requested_size = self.settings.imgsz
         if requested_size is not None:
             for contract in contracts:
-                contract.input_shape(requested_size)  # raises UsageError
+                contract.input_shape(requested_size)  # raises UsageError if it cannot take the size
+
         if fixed_size is not None:
             return fixed_size
         if requested_size is not None:
@@ -233,7 +234,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
 def _plan_sides(
     request: VerifyRequest, first_model: ModelFile, second_model: ModelFile
 ) -> list[SidePlan]:
-    """Decide where each of the two models runs, in which precision, and what selects its boxes.
+    """Decide for each side on which device, and how, its model runs.
 
     Args:
         request: What the user asked for.
@@ -245,26 +246,27 @@ def _plan_sides(
             the user asked for it.
     """
     settings = request.config.settings
-    runtime = request.config.runtime
-    choice = _choose_second_side(request, second_model)
-    first_device = _choose_device(runtime.device[0], first_model, settings)
-    second_device = _choose_device(choice.device, second_model, settings)
+    half = request.config.runtime.half
+    second_side = _choose_second_side(request, second_model)
+    first_device = _choose_device(request.config.runtime.device[0], first_model, settings)
+    second_device = _choose_device(second_side.device, second_model, settings)
 
     is_same_model = first_model is second_model
     is_same_device = first_device == second_device
-    if is_same_model and is_same_device and choice.selected_by is SelectedBy.DETCLI:
+    if is_same_model and is_same_device and second_side.selected_by is SelectedBy.DETCLI:
         raise UsageError(
             f"both sides are the same: {first_model.path.name} on {first_device}", SIDES_HINT
         )
     if not (first_device.computes_half or second_device.computes_half):
-        check_device_options(DeviceOptions(half=runtime.half), first_device)  # refuses --half
+        # Raises the UsageError if the user asked for half precision.
+        check_device_options(DeviceOptions(half=half), first_device)
 
     # A device that has no half precision computes in float32 and is compared with the other.
-    first_options = DeviceOptions(half=runtime.half and first_device.computes_half)
-    second_options = DeviceOptions(half=runtime.half and second_device.computes_half)
+    first_options = DeviceOptions(half=half and first_device.computes_half)
+    second_options = DeviceOptions(half=half and second_device.computes_half)
     return [
         SidePlan(first_model, first_device, first_options, SelectedBy.DETCLI),
-        SidePlan(second_model, second_device, second_options, choice.selected_by),
+        SidePlan(second_model, second_device, second_options, second_side.selected_by),
     ]
 
 
@@ -280,14 +282,15 @@ def _rules_of_running(
         tolerance: How far scores and corners of the two sides may differ.
     """
     settings = request.config.settings
-    model_conf = None
+    default_conf = None
     if first_model.contract is not None:  # the model is a detector
-        model_conf = first_model.contract.min_conf
+        default_conf = first_model.contract.min_conf
     max_det = settings.max_det
     if second_side.selected_by is SelectedBy.GRAPH:
-        max_det = rows_of(second_side.file) or max_det
+        graph_max_det = max_detections_of_graph(second_side.file)
+        max_det = graph_max_det or settings.max_det
     return Rules(
-        conf=effective_conf(settings, model_conf),
+        conf=effective_conf(settings, default_conf),
         least_iou=request.iou,
         max_det=max_det,
         tolerance=tolerance,
@@ -321,10 +324,10 @@ class _SecondSide(NamedTuple):
 
 
 def _choose_second_side(request: VerifyRequest, second: ModelFile) -> _SecondSide:
-    """Decide where the second side runs, and what selects its boxes: detcli or the graph.
+    """Decide where the second side runs, and whether detcli or the graph selects its boxes.
 
-    The user says so with `--against`. By default a model alone is compared with the selection that
-    its graph has, if any; two models run on the same device.
+    The user says so with `--against`, a device or "graph". By default a model alone is compared
+    with the selection that its graph has, if any; two models run on the same device.
 
     Args:
         request: What the user asked for.
@@ -381,7 +384,10 @@ def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
     """
     if first is second or first.contract is None or second.contract is None:
         return None
-    if {first.contract.names_origin, second.contract.names_origin} != {METADATA}:
+    both_name_classes = (
+        first.contract.names_origin == METADATA and second.contract.names_origin == METADATA
+    )
+    if not both_name_classes:
         return None
     first_names = first.contract.names
     second_names = second.contract.names
@@ -558,15 +564,21 @@ def _add_detections(
 
 
 def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> list[Side]:
-    """Load the models of both sides.
+    """Load the models of both sides, or say in the report why detections are not compared.
 
-    Where only tensors can be compared, the report says why, and there are no sides: random images
-    show no objects, and a network that is not a detector finds none.
+    Random images show no objects, and a network that is not a detector finds none. Then only
+    tensors are compared.
 
     Args:
         plan: What to compare.
         stack: Closes the sides in the end.
         report: The report of the comparison.
+
+    Returns:
+        The two sides; empty if detections are not compared.
+
+    Raises:
+        ModelError: A model is not a detector, and the user did not ask for tensors.
     """
     if plan.request.random is None:
         try:
@@ -577,6 +589,8 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
             report.no_detections = str(error)
     else:
         report.no_detections = "random images cannot compare detections"
+
+    # Without detections it does not matter what selects them.
     left_report, right_report = plan.reports
     report.left = replace(left_report, selection=None)
     report.right = replace(right_report, selection=None)

@@ -69,7 +69,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         shows_bar = not request.config.verbosity.quiet
         with (
             open_results(request, inputs, rules, sides) as results,
-            progress(lambda: runs.left.count, enabled=shows_bar) as advance,
+            progress(lambda: runs.left.record_count, enabled=shows_bar) as advance,
         ):
             results.report.unlike += runs.differences
             _compare_all_records(runs, results, finder, advance)
@@ -91,7 +91,7 @@ def _compare_all_records(
         finder: Finds the files of inputs, to show and to hash them.
         advance: Moves the progress bar on by one input.
     """
-    names = _NamesOfRuns(names_by_id(runs.left.classes), names_by_id(runs.right.classes))
+    names = _NamesOfRuns(names_by_id(runs.left.class_names), names_by_id(runs.right.class_names))
     for left_record, right_record in runs.right.pairs(runs.left):
         if left_record is not None and right_record is not None:
             _compare_records(results, finder, left_record, right_record, names)
@@ -136,11 +136,11 @@ def _read_runs(
     coco_images = request.coco_images  # a file of the annotations, which names the images
     if coco_images is not None or is_results(right_path):
         ids = CocoIds(None if coco_images is None else Path(coco_images))
-        results = CocoResults(right_name, right_path, finder, ids, left.classes)
+        results = CocoResults(right_name, right_path, finder, ids, left.class_names)
         return _SavedRuns(left, results, [])
 
     right = SavedRun.read(right_name, right_path, finder)
-    if left.names.isdisjoint(right.names):
+    if left.input_keys.isdisjoint(right.input_keys):
         # No input has the same path in both files, as of runs on two machines. So inputs are paired
         # by their paths below the folder that all inputs of a run have in common.
         left.shorten()
@@ -201,24 +201,26 @@ def _copy_pipe(name: str, copy: IO[bytes]) -> None:
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """Return the rules for comparing two saved runs: which detections count, and how they match.
 
-    A saved run has no detections below the confidence that it ran with. So where the user gives no
-    confidence, only detections count that both runs would have recorded. A detection near that
-    score may still lack its counterpart because the other run dropped it, so the rules also say
-    above which score both runs recorded every detection.
+    A run has no detections below the confidence that it ran with. So by default only detections
+    count that both runs would have recorded: those above the higher one of their confidences.
+
+    Near a confidence, a detection may lack its counterpart only because the other run dropped that.
+    So the rules also say above which score both runs recorded every detection.
 
     Args:
         runs: Both saved runs.
         request: What the user asked for.
     """
-    recorded_confs = _recorded_confs(runs)
-    highest_recorded_conf = max(recorded_confs.values(), default=DEFAULT_CONF)
+    confs = _recorded_confs(runs)
+    higher_conf = max(confs.values(), default=DEFAULT_CONF)
     conf = request.config.settings.conf
     if conf is None:
-        conf = max(_lowest_confs(recorded_confs), default=highest_recorded_conf)
+        # With --conf 0.5,person=0.2 a run has persons above 0.2, which count, too.
+        conf = max(_lowest_confs(confs), default=higher_conf)
 
-    both_runs_say_their_conf = len(recorded_confs) == 2
-    if both_runs_say_their_conf:
-        all_recorded_above = highest_recorded_conf
+    do_both_say_their_conf = len(confs) == 2
+    if do_both_say_their_conf:
+        all_recorded_above = higher_conf
     else:
         # COCO results and some records do not say with which confidence they were made. They may
         # lack everything below the confidence of the comparison.
@@ -321,7 +323,7 @@ def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> 
     left_failed = "error" in left
     right_failed = "error" in right
     if left_failed != right_failed:
-        results.one_sided.append(_title(left))
+        results.failed_on_one_side.append(_title(left))
     elif not left_failed and _are_of_different_files(left, right):
         results.report.other_files.append(_title(left))
 
@@ -337,7 +339,8 @@ def _problem(left: RecordJson, right: RecordJson) -> str:
 
     They cannot if either run failed on the input, or if the images have different sizes.
     """
-    if "error" in left and left is right:  # paired with itself, as COCO results have no errors
+    # COCO results do not say what failed, so a record of an error is paired with itself.
+    if "error" in left and left is right:
         return left["error"]["message"]
     errors = []
     for side, record in (("left", left), ("right", right)):
@@ -345,8 +348,11 @@ def _problem(left: RecordJson, right: RecordJson) -> str:
             errors.append(f"{side}: {record['error']['message']}")
     if errors:
         return "; ".join(errors)
-    if _size_text(left) != _size_text(right):
-        return f"{_size_text(left)} on the left, {_size_text(right)} on the right"
+
+    left_size = _size_text(left)
+    right_size = _size_text(right)
+    if left_size != right_size:
+        return f"{left_size} on the left, {right_size} on the right"
     return ""
 
 
@@ -363,7 +369,7 @@ def _describe_failures(results: Results) -> Iterator[str]:
     for names, difference in (
         (report.left_only, "only on the left"),
         (report.right_only, "only on the right"),
-        (results.one_sided, "with an error on one side only"),
+        (results.failed_on_one_side, "with an error on one side only"),
         (report.other_files, "that are different files on the two sides, or now"),
     ):
         if names:

@@ -67,15 +67,26 @@ class SavedRun:
         self.name = name
         self.path = path
         self.finder = finder
-        self.count = 0  # records
-        self.names = set[str]()  # of its inputs, see `key`
-        self.folder = ""  # that all of them have in common, if names only count below it
-        self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
-        self.provenance: dict[str, str | None] | None = None  # of the first record
-        # What records name as their model and so on, each once and in order: the keys of a dict.
-        self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}, "precision": {}}
-        self.classes: dict[int, str] = {}  # that were found; the first name of each
-        self.renamed: int | None = None  # an id that has two names
+        self.record_count = 0
+        # The key of each input says which record of another run is of the same input; see `key`.
+        self.input_keys = set[str]()
+        # The folder in which all inputs are, with a slash at the end. It is empty until `shorten`
+        # removes it from the keys.
+        self.common_folder = ""
+
+        # Usually a single element, as all records have the same settings. A run that was resumed
+        # with other settings has several.
+        self.settings: list[dict[str, Any]] = []
+        # Facts such as the versions of libraries, from the first record that has any.
+        self.provenance: dict[str, str | None] | None = None
+        # The different values of a field, in the order in which they appear: the keys of a dict.
+        self.values_of_fields: dict[str, dict[str, None]] = {
+            "model": {},
+            "device": {},
+            "precision": {},
+        }
+        self.class_names: dict[int, str] = {}  # the first name of each class that was detected
+        self.ambiguous_class_id: int | None = None  # a class that has two names
 
     @classmethod
     def read(cls, name: str, path: str, finder: Finder) -> Self:
@@ -93,30 +104,36 @@ class SavedRun:
 
             header = Manifest(open_store(f"{path}/")).header
             run.settings.append(cast("dict[str, Any]", header["settings"]))
-        for fields in run.records():
-            run.names.add(run.key(fields))
-            run.add(cast("dict[str, Any]", fields))
+        for record in run.records():
+            run.input_keys.add(run.key(record))
+            run.add(cast("dict[str, Any]", record))
         return run
 
     def records(self) -> Iterator[RecordJson]:
         """Yield the records of the run, read anew."""
         return read_records(self.path, self.finder)
 
-    def add(self, fields: dict[str, Any]) -> None:
-        """Note what a record says of the run: its settings, model, device and classes."""
-        self.count += 1
-        if "settings" in fields and len(self.settings) < MAX_NOTED:
-            self._add_settings(fields["settings"])
-        if self.provenance is None and "provenance" in fields:
-            self.provenance = _texts_of_provenance(fields["provenance"])
-        for name, values in self.made_by.items():
-            if name in fields:
-                values[fields[name]] = None
-        for detection in fields.get("detections", ()):
+    def add(self, record: dict[str, Any]) -> None:
+        """Note what a record says of the run: its settings, model, device and classes.
+
+        Args:
+            record: The record as it was read from JSON.
+        """
+        self.record_count += 1
+        if "settings" in record and len(self.settings) < MAX_NOTED:
+            self._add_settings(record["settings"])
+        if self.provenance is None and "provenance" in record:
+            self.provenance = _texts_of_provenance(record["provenance"])
+        for field_name, values in self.values_of_fields.items():
+            if field_name in record:
+                values[record[field_name]] = None
+
+        for detection in record.get("detections", ()):
             class_id = detection["class_id"]
             class_name = detection["class_name"]
-            if self.classes.setdefault(class_id, class_name) != class_name:
-                self.renamed = class_id
+            first_name = self.class_names.setdefault(class_id, class_name)
+            if first_name != class_name:
+                self.ambiguous_class_id = class_id
 
     def _add_settings(self, recorded_settings: dict[str, Any]) -> None:
         """Note the settings in a record, unless another record has the same."""
@@ -131,13 +148,13 @@ class SavedRun:
         no more, and the frame of a video. It is the same on systems that write paths differently.
         """
         name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", name_of(fields)))
-        return f"{name}\0{fields.get('frame', '')}"[len(self.folder) :]
+        return f"{name}\0{fields.get('frame', '')}"[len(self.common_folder) :]
 
     def shorten(self) -> None:
         """Let names count below the folder that all of them have in common."""
-        shared = os.path.commonprefix(list(self.names))  # noqa: RUF071 - cut at the last slash
-        self.folder = shared[: shared.rfind("/") + 1]
-        self.names = {name[len(self.folder) :] for name in self.names}
+        shared = os.path.commonprefix(list(self.input_keys))  # noqa: RUF071 - cut at the last slash
+        self.common_folder = shared[: shared.rfind("/") + 1]
+        self.input_keys = {name[len(self.common_folder) :] for name in self.input_keys}
 
     def setting(self, name: str, *types: type) -> list[Any]:
         """The values that a setting has in the records, without those of other types."""
@@ -163,24 +180,29 @@ class SavedRun:
 
     @property
     def precision(self) -> Precision | None:
-        """The lowest precision that the network computed in; None if unknown."""
+        """The lowest precision that the network computed in; None if unknown.
+
+        Records say it in several places: with --provenance, as the number type that the device
+        chose, and by the option --half.
+        """
         recorded = (self.provenance or {}).get("precision")
         if recorded in set(Precision):
             return Precision(recorded)
-        for number_type, precision in PRECISIONS.items():
-            if number_type in self.made_by["precision"]:
+        for number_type, precision in PRECISIONS.items():  # the lowest precision first
+            if number_type in self.values_of_fields["precision"]:
                 return precision
-        if any(self.setting("half", bool)):
+        ran_with_half = any(self.setting("half", bool))
+        if ran_with_half:
             return Precision.FLOAT16
         return None
 
     def report(self) -> SideReport:
         """What the comparison's report says of this side."""
-        models = self.made_by["model"] or self.setting("model", str)
+        models = self.values_of_fields["model"] or self.setting("model", str)
         return SideReport(
             model=", ".join(models) or "unknown",
             sha256=self._model_sha256(),
-            device=", ".join(self.made_by["device"]) or None,
+            device=", ".join(self.values_of_fields["device"]) or None,
             precision=self.precision,
             records=self.name,
         )
@@ -216,14 +238,14 @@ class SavedRun:
             if left_record is not None:  # the left run has not ended yet
                 key = left.key(left_record)
                 counterpart = waiting_right.pop(key)
-                if counterpart is None and key in self.names:
+                if counterpart is None and key in self.input_keys:
                     waiting_left.add(key, left_record)
                 else:
                     yield left_record, counterpart
             if right_record is not None:
                 key = self.key(right_record)
                 counterpart = waiting_left.pop(key)
-                if counterpart is None and key in left.names:
+                if counterpart is None and key in left.input_keys:
                     waiting_right.add(key, right_record)
                 else:
                     yield counterpart, right_record
@@ -264,12 +286,13 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
     yield from _model_differences(left.report(), right.report())
     yield from _setting_differences(left, right)
     yield from _class_name_differences(left, right)
-    if not left.folder and not right.folder:
-        return
-    unpaired_count = len(left.names ^ right.names)
+
+    if not left.common_folder and not right.common_folder:
+        return  # inputs are paired by their whole names
+    unpaired_count = len(left.input_keys ^ right.input_keys)
     if unpaired_count:
-        left_folder = shortened(left.folder.rstrip("/") or ".")
-        right_folder = shortened(right.folder.rstrip("/") or ".")
+        left_folder = shortened(left.common_folder.rstrip("/") or ".")
+        right_folder = shortened(right.common_folder.rstrip("/") or ".")
         yield (
             f"inputs are paired by their names below {left_folder} and {right_folder}, and "
             f"{unpaired_count} of them have no counterpart"
@@ -284,8 +307,8 @@ def _ambiguities(side: str, run: SavedRun) -> Iterator[str]:
         )
     elif len(run.settings) > 1:
         yield f"the {side} run has records of {len(run.settings)} settings"
-    if run.renamed is not None:
-        yield f"the {side} run has several names for class {run.renamed}"
+    if run.ambiguous_class_id is not None:
+        yield f"the {side} run has several names for class {run.ambiguous_class_id}"
 
 
 def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
@@ -324,13 +347,13 @@ def _with_ignored(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
     """Say how many classes have another name in the other run, and name the first."""
     renamed = []
-    for class_id in sorted(left.classes.keys() & right.classes.keys()):
-        if left.classes[class_id] != right.classes[class_id]:
+    for class_id in sorted(left.class_names.keys() & right.class_names.keys()):
+        if left.class_names[class_id] != right.class_names[class_id]:
             renamed.append(class_id)
     if not renamed:
         return
     classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
     first_id = renamed[0]
-    left_name = shortened(left.classes[first_id])
-    right_name = shortened(right.classes[first_id])
+    left_name = shortened(left.class_names[first_id])
+    right_name = shortened(right.class_names[first_id])
     yield f"{classes} another name: {first_id} is {left_name} and {right_name}"

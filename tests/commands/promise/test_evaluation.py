@@ -202,9 +202,9 @@ def test_all_below_looked_at_gives_the_true_loss(reviewed):
 def test_a_doubt_counts_as_lost_and_never_as_seen(reviewed):
     units, answers = reviewed
     deck = deck_of(units, plan=[140], loss=[0.05])
-    draw = Draw(units, below=0.05, plan=[140], above=ALL)
-    (doubtful_below,) = units.names(draw.below[:1])
-    (doubtful_above,) = units.names(draw.above[:1])
+    draw = Draw(units, threshold=0.05, round_sizes=[140], above_limit=ALL)
+    (doubtful_below,) = units.names(draw.sample_below[:1])
+    (doubtful_above,) = units.names(draw.sample_above[:1])
     before = evaluate(deck, units, answers, 1).rows[-1]
     answers |= {doubtful_below: Answer.DOUBTFUL, doubtful_above: Answer.DOUBTFUL}
     after = evaluate(deck, units, answers, 1).rows[-1]
@@ -330,12 +330,12 @@ def test_below_a_threshold_of_which_nothing_was_dealt_all_may_be_lost():
 def test_later_answers_withdraw_a_promise_of_an_earlier_round(reviewed):
     units, _ = reviewed
     deck = deck_of(units, plan=[40, 30], loss=[0.3])
-    draw = Draw(units, below=0.05, plan=[40, 30], above=ALL)
-    first = dict.fromkeys(units.names(draw.below_by(1)), Answer.NOTHING)
-    first |= dict.fromkeys(units.names(draw.above), Answer.ANIMAL)
+    draw = Draw(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
+    first = dict.fromkeys(units.names(draw.sample_below_by(1)), Answer.NOTHING)
+    first |= dict.fromkeys(units.names(draw.sample_above), Answer.ANIMAL)
     before = evaluate(deck, units, first, 1)
     assert before.highest_row(0.3) == before.rows[-1]
-    later_names = units.names(draw.below[40:])
+    later_names = units.names(draw.sample_below[40:])
     refuted = evaluate(deck, units, first | dict.fromkeys(later_names, Answer.ANIMAL), 1)
     last_row = refuted.rows[-1]
     assert (last_row.all_misses, last_row.all_animals_seen) == (30, 60)

@@ -191,22 +191,22 @@ def test_every_unit_below_is_drawn_as_often_as_the_others():
 
 def test_rounds_draw_from_below_and_the_first_has_all_from_above():
     units = units_of(MANY)
-    draw = Draw(units, below=0.1505, plan=[20, 10], above="all")
-    assert len(draw.below) == 30
-    assert draw.units_above == len(draw.above) == 50
-    assert units.scores[draw.below].max() < 0.1505
-    assert units.scores[draw.above].min() > 0.1505
+    draw = Draw(units, threshold=0.1505, round_sizes=[20, 10], above_limit="all")
+    assert len(draw.sample_below) == 30
+    assert draw.count_above == len(draw.sample_above) == 50
+    assert units.scores[draw.sample_below].max() < 0.1505
+    assert units.scores[draw.sample_above].min() > 0.1505
     first = draw.names_of_round(1, units.names(draw.best_above(2)))
     assert len(first) == 70
-    assert draw.names_of_round(2, []) == units.names(draw.below)[20:]
+    assert draw.names_of_round(2, []) == units.names(draw.sample_below)[20:]
     assert units.names(draw.best_above(2)) == ["200.jpg", "199.jpg"]
 
 
 def test_a_sample_from_above_is_the_beginning_of_the_draw():
     units = units_of(MANY)
-    sampled = Draw(units, below=0.1505, plan=[20], above=10)
-    everything = Draw(units, below=0.1505, plan=[20], above="all")
-    assert sampled.above.tolist() == everything.above.tolist()[:10]
+    sampled = Draw(units, threshold=0.1505, round_sizes=[20], above_limit=10)
+    everything = Draw(units, threshold=0.1505, round_sizes=[20], above_limit="all")
+    assert sampled.sample_above.tolist() == everything.sample_above.tolist()[:10]
 
 
 @given(st.integers(0, 40), st.sampled_from([0.0, 0.05, 0.3, 0.9]))
