@@ -169,16 +169,23 @@ class _BarcodeAssignment:
     def _confirming_barcode(self, detection: Detections) -> Barcode | None:
         """Find the barcode that confirms a single detection below the confidence.
 
+        A barcode that was read in the whole image is then no longer among the undetected ones.
+
+        Args:
+            detection: The detection, an array of length one.
+
         Returns:
             The barcode in its box; None if there is none, or one of another class, or if another
             detection has it, which then is of the same object.
         """
-        [(box, _, _, class_name)] = detection
+        [(box, _, _, class_name)] = detection  # without its score and class id
         if class_name not in READABLE:
             return None
         detected = [barcode for barcode in self.barcodes if barcode is not None]
-        if nearest_in(box, detected) is not None:
+        is_of_other_detection = nearest_in(box, detected) is not None
+        if is_of_other_detection:
             return None
+
         barcode = nearest_in(box, self.undetected)
         if barcode is None:
             barcode = _read_detection(self._grey, detection, self._budget, confident=False)
@@ -217,18 +224,21 @@ def _box_around(barcode: Barcode) -> Boxes:
 def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
     """Leave out the detections below the confidence that no barcode confirms.
 
-    Those that a barcode confirms come first, with a score of 1. `is_confident`, `(N,)`, tells whose
-    score is above the confidence.
+    Those that a barcode confirms come first, with a score of 1.
+
+    Args:
+        detections: N detections, with their barcodes.
+        is_confident: `(N,)`, whether the score of each is above the confidence.
     """
     is_confirmed = np.zeros(len(detections), bool)
     if detections.symbols is not None:
         for index, barcode in enumerate(detections.symbols):
             is_confirmed[index] = barcode is not None and barcode.confirmed
     scores = np.where(is_confirmed, np.float32(1), detections.score)
-    confirmed = np.flatnonzero(is_confirmed)
-    only_confident = np.flatnonzero(is_confident & ~is_confirmed)
-    remaining = np.concatenate([confirmed, only_confident])
-    return replace(detections, score=scores)[remaining]
+    confirmed_indices = np.flatnonzero(is_confirmed)
+    other_confident_indices = np.flatnonzero(is_confident & ~is_confirmed)
+    selected_indices = np.concatenate([confirmed_indices, other_confident_indices])
+    return replace(detections, score=scores)[selected_indices]
 
 
 def _remove_detected(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
@@ -249,18 +259,18 @@ def _read_detection(
 
     Args:
         grey: `(H, W)`, the image.
-        detection: A single detection.
+        detection: A single detection, an array of length one.
         budget: What may still be spent on crops that are not tried at every detection.
         confident: Whether its score is above the confidence. Markers are read only then, as that
             takes seconds in some textures.
     """
-    [(box, _, _, class_name)] = detection
-    if class_name != MARKERS:
-        is_linear = class_name == LINEAR
-        return read_in(grey, box, budget, confident=confident, linear=is_linear)
-    if not confident:
-        return None
-    return read_marker(grey, box)
+    [(box, _, _, class_name)] = detection  # without its score and class id
+    if class_name == MARKERS:
+        if not confident:
+            return None
+        return read_marker(grey, box)
+    is_linear = class_name == LINEAR
+    return read_in(grey, box, budget, confident=confident, linear=is_linear)
 
 
 def _locate(grey: Grey, detection: Detections) -> Barcode | None:
@@ -363,12 +373,14 @@ def _with_undetected(
         settings: Which classes are selected; barcodes of others are not added.
     """
     names = detections.names
-    selected_ids = class_ids(settings.classes, names) or range(len(names))
+    selected_ids = class_ids(settings.classes, names) or range(len(names))  # by default all
     selected_names = {names[class_id] for class_id in selected_ids}
     added = [barcode for barcode in undetected if barcode.class_name in selected_names]
-    if len(detections) <= settings.max_det:  # with tiles, there may be more: max_det in each
-        room = settings.max_det - len(detections)
-        added = added[:room]
+    # `max_det` is a limit for each tile, so with tiles there may be more detections than that. Then
+    # it does not limit what is added.
+    if len(detections) <= settings.max_det:
+        max_added = settings.max_det - len(detections)
+        added = added[:max_added]
     if not added:
         return detections
     return _with_added(detections, added)

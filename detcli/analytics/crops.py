@@ -121,7 +121,12 @@ def _tilt(pixels: Grey) -> float:
 
 
 def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
-    """Turn a crop that is tilted by an angle, in an image large enough for all of its corners."""
+    """Turn a crop that is tilted by an angle, in an image large enough for all of its corners.
+
+    Args:
+        crop: The crop, with the matrix `(2, 3)` that leads from points of the image to its pixels.
+        tilt_degrees: The angle, from -45 to 45.
+    """
     height, width = crop.pixels.shape
     middle_x = (width - 1) / 2
     middle_y = (height - 1) / 2
@@ -130,7 +135,7 @@ def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
     sine = abs(rotation[0, 1])
     turned_width = math.ceil(width * cosine + height * sine)
     turned_height = math.ceil(width * sine + height * cosine)
-    # The middle of the crop becomes that of the larger image.
+    # The rotation leaves the middle where it is; a shift brings it to that of the larger image.
     rotation[0, 2] += (turned_width - 1) / 2 - middle_x
     rotation[1, 2] += (turned_height - 1) / 2 - middle_y
     pixels = cv2.warpAffine(
@@ -140,9 +145,13 @@ def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
         flags=cv2.INTER_CUBIC,
         borderMode=cv2.BORDER_REPLICATE,
     )
-    # First the crop's own matrix, then the rotation: linear parts multiply, shifts add up.
-    image_to_turned = rotation[:, :2] @ crop.matrix
-    image_to_turned[:, 2] += rotation[:, 2]
+
+    # The matrix of the crop followed by the rotation: its linear part applies to the whole matrix,
+    # and its shift is added.
+    linear_part = rotation[:, :2]
+    shift = rotation[:, 2]
+    image_to_turned = linear_part @ crop.matrix
+    image_to_turned[:, 2] += shift
     return Crop(as_grey(pixels), image_to_turned)
 
 

@@ -30,7 +30,9 @@ SIZES = (50, 100, 250, 1000)
 
 
 def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Barcode]:
-    """Yield the markers in a crop of an image that are dark on light; OpenCV reads them.
+    """Yield the ArUco and AprilTag markers in a crop of an image; OpenCV reads them.
+
+    They are dark on light. The corners of each are points of the whole image.
 
     Args:
         crop: The crop.
@@ -38,13 +40,14 @@ def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> It
     """
     detector = marker_detector(dictionaries)
     corners_of_each, numbers, _, dictionary_indices = detector.detectMarkersMultiDict(crop.pixels)
-    if numbers is None:
+    if numbers is None:  # there is no marker
         return
     for marker_corners, number, dictionary_index in zip(
         corners_of_each, numbers.flat, dictionary_indices.flat, strict=True
     ):
         symbology = _smallest_dictionary(dictionaries[dictionary_index], number)
-        corners = crop.in_image(marker_corners[0].astype(np.float64))
+        corners_in_crop = marker_corners[0].astype(np.float64)  # (4, 2)
+        corners = crop.in_image(corners_in_crop)
         yield Barcode(str(number), symbology, b"", corners, MARKERS)
 
 

@@ -163,15 +163,17 @@ class VideoTracks:
         """Give the next frame to the tracker.
 
         Returns:
-            `supervision.Detections` of those that can be tracked, with the tracker's ids, and in
-            place of their classes their indices in `detections`.
+            `supervision.Detections` of those that can be tracked. Its `tracker_id` has the ids of
+            their tracks. Its `class_id` has their indices in `detections`, and not classes: the
+            tracker leaves it as it is, so that each one is found again.
 
         Raises:
             InferenceError: The tracker failed.
         """
         trackable = self._trackable(detections, image.size)
-        needs_pixels = self._options.tracker == "botsort"
-        frame = image.pixels if needs_pixels else None
+        frame = None
+        if self._options.tracker == "botsort":  # the only tracker that looks at the pixels
+            frame = image.pixels
         try:
             timestamp_s = self._advance_clock(time_s)
             with np.errstate(all="ignore"):
@@ -210,14 +212,14 @@ class VideoTracks:
         )
 
     def _merge_duplicates(self) -> dict[int, int]:
-        """Merge a new track into an older one of the same object, which the tracker has lost.
+        """Merge each new track into an older one of the same object, which the tracker has lost.
 
         That happens where an object has two boxes: the second one begins a track of its own, and
         takes the object's detections from the first. The new track gets the id of the older one,
         which is removed from the tracker.
 
         Returns:
-            The older id by the id that the new track had.
+            The older id by the id that the new track had, such as `{7: 3}`.
         """
         tracks = self._tracker.tracks
         by_id = sorted(tracks, key=lambda track: track.tracker_id)
@@ -227,18 +229,20 @@ class VideoTracks:
             is_tentative = track.tracker_id < 0
             if is_tentative:
                 continue
-            if track.time_since_update:
+            is_lost = track.time_since_update > 0
+            if is_lost:
                 lost_tracks.append(track)
             elif track.age <= YOUNG:
                 young_tracks.append(track)
 
         older_ids = {}
         for young_track, lost_track in itertools.product(young_tracks, lost_tracks):
-            can_be_merged = lost_track in tracks  # unless it was merged with another track
-            if can_be_merged and _are_of_same_object(young_track, lost_track):
-                tracks.remove(lost_track)
-                older_ids[young_track.tracker_id] = lost_track.tracker_id
-                young_track.tracker_id = lost_track.tracker_id
+            is_merged_already = lost_track not in tracks
+            if is_merged_already or not _are_of_same_object(young_track, lost_track):
+                continue
+            tracks.remove(lost_track)
+            older_ids[young_track.tracker_id] = lost_track.tracker_id
+            young_track.tracker_id = lost_track.tracker_id
         return older_ids
 
     def _begin_traces(self, size: Size) -> None:
@@ -254,17 +258,17 @@ class VideoTracks:
             size: Height and width of the frame.
         """
         self._remove_lost_tentative_tracks()
-        states_before = self._tentative_states
+        tentative_before = self._tentative_states  # those of the frame before
         self._tentative_states = {}
         for track in self._tracker.tracks:
             is_tentative = track.tracker_id < 0
             if is_tentative:
-                box = np.array([track.get_state_bbox()], np.float32)
+                box = np.array([track.get_state_bbox()], np.float32)  # (1, 4)
                 first_points = deque(bottom_centres(box, size), TRACE_FRAMES)
                 self._tentative_states[track] = TrackState(first_points)
-            elif track in states_before:
+            elif track in tentative_before:
                 number = self._number_of(track.tracker_id)
-                self._states.setdefault(number, states_before[track])
+                self._states.setdefault(number, tentative_before[track])
 
     def _remove_lost_tentative_tracks(self) -> None:
         """Remove tentative tracks without a detection in this frame, which OC-SORT would keep."""
@@ -282,7 +286,8 @@ class VideoTracks:
         """Add the detections of a frame to the traces and classes of their tracks.
 
         Args:
-            numbers: `(N,)`, the number of each detection's track, as `number` returned them.
+            numbers: `(N,)`, the number of each detection's track, as `number` returned them; -1
+                without a track.
             detections: The N detections.
             size: Height and width of the frame.
 
@@ -295,10 +300,15 @@ class VideoTracks:
 
         track_classes = np.full(len(detections), None, np.object_)
         for index, number in enumerate(numbers.tolist()):
-            if number > 0:
-                [(most_frequent, _)] = states_in_frame[number].classes.most_common(1)
-                track_classes[index] = most_frequent
-        traces = {number: np.stack(state.points) for number, state in states_in_frame.items()}
+            has_track = number > 0
+            if has_track:
+                frames_by_class = states_in_frame[number].classes
+                [(most_frequent_class, _)] = frames_by_class.most_common(1)
+                track_classes[index] = most_frequent_class
+
+        traces = {}
+        for number, state in states_in_frame.items():
+            traces[number] = np.stack(state.points)
         return track_classes, traces
 
     def _add_to_states(
@@ -336,10 +346,10 @@ class VideoTracks:
     def _advance_clock(self, time_s: float | None) -> float | None:
         """Compute the time that the tracker is given for a frame.
 
-        The motion models of trackers suit frames at RATE, and the rate of a source may be any, or
-        change: streams share a detector, so each gets fewer frames with every stream that joins. So
-        the tracker has a clock of its own, on which the usual interval between frames is one frame
-        at RATE. It is also told for how long on this clock an object may be out of sight.
+        Trackers expect RATE frames a second, but a source may have any rate, or change it: streams
+        share a detector, so each gets fewer frames with every stream that joins. So the tracker has
+        a clock of its own, on which the usual interval between frames is 1 / RATE seconds. The
+        tracker is also told for how long on this clock an object may be out of sight.
 
         Args:
             time_s: The time of the frame in the source, in seconds; None if it is unknown.

@@ -151,11 +151,11 @@ def evaluate(
     round_number: int,
     seen_share: float | None = None,
 ) -> RoundResult:
-    """Compute the bounds at all thresholds after a round.
+    """Bound how many animals are lost below each threshold, by the answers up to a round.
 
     Args:
-        deck: What was asked for.
-        units: All units.
+        deck: The review: what was asked for, and its thresholds.
+        units: All units, images or groups of images, with their scores.
         answers: The answers to all that was dealt up to this round, and to what was looked at of
             later ones, which can only refute a bound.
         round_number: The number of the round, from 1.
@@ -169,16 +169,18 @@ def evaluate(
         is_above_sampled=deck.is_above_sampled(draw.count_above),
         is_corrected=seen_share is not None,
     )
+    # The sample from below up to this round, on which the bounds rest: D units.
     dealt = draw.sample_below_by(round_number)
+    dealt_scores = units.scores[dealt]  # (D,)
     dealt_answers = [answers[name] for name in units.names(dealt)]
     may_be_lost = np.array([answer is not Answer.NOTHING for answer in dealt_answers], np.bool_)
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
-    scores = units.scores[dealt]
-    scores_below = _scores_of_answers(units, draw, answers)
+
+    # All answers so far, also those of later rounds.
+    all_scores = _scores_of_answers(units, draw, answers)
     rows = []
     for threshold in deck.grid:
-        is_below = scores < threshold
-        animals_lost = int((scores_below.animals < threshold).sum())
+        is_below = dealt_scores < threshold
         row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
@@ -188,10 +190,13 @@ def evaluate(
             error=error,
             seen_share=seen_share,
         )
+        all_lost_count = int((all_scores.animals < threshold).sum())
+        all_doubtful_count = int((all_scores.doubtful < threshold).sum())
+        all_seen_count = len(all_scores.animals) - all_lost_count
         row = replace(
             row,
-            all_misses=animals_lost + int((scores_below.doubtful < threshold).sum()),
-            all_animals_seen=above.at_least + len(scores_below.animals) - animals_lost,
+            all_misses=all_lost_count + all_doubtful_count,
+            all_animals_seen=above.at_least + all_seen_count,
         )
         rows.append(row)
     return RoundResult(round_number, error, tuple(rows), above, seen_share)

@@ -155,30 +155,33 @@ class Copier:
         records_by_unit: Mapping[str, Sequence[RecordJson]],
         advance: Callable[[str], object],
     ) -> list[UnitCopies]:
-        """Copy the images of all units; photographs on several threads, videos one by one.
+        """Copy the images of all units: photographs on several threads, videos one by one.
+
+        A unit is an image, or a group of images that are looked at together.
 
         Args:
             records_by_unit: The records of each unit by its name. The numbers of the files follow
                 this order, which should tell nothing about scores.
             advance: Is called with the name of each unit.
         """
-        photographs = {}
+        photograph_names = {}  # the names of units without video, by the number of their files
         copies_by_name = {}
         for number, (name, records) in enumerate(records_by_unit.items(), start=1):
-            if any("frame" in record for record in records):
+            has_video = any("frame" in record for record in records)
+            if has_video:
                 copies_by_name[name] = self._copy_unit(number, name, records)
                 advance(name)
             else:
-                photographs[number] = name
+                photograph_names[number] = name
 
         def copy(number: int) -> UnitCopies:
-            name = photographs[number]
+            name = photograph_names[number]
             return self._copy_unit(number, name, records_by_unit[name])
 
         # Closing the iterator cancels what is left, so that Ctrl-C does not wait for all images.
         with (
             ThreadPoolExecutor(os.cpu_count()) as pool,
-            closing(cast("Generator[UnitCopies]", pool.map(copy, photographs))) as all_copies,
+            closing(cast("Generator[UnitCopies]", pool.map(copy, photograph_names))) as all_copies,
         ):
             for copies in all_copies:
                 copies_by_name[copies.name] = copies
