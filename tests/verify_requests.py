@@ -4,7 +4,8 @@ from onnx import ModelProto, parser
 
 from detcli.commands.verify.images import open_results
 from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.running import compare_running, plan_running
+from detcli.commands.verify.running import compare_running
+from detcli.commands.verify.running_plan import plan_running
 from detcli.commands.verify.tensors import Probe
 from detcli.config.device import Device, DeviceOptions
 from detcli.model.file import ModelFile

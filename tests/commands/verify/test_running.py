@@ -13,7 +13,7 @@ from damaged_graphs import maker
 from verify_requests import plan_of
 
 from detcli.backend import cuda, nvidia
-from detcli.commands.verify import running as module
+from detcli.commands.verify import running_plan as module
 from detcli.commands.verify.running import random_item
 from detcli.compare.detections import COARSE, EXACT, REDUCED, Order
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
