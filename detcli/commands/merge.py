@@ -358,12 +358,14 @@ def _open_output(
         sink = open_record_sink(record_format, file, optional, run, burst_gap_s)
         yield sink
         if isinstance(sink, BurstSink):
-            sink.pass_on()  # the records that wait until their bursts are known
-    except BaseException:
+            # Its records wait until all bursts are known. They are written here, where Ctrl-C still
+            # ends the command, and not by `close`.
+            sink.pass_on()
+    except BaseException:  # also after Ctrl-C
         if not isinstance(file, StandardOutput):
             file.discard()
         raise
-    with interrupts.held():
+    with interrupts.held():  # Ctrl-C waits until the file is complete
         sink.close()
 
 

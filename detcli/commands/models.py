@@ -171,7 +171,7 @@ def render(listing: Listing) -> "Iterator[Table]":
     """
     from rich.table import Column, Table
 
-    # The names are what one types, so they are whole on a narrow terminal, too.
+    # On a narrow terminal other columns are cut. The names are what one types, so they stay whole.
     longest_name = max(len(model.name) for model in listing.models)
     name = Column("model", no_wrap=True, min_width=longest_name)
     state = Column("", no_wrap=True, min_width=len("to fetch"))
@@ -179,7 +179,8 @@ def render(listing: Listing) -> "Iterator[Table]":
     table = Table(name, state, size, "licence", "from", "revision", box=None, pad_edge=False)
     for model in listing.models:
         for file in model.files:
-            if not file.half or file.state == "fetched":
+            is_listed = not file.half or file.state == "fetched"
+            if is_listed:
                 table.add_row(*_row(model, file))
     yield table
 

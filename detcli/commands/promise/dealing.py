@@ -104,6 +104,8 @@ class Dealer:
     def deal(self) -> Dealt:
         """Choose the images that people will look at, and write the folder of their review.
 
+        What was asked for and drawn is collected in a deck, which deck.json in the folder has.
+
         Raises:
             UsageError: The records cannot be used, or the folder has something in it.
             CheckError: So many images would have to be looked at that it is not worth it.
@@ -123,13 +125,14 @@ class Dealer:
             )
 
         expectation = _expectation(options, deck)
-        deck = replace(deck, plan=_plan_rounds(options, deck, units, expectation))
+        round_sizes = _plan_rounds(options, deck, units, expectation)
+        deck = replace(deck, plan=round_sizes)
         draw = Draw.of(deck, units)
         best_units = draw.best_above(options.known)
         deck = replace(deck, known=units.names(best_units))
         rounds = _plan_looks(deck, draw, options.repeat)
         deck = replace(deck, repeat=_names_shown_twice(rounds))
-        deck = self._write(deck, units, draw, best_units, rounds)
+        deck = self._write(deck, units, draw, best_units, rounds)  # also sets `_notes`
 
         lines = _lines_about_plan(deck, expectation, rounds[0])
         if deck.above == ALL and draw.count_above > SUGGESTED_SAMPLE:
@@ -248,10 +251,10 @@ class Dealer:
     def _copy_images(
         self, deck: Deck, units: Units, numbers: Sequence[int]
     ) -> dict[str, UnitCopies]:
-        """Make small copies of the images that people will look at.
+        """Make small copies of the images that people will look at, for the page.
 
         Args:
-            deck: The review, which knows the file of the records.
+            deck: The review, which names the file of the records.
             units: All units, images or groups of images.
             numbers: The numbers of the units to copy.
 
@@ -421,9 +424,8 @@ def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectatio
     """
     # What is above is then bounded from the sample, and this bound takes its share of the error.
     error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
-    looks_below = _expect_in_first_round(options, expectation, error_of_rounds).looks(
-        options.misses
-    )
+    first_expectation = _expect_in_first_round(options, expectation, error_of_rounds)
+    looks_below = first_expectation.looks(options.misses)
     if not looks_below:  # no sample from below suffices
         looks_below = deck.units_below
     look_count = looks_below + SUGGESTED_SAMPLE

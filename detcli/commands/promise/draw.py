@@ -78,13 +78,15 @@ class Draw:
         return list(dict.fromkeys(names))
 
     def best_above(self, count: int) -> Integers:
-        """Return the units with the best scores, none of them from below.
+        """Return the units with the best scores, the best first; none of them is from below.
 
         Args:
             count: How many to return, if there are so many.
         """
+        # In the random order, so that it decides between units of the same score.
         order = self._units.order
-        best_first = order[(-self._units.scores[order]).argsort(kind="stable")]
+        scores = self._units.scores[order]
+        best_first = order[(-scores).argsort(kind="stable")]
         return best_first[: min(count, self.count_above)]
 
 

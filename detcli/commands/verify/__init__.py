@@ -109,21 +109,25 @@ def _require_only_check(value_sources: Mapping[str, str]) -> None:
     certificate.
 
     Args:
-        value_sources: Where the value of each option is from, by its name.
+        value_sources: Where the value of each option is from, by its name, such as
+            `{"model": "the command line"}`.
 
     Raises:
         UsageError: Such an option was given.
     """
-    beside_check = uncertified_names() - {"certificate"}
+    allowed_names = uncertified_names() - {"certificate"}
     for name, source in value_sources.items():
-        if source == COMMAND_LINE and name not in beside_check:
+        if source != COMMAND_LINE or name in allowed_names:
+            continue
+        is_argument = name in {"model", "other"}
+        if is_argument:
+            title = name.upper()
+        else:
             title = f"--{name.replace('_', '-')}"
-            if name in {"model", "other"}:  # arguments
-                title = name.upper()
-            raise UsageError(
-                f"--check compares what its certificate names, and takes no {title}",
-                f"leave out {title}",
-            )
+        raise UsageError(
+            f"--check compares what its certificate names, and takes no {title}",
+            f"leave out {title}",
+        )
 
 
 def _compare(request: VerifyRequest) -> "Certificate":
@@ -132,22 +136,23 @@ def _compare(request: VerifyRequest) -> "Certificate":
     from detcli.source.guard import InputGuard
 
     config = request.config
-    path = request.certificate
-    names = [*request.images, request.model]
-    names += [name for name in (request.other, request.coco_images) if name]
-    inputs = InputGuard(names, config.inputs, config.outputs.written)
-    require_apart(config.outputs.report, [path])
-    inputs.refuse([path])
-    if path is None:
+    certificate_path = request.certificate
+    input_names = [*request.images, request.model]
+    input_names += [name for name in (request.other, request.coco_images) if name]
+    inputs = InputGuard(input_names, config.inputs, config.outputs.written)
+    require_apart(config.outputs.report, [certificate_path])
+    inputs.refuse([certificate_path])
+    if certificate_path is None:
         return _run(request, inputs)
+
     with ExitStack() as stack:
-        file = open_output(path)  # before all the work, in case it cannot be written
+        file = open_output(certificate_path)  # before all the work, in case it cannot be written
         stack.callback(file.discard)
         certificate = _run(request, inputs)
         file.write((encode(certificate) + "\n").encode("utf-8", "backslashreplace"))
         file.commit()
     if not config.verbosity.quiet:
-        print_line(f"wrote a certificate: {path}")
+        print_line(f"wrote a certificate: {certificate_path}")
     return certificate
 
 
@@ -180,7 +185,7 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
 
 
 def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
-    """End the command with the exit code of the verdict: by an error, unless the sides agree.
+    """Raise an error whose exit code says why the comparison failed; return if the sides agree.
 
     Args:
         report: The report of the comparison.
@@ -188,8 +193,9 @@ def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
         is_table: Whether the report was printed as a table, which says why already.
 
     Raises:
-        CheckError: The sides do not agree.
+        CheckError: The sides do not agree, or neither has found anything.
         SourceError: Nothing could be compared.
+        typer.Exit: The sides agree, but some images could not be read.
     """
     if report.failures:
         message = "the two sides do not agree"

@@ -139,6 +139,7 @@ class _Search:
             likely = [name for name in self._before(differing) if name not in self._unlikely]
             likely_state = self._state(likely)
             if likely_state.differing:
+                # The earliest one, so that all between it and the last one is skipped.
                 differing = likely_state.differing[0]
                 continue
             if likely_state.uncompared:
@@ -482,14 +483,21 @@ class Graphs(NamedTuple):
                 yield f"its attributes differ in {self.right_title}: {', '.join(names)}"
 
     def _input_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
-        """Yield the differences between the inputs of two nodes of the same operator."""
-        # What is compared are the tensors before casts, identities and (de)quantisation.
+        """Yield the differences between the inputs of two nodes of the same operator.
+
+        An input stands for the tensor before any casts, identities and (de)quantisations, which a
+        graph of another precision has in other places.
+        """
         left_inputs = [self.left.behind(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.behind(name, PASSED_THROUGH) for name in right.input]
-        if left_inputs != right_inputs and sorted(left_inputs) == sorted(right_inputs):
+        has_other_order = left_inputs != right_inputs and sorted(left_inputs) == sorted(
+            right_inputs
+        )
+        if has_other_order:
             yield f"its inputs are swapped in {self.right_title}: {', '.join(right_inputs)}"
         for left_name, right_name in zip(left_inputs, right_inputs, strict=False):
             yield from self._tensor_differences(left_name, right_name)
+
         # The bodies of an If or Loop read tensors that are not among the node's inputs. Constants
         # among these may have one name and other values.
         captured = reads(left) & reads(right) - {*left.input, *right.input}

@@ -294,6 +294,8 @@ def _compare_records(
 ) -> None:
     """Compare the records that two runs have of one input, and add the outcome to the results.
 
+    If the records cannot be compared, such as those of an error, the input counts as failed.
+
     Args:
         results: Adds up the comparisons of all inputs.
         finder: Finds the files of inputs, to show and to hash them.
@@ -310,8 +312,8 @@ def _compare_records(
         return
 
     if results.certifies:
-        digest = left.get("sha256") or right.get("sha256")
-        results.certify(Origin(source, finder.path_of(source), frame=frame), digest)
+        recorded_hash = left.get("sha256") or right.get("sha256")
+        results.certify(Origin(source, finder.path_of(source), frame=frame), recorded_hash)
     # The page says once, and not beside each image, which models and devices are compared.
     shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
     sides = [_detections(left, names.left), _detections(right, names.right)]

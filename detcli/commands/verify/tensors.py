@@ -81,17 +81,18 @@ class Probe:
             device: Where the network runs.
             options: How it runs there.
             at_head: Whether to cut the graph of a detector at its head, so that its outputs are
-                boxes and scores; other graphs stay whole.
+                boxes and scores, and not the detections selected from these; other graphs stay
+                whole.
 
         Raises:
             ModelError: The network does not take images.
         """
         self._input = _describe_input(file, size)
         self.name = file.path.name
-        self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
+        self.half = precision_of(file.model) is Precision.FLOAT16  # for some of its nodes or all
 
         model = file.model
-        self.contract: Contract | None = None  # of a graph that is cut at its head
+        self.contract: Contract | None = None  # how to read the head; None if the graph stays whole
         if at_head and file.contract is not None:
             self.contract = file.contract
             model = file.body()
