@@ -94,8 +94,9 @@ def _largest_plausible(is_plausible: Callable[[int], bool], *, low: int, high: i
 def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """Return an upper bound on how many independent trials there were, given how many were hits.
 
-    With more trials than this, so few hits would be rare: they would have a probability of at most
-    `error`. So the bound is too small just as rarely.
+    A number of trials is plausible if so few of them are hits with a probability of more than
+    `error`. The bound is the largest plausible number, so it is too small with a probability of at
+    most `error`.
 
     Args:
         hits: How many trials were hits.
@@ -105,7 +106,7 @@ def most_trials(hits: int, *, share: float, error: float, most: int) -> int:
     """
     if hits >= share * most:
         return most
-    # A chance that may exceed `error`, as exactly as it is computed, counts as above it.
+    # Chances are not computed exactly, so one that is just below `error` counts as above it.
     smallest_plausible_chance = error * (1 - PROBABILITY_TOLERANCE)
 
     def is_plausible(trials: int) -> bool:

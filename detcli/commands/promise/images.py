@@ -97,17 +97,21 @@ def shown_records(records: Sequence[RecordJson]) -> list[RecordJson]:
 
     Args:
         records: The records of the images, in the order of time.
+
+    Returns:
+        The records of the chosen images, in the same order.
     """
     if len(records) <= MAX_IMAGES:
         return list(records)
     all_numbers = range(len(records))
     best_first = sorted(all_numbers, key=lambda number: -_best_score(records[number]))
     chosen_numbers = set(best_first[: MAX_IMAGES // 2])
-    remaining_numbers = [number for number in all_numbers if number not in chosen_numbers]
+
+    other_numbers = [number for number in all_numbers if number not in chosen_numbers]
     spread_count = MAX_IMAGES - len(chosen_numbers)
     for step in range(spread_count):
-        position = step * len(remaining_numbers) // spread_count
-        chosen_numbers.add(remaining_numbers[position])
+        position = step * len(other_numbers) // spread_count
+        chosen_numbers.add(other_numbers[position])
     return [records[number] for number in sorted(chosen_numbers)]
 
 
@@ -191,7 +195,9 @@ class Copier:
     def _copy_unit(self, number: int, name: str, records: Sequence[RecordJson]) -> UnitCopies:
         """Write copies of the images of one unit, an image or a group that is looked at together.
 
-        Of a large group only some images are shown. Those that cannot be read are counted.
+        The file of a single image is `images/00007.jpg`; those of a group are `images/00007-01.jpg`
+        and so on. Of a large group only some images are shown. Those that cannot be read are
+        counted.
 
         Args:
             number: The number that the names of its files begin with.
@@ -200,20 +206,21 @@ class Copier:
         """
         records_to_show = shown_records(in_time(records))
         images = []
-        hashes = []
+        hashes = []  # of each image in `images`
         for position, record in enumerate(records_to_show, start=1):
             image = self._finder.image(record)
             if image is None:
                 continue
-            file = f"images/{number:05}.jpg"
+            file_name = f"images/{number:05}.jpg"
             if len(records_to_show) > 1:
-                file = f"images/{number:05}-{position:02}.jpg"
+                file_name = f"images/{number:05}-{position:02}.jpg"
             (jpeg,) = render(image.pixels, [IMAGE])
-            path = self._folder / file
+            path = self._folder / file_name
             with writing(path):
                 path.write_bytes(jpeg)  # not as `write_file`, which waits for the disk each time
-            images.append(ReviewImage(file, fractions(record)))
-            hashes.append(hashlib.sha256(image.file or jpeg).hexdigest())
+            images.append(ReviewImage(file_name, fractions(record)))
+            content = image.file or jpeg  # the file of a photograph; a frame of a video has none
+            hashes.append(hashlib.sha256(content).hexdigest())
         return UnitCopies(
             name=name,
             images=tuple(images),

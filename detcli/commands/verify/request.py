@@ -202,13 +202,14 @@ class VerifyRequest:
         """Make a request from the values of options by name, as a certificate has them.
 
         Args:
-            values: The values as in JSON; those that are missing or null are the defaults.
+            values: The values as in JSON, such as `{"model": "a.onnx", "iou": 0.5}`; those that are
+                missing or null are the defaults.
         """
-        own_options = cls.own_options()
-        options = {**options_of(Config), **own_options}
+        own_options = cls.own_options()  # of verify only, and not in a Config
+        all_options = {**options_of(Config), **own_options}
         parsed_values = {}
-        for name, raw in _raw_values(values).items():
-            parsed_values[name] = options[name].parse_value(raw)
+        for name, raw_value in _raw_values(values).items():
+            parsed_values[name] = all_options[name].parse_value(raw_value)
         own_values = {name: parsed_values[name] for name in own_options if name in parsed_values}
         return cls(config_from(Config, parsed_values), **own_values)
 
@@ -399,6 +400,10 @@ def read_certificate(path: Path, check_request: VerifyRequest) -> EarlierCompari
         path: The file.
         check_request: What the user asked for beside --check, such as where to write a page.
 
+    Returns:
+        The request that the certificate was issued for, with the outputs of the new one; and all
+        that is in the certificate.
+
     Raises:
         UsageError: It is something else, or cannot be read.
     """
@@ -411,14 +416,15 @@ def read_certificate(path: Path, check_request: VerifyRequest) -> EarlierCompari
     _require_version(path, content)
     _require_complete(path, values)
 
-    names = VerifyRequest.certified_names()
-    request = VerifyRequest.of({name: values.get(name) for name in names})
+    certified_values = {name: values.get(name) for name in VerifyRequest.certified_names()}
+    request = VerifyRequest.of(certified_values)
     config = replace(
         request.config,
         outputs=check_request.config.outputs,
         verbosity=check_request.config.verbosity,
     )
-    return EarlierComparison(replace(request, config=config, check=path), content)
+    request = replace(request, config=config, check=path)
+    return EarlierComparison(request, content)
 
 
 def _require_complete(path: Path, values: Mapping[str, Any]) -> None:

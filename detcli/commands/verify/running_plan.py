@@ -340,14 +340,14 @@ def _require_graph_selection(request: VerifyRequest, second: ModelFile) -> None:
         UsageError: It does not select any; or tensors are to be compared, which are the same for
             both selections of one model.
     """
-    selects_itself = second.contract is not None and second.selection is not None
-    if not selects_itself and request.against == GRAPH:
-        raise UsageError(
-            f"{second.path.name} has no selection of its own to compare with: its layout is "
-            f"{second.detector().layout}",
-            "name another MODEL, or another device with --against",
-        )
-    if not selects_itself:
+    has_selection = second.contract is not None and second.selection is not None
+    if not has_selection:
+        if request.against == GRAPH:
+            raise UsageError(
+                f"{second.path.name} has no selection of its own to compare with: its layout is "
+                f"{second.detector().layout}",
+                "name another MODEL, or another device with --against",
+            )
         raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
     is_one_model = request.other is None
     if is_one_model and request.compares_tensors:

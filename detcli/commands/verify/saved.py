@@ -133,16 +133,17 @@ def _read_runs(
     left = SavedRun.read(request.model, left_path, finder)
 
     right_name = request.other or ""
-    coco_images = request.coco_images  # a file of the annotations, which names the images
-    if coco_images is not None or is_results(right_path):
-        ids = CocoIds(None if coco_images is None else Path(coco_images))
+    annotations = request.coco_images  # a file that says which image has which id
+    if annotations is not None or is_results(right_path):
+        ids = CocoIds(None if annotations is None else Path(annotations))
         results = CocoResults(right_name, right_path, finder, ids, left.class_names)
         return _SavedRuns(left, results, [])
 
     right = SavedRun.read(right_name, right_path, finder)
-    if left.input_keys.isdisjoint(right.input_keys):
-        # No input has the same path in both files, as of runs on two machines. So inputs are paired
-        # by their paths below the folder that all inputs of a run have in common.
+    have_no_path_in_common = left.input_keys.isdisjoint(right.input_keys)
+    if have_no_path_in_common:
+        # The runs may be from two machines. So inputs are paired by their paths below the folder
+        # that all inputs of a run have in common.
         left.shorten()
         right.shorten()
     return _SavedRuns(left, right, list(unlike(left, right)))
