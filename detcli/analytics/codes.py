@@ -75,35 +75,38 @@ class Codes:
 
         Detections below the confidence are left out unless a barcode confirms them. Barcodes that
         the detector missed are added as detections.
+
+        Barcodes are searched in the whole image first, and then in crops of the detections that
+        have none yet. Each barcode goes to one detection, and confident detections come first.
         """
         grey = as_grey(cv2.cvtColor(image.pixels, cv2.COLOR_BGR2GRAY))
         region = self._crop_to_region(grey, image.size)
-        is_confident = np.ones(len(detections), bool)
+        is_confident = np.ones(len(detections), bool)  # (N,)
         if self._conf_thresholds is not None:
             is_confident = detections.score > self._conf_thresholds[detections.class_id]
-        confident = np.flatnonzero(is_confident).tolist()
-        doubtful = np.flatnonzero(~is_confident).tolist()
+        confident_indices = np.flatnonzero(is_confident).tolist()
+        doubtful_indices = np.flatnonzero(~is_confident).tolist()
 
         assignment = _BarcodeAssignment(grey, detections)
         assignment.read_whole_image(region)
-        assignment.assign_nearest(confident)
-        assignment.read_crops(confident)
+        assignment.assign_nearest(confident_indices)
+        assignment.read_crops(confident_indices)
 
         # Markers in the whole image take long, and are searched only if one was detected.
         is_confident_marker = is_confident & (detections.class_name == MARKERS)
-        detected_markers = np.flatnonzero(is_confident_marker).tolist()
-        if detected_markers:
+        marker_indices = np.flatnonzero(is_confident_marker).tolist()
+        if marker_indices:
             assignment.undetected += _undetected_markers(region, assignment.barcodes)
-        assignment.assign_nearest(detected_markers)
+        assignment.assign_nearest(marker_indices)
 
         # Only now detections below the confidence may have a barcode, which no other has.
-        assignment.confirm(doubtful)
-        assignment.locate_unread(confident)
-        all_detections = replace(detections, symbols=assignment.barcodes)
-        remaining = _without_unread(all_detections, is_confident)
-        return replace(
-            record, detections=_with_undetected(remaining, assignment.undetected, self._settings)
-        )
+        assignment.confirm(doubtful_indices)
+        assignment.locate_unread(confident_indices)
+
+        with_barcodes = replace(detections, symbols=assignment.barcodes)
+        remaining = _without_unread(with_barcodes, is_confident)
+        with_undetected = _with_undetected(remaining, assignment.undetected, self._settings)
+        return replace(record, detections=with_undetected)
 
     def _crop_to_region(self, grey: Grey, size: Size) -> Crop:
         """Crop an image `(H, W)` to the region of the settings; without one, to all of it."""
