@@ -30,7 +30,7 @@ from detcli.config.values import BoxFormat, Tiling
 from detcli.core import Fields, frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import closest
-from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.coco import COCO, COCO_IDS
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 
 Size = tuple[int, int]  # height and width, in pixels

@@ -13,8 +13,8 @@ import numpy as np
 from detcli.config.outputs import Outputs
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
+from detcli.data.coco import COCO
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
-from detcli.data.detections import COCO
 from detcli.data.geometry import Boxes, Pixels
 from detcli.data.record import RecordJson, box_of
 from detcli.model.contract import class_ids

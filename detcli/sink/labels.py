@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from detcli.core.errors import DetcliWarning, UsageError
+from detcli.data.coco import coco_category
 from detcli.data.columns import DetectionJson
-from detcli.data.detections import Detections, coco_category
+from detcli.data.detections import Detections
 from detcli.data.geometry import Image, Size, shown
 from detcli.data.json_text import encode as encode_json
 from detcli.data.per_video import PerVideo

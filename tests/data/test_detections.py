@@ -13,7 +13,8 @@ from json_lines import column_of
 
 from detcli.core.errors import DependencyError
 from detcli.data.barcode import Barcode
-from detcli.data.detections import COCO, DTYPES, Detections, with_rows
+from detcli.data.coco import COCO
+from detcli.data.detections import DTYPES, Detections, with_rows
 
 NAMES = ("person", "car", "猫")
 

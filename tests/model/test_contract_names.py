@@ -5,7 +5,7 @@ import json
 import pytest
 
 from detcli.core.errors import UsageError
-from detcli.data.detections import COCO
+from detcli.data.coco import COCO
 from detcli.model.contract import MAX_NAME, MAX_TEXT, parse_names, read_names
 
 

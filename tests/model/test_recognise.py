@@ -16,7 +16,7 @@ from text_model import DECODE, contract_of, parsed
 
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.coco import COCO, COCO_IDS
 from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
 from detcli.model.heads import ChannelRange, Head, Unrecognised

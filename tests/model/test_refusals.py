@@ -17,7 +17,7 @@ from text_model import DECODE, IMAGES, contract_of, parsed
 
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.data.detections import COCO
+from detcli.data.coco import COCO
 from detcli.model.editing import infer_shapes
 from detcli.model.heads import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import read_graph

@@ -15,7 +15,7 @@ from sample_records import FILM, Film, detected, failed_frame, failure, feed, fe
 from warned import messages_of
 
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.coco import COCO, COCO_IDS
 from detcli.data.geometry import Image
 from detcli.data.record import notes_of
 from detcli.model.contract import class_names

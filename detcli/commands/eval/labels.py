@@ -38,7 +38,7 @@ from detcli.commands.eval.data_yaml import (
 from detcli.commands.eval.findings import Findings, Kind
 from detcli.commands.eval.label_files import LabelBox, LabelReader, Object
 from detcli.core.errors import SourceError, UsageError
-from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.coco import COCO, COCO_IDS
 from detcli.data.saved_record import coco_box, read_fields
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item

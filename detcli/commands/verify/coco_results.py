@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from detcli.commands.verify.saved_run import RecordPair, SavedRun
 from detcli.core.errors import UsageError
-from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS
+from detcli.data.coco import COCO, COCO_ID_OF, COCO_IDS
 from detcli.data.record import BOX, Origin, Record, RecordJson, name_of
 from detcli.data.saved_record import MAX_CLASS, coco_box, finite, read_fields
 from detcli.page.find_images import Finder

@@ -292,7 +292,7 @@ def test_names_are_text_but_no_numbers(text, names, has_names, tmp_path):
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
-    from detcli.data.detections import COCO
+    from detcli.data.coco import COCO
 
     path = write_yolo(tmp_path, [])
     (tmp_path / "images/val").mkdir(parents=True)

@@ -7,7 +7,7 @@ import pytest
 from json_lines import column_of
 from saved_records import box, error, record, report_of
 
-from detcli.data.detections import COCO
+from detcli.data.coco import COCO
 
 
 @pytest.fixture
