@@ -32,7 +32,7 @@ from detcli.core.errors import DependencyError, DetcliError, DetcliWarning, Devi
 if TYPE_CHECKING:
     from detcli.backend.libraries import Placement
     from detcli.backend.protocol import Backend, Engine, Tensors
-    from detcli.model.file import PreparedModel
+    from detcli.model.prepared import PreparedModel
 
 __all__ = ["Device", "DeviceOptions", "open_backend", "open_tensors", "survey"]
 

@@ -12,7 +12,7 @@ from detcli.backend.session import CPU, TensorSession
 from detcli.config.device import Device, DeviceOptions, available_cores
 from detcli.core.timing import Stage
 from detcli.data.geometry import Letterbox
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function

@@ -27,7 +27,7 @@ from detcli.core.opencv import cv2
 from detcli.core.timing import LateError, within
 from detcli.data.geometry import Image, Letterbox, Pixels
 from detcli.model.contract import Contract
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 from detcli.storage.cache import cached, can_be_cached, is_cached
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from detcli.core.timing import LateError, Stage, within
 from detcli.data.detections import Detections
 from detcli.data.geometry import Letterbox, Pixels, Size, new_image
 from detcli.model.contract import Contract
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 Buffer = Any
 """Passed between the stages of one backend: an array or device memory, opaque to others."""

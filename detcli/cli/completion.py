@@ -101,7 +101,7 @@ def _class_names_of_model(typed: Mapping[str, Any]) -> Sequence[str]:
     from detcli.cli.defaults import collect_values, read_defaults
     from detcli.config.config import Config
     from detcli.config.option import options_of
-    from detcli.model.file import prepare
+    from detcli.model.prepared import prepare
     from detcli.model.zoo import find
 
     option = options_of(Config)["model"]

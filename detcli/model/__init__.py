@@ -1,7 +1,8 @@
 """Model files: what a graph promises, and how it is cut to what runs.
 
 zoo.py, hub.py         models by name, fetched from a hub into its cache
-file.py                a file: its bytes, and what was recognised, cached
+file.py                a file: its bytes, and what was recognised
+prepared.py            a model that is ready to run, cached
 external_data.py       files beside it that hold its weights
 contract.py            what a file promises
 precision.py           the number type that it computes in

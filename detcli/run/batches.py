@@ -21,7 +21,8 @@ from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image, Letterbox, Pixels, Size
 from detcli.model.contract import CORNERS, MultiLabel, Resize, conf_thresholds, read_names
-from detcli.model.file import ModelFile, PreparedModel
+from detcli.model.file import ModelFile
+from detcli.model.prepared import PreparedModel
 from detcli.model.zoo import find
 from detcli.run.crops import TiledImages, crop, indices_of_crowds, moved_from_crops
 from detcli.run.groups import StartedGroup, groups_by_input_size, wait_for_groups

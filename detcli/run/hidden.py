@@ -18,7 +18,7 @@ from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson
 from detcli.data.geometry import Boxes, Pixels
 from detcli.data.record import RecordJson, box_of
 from detcli.model.contract import class_ids
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 from detcli.model.zoo import MODELS, find
 from detcli.sink.image import hidden, is_covered
 from detcli.storage.temporary import temporary, temporary_file_errors

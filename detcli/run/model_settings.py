@@ -6,7 +6,8 @@ from detcli.config.config import Settings
 from detcli.config.values import Tiling
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, Size, class_conf_by_id
-from detcli.model.file import ModelFile, PreparedModel, prepare
+from detcli.model.file import ModelFile
+from detcli.model.prepared import PreparedModel, prepare
 from detcli.model.preprocessing import written
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from detcli.config.values import Tiling
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout, MultiLabel, ScoreForm
-from detcli.model.file import PreparedModel, StoredGraph, prepare
+from detcli.model.prepared import PreparedModel, StoredGraph, prepare
 
 BACKENDS = [
     "cpu",

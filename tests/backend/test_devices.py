@@ -16,7 +16,7 @@ from detcli.core.errors import (
     ModelError,
     UsageError,
 )
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 
 @pytest.fixture

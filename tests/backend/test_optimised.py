@@ -19,7 +19,7 @@ from detcli.backend import open_backend, optimised
 from detcli.backend.session import TensorSession, onnxruntime
 from detcli.config.device import DeviceOptions
 from detcli.core.errors import InferenceError, ModelError
-from detcli.model.file import PreparedModel, StoredGraph, prepare
+from detcli.model.prepared import PreparedModel, StoredGraph, prepare
 
 IMAGE = colour_model.image(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 NOISE = np.random.default_rng(1).random((1, 3, 64, 64), np.float32)
@@ -327,7 +327,7 @@ OPEN = """
 import hashlib, pathlib, sys
 import numpy as np
 from detcli.backend import open_backend
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 print("ready", flush=True)
 sys.stdin.readline()
 backend = open_backend("cpu", prepare(pathlib.Path(sys.argv[1])))

@@ -12,7 +12,7 @@ from detcli.backend.providers import cuda_provider, profile_of, tensorrt_provide
 from detcli.backend.session import CUDA, TENSORRT
 from detcli.config.device import DeviceOptions
 from detcli.model.contract import Resize
-from detcli.model.file import PreparedModel, StoredGraph, prepare
+from detcli.model.prepared import PreparedModel, StoredGraph, prepare
 
 LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 

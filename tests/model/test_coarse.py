@@ -9,7 +9,8 @@ from graph_builder import Graph
 from head_checks import IMAGE, file_of
 from onnx import ModelProto, helper, numpy_helper
 
-from detcli.model.file import ModelFile, prepare
+from detcli.model.file import ModelFile
+from detcli.model.prepared import prepare
 
 CLASSES = 3
 

@@ -9,7 +9,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detcli.core.errors import ModelError
 from detcli.model import file as loading
-from detcli.model.external_data import ChangedError
 from detcli.model.file import ModelFile, damage_reported, load
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -304,26 +303,3 @@ def test_an_intact_graph_is_not_called_damaged(monkeypatch):
     file = ModelFile.read(Path("broken.onnx"), content=broken)
     with pytest.raises(ModelError, match=r"broken.onnx is damaged: integer modulo by zero"):
         _ = file.contract
-
-
-@pytest.mark.parametrize(("changes", "is_read"), [(4, True), (5, False)])
-def test_a_model_that_changes_while_it_is_read_is_read_five_times(
-    make_model, monkeypatch, changes, is_read
-):
-    path = make_model()
-    prepare_once = loading._prepared  # noqa: SLF001
-    attempts = []
-
-    def prepare_late(file):
-        attempts.append(file)
-        if len(attempts) <= changes:
-            raise ChangedError(path)
-        return prepare_once(file)
-
-    monkeypatch.setattr(loading, "_prepared", prepare_late)
-    if is_read:
-        assert loading.prepare(path).name == "colours"
-    else:
-        with pytest.raises(ModelError, match="changed while it was read"):
-            loading.prepare(path)
-    assert len(attempts) == 5

@@ -13,7 +13,7 @@ from detcli.core.errors import UsageError
 from detcli.data.geometry import Image
 from detcli.model.contract import Layout, MultiLabel
 from detcli.model.families import FAMILIES
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 from detcli.run.batches import BatchDetector
 
 

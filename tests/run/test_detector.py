@@ -32,7 +32,7 @@ from detcli import (
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
 from detcli.data.geometry import Image
 from detcli.model.contract import Layout, MultiLabel, ScoreForm
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 from detcli.run import detector as module
 from detcli.run.batches import BatchDetector
 

@@ -19,7 +19,7 @@ from detcli.backend.cuda.backend import CudaBackend, largest_batch, smallest_run
 from detcli.backend.cuda.topk import DeviceArray, top_k
 from detcli.config.device import Device, DeviceOptions
 from detcli.model.contract import Contract, Layout
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu

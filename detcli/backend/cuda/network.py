@@ -38,7 +38,7 @@ from detcli.backend.session import (
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError
 from detcli.model.contract import Contract, Layout
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 NUMBERS_OF_BOX = 4
 MAX_GRAPHS = 32  # that are kept at the same time; each takes memory, and some runs to capture

@@ -20,7 +20,7 @@ from detcli.backend.openvino.network import OpenvinoTensors, open_network
 from detcli.backend.openvino.placement import placement_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import ModelError
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 __all__ = ["open_backend", "open_tensors", "placement_of"]
 

@@ -11,7 +11,7 @@ from detcli.backend.preprocess import Tensor, to_tensors
 from detcli.core.errors import InferenceError, ModelError
 from detcli.data.geometry import Letterbox
 from detcli.model.contract import Contract, Layout
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 
 log = logging.getLogger(__name__)
 

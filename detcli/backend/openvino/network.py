@@ -24,7 +24,7 @@ from detcli.backend.protocol import (
 )
 from detcli.config.device import Device, DeviceOptions, available_cores, visible_cores
 from detcli.core.errors import DeviceError, ModelError
-from detcli.model.file import StoredGraph
+from detcli.model.prepared import StoredGraph
 from detcli.storage.cache import cached
 
 log = logging.getLogger(__name__)

@@ -449,7 +449,7 @@ def _detect(device: str) -> "Detections":
     from detcli.backend.postprocess import SelectionOptions
     from detcli.config.values import BoxFormat
     from detcli.data.geometry import Letterbox
-    from detcli.model.file import PreparedModel, StoredGraph
+    from detcli.model.prepared import PreparedModel, StoredGraph
     from detcli.model.recognise import read_graph
 
     image = np.full((32, 32, 3), 114, np.uint8)  # the grey of padding

@@ -14,7 +14,7 @@ from detcli.backend.nvidia import count_gpus
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceError
 from detcli.data.geometry import Letterbox
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.prepared import PreparedModel, prepare
 
 
 def skip_without_network_on_gpu() -> None:

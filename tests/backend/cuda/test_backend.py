@@ -28,7 +28,7 @@ from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import InferenceError
 from detcli.model.contract import Layout
-from detcli.model.file import StoredGraph, prepare
+from detcli.model.prepared import StoredGraph, prepare
 
 optional.require("cuda.core")
 

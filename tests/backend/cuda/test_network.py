@@ -19,7 +19,7 @@ from detcli.core.errors import (
     ModelError,
 )
 from detcli.model.contract import Layout
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 SHAPE = (1, 3, 64, 64)
 

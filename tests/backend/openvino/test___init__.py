@@ -10,7 +10,7 @@ from detcli.backend import open_backend
 from detcli.backend import openvino as package
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import ModelError
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 pytestmark = optional.needs("openvino")
 

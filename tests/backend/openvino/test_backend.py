@@ -13,7 +13,7 @@ from detcli.config.device import DeviceOptions
 from detcli.core.errors import InferenceError
 from detcli.core.timing import Stage
 from detcli.data.geometry import Letterbox
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 pytestmark = optional.needs("openvino")
 

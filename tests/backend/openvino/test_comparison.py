@@ -10,7 +10,7 @@ import pytest
 from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino
 from detcli.core.errors import ModelError
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 pytestmark = optional.needs("openvino")
 

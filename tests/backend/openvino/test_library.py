@@ -13,7 +13,7 @@ from detcli.backend.openvino import library
 from detcli.backend.openvino.library import open_core, reason
 from detcli.config.device import Device
 from detcli.core.errors import DeviceError
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 
 pytestmark = optional.needs("openvino")
 

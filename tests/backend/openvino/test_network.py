@@ -17,7 +17,7 @@ from detcli.backend.openvino.network import REQUEST_COUNT, open_network, schedul
 from detcli.backend.openvino.precision import precision_of
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
-from detcli.model.file import StoredGraph, prepare
+from detcli.model.prepared import StoredGraph, prepare
 
 pytestmark = optional.needs("openvino")
 

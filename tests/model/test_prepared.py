@@ -19,9 +19,11 @@ from onnx import TensorProto
 
 from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
+from detcli.model import prepared as preparing
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
-from detcli.model.external_data import ExternalFile
-from detcli.model.file import ModelFile, prepare
+from detcli.model.external_data import ChangedError, ExternalFile
+from detcli.model.file import ModelFile
+from detcli.model.prepared import prepare
 from detcli.storage import hashes
 from detcli.storage.files import sha256
 
@@ -31,7 +33,8 @@ IMAGE = colour_model.image(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.fl
 PREPARE = """
 import hashlib, pathlib, sys
 from detcli.model.external_data import ExternalFile
-from detcli.model.file import ModelFile, prepare
+from detcli.model.file import ModelFile
+from detcli.model.prepared import prepare
 print("ready", flush=True)
 sys.stdin.readline()
 model = prepare(pathlib.Path(sys.argv[1]))
@@ -424,3 +427,26 @@ def test_a_file_that_is_written_while_it_is_read(tmp_path, cache, monkeypatch):
         prepare(path)
     monkeypatch.undo()
     assert prepare(path).sha256 == ModelFile.read(path).identity
+
+
+@pytest.mark.parametrize(("changes", "is_read"), [(4, True), (5, False)])
+def test_a_model_that_changes_while_it_is_read_is_read_five_times(
+    make_model, monkeypatch, changes, is_read
+):
+    path = make_model()
+    prepare_once = preparing._prepared  # noqa: SLF001
+    attempts = []
+
+    def prepare_late(file):
+        attempts.append(file)
+        if len(attempts) <= changes:
+            raise ChangedError(path)
+        return prepare_once(file)
+
+    monkeypatch.setattr(preparing, "_prepared", prepare_late)
+    if is_read:
+        assert prepare(path).name == "colours"
+    else:
+        with pytest.raises(ModelError, match="changed while it was read"):
+            prepare(path)
+    assert len(attempts) == 5

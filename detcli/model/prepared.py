@@ -1,0 +1,261 @@
+"""Prepares a model to run, or takes what an earlier start has prepared from the cache."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from detcli.config.values import BoxFormat
+from detcli.core import Fields, frozen
+from detcli.model.contract import Contract
+from detcli.model.external_data import ChangedError, ExternalFile
+from detcli.model.file import ModelFile, damage_reported, identity_of
+from detcli.model.preprocessing import overridden
+from detcli.storage.cache import cached, is_cached
+
+VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` gives another result
+
+ATTEMPTS = 5  # how often a model is read that changes meanwhile
+
+
+class StoredGraph:
+    """The graph that detcli runs, which is read when it is first needed.
+
+    On the CPU, it is not needed where ONNX Runtime's own copy is in the cache, see
+    `detcli.backend.optimised`.
+
+    Attributes:
+        identity: The hash of the files that the graph was made from, which names it in the cache;
+            empty for a graph of no file.
+    """
+
+    def __init__(self, read: Callable[[], bytes], identity: str = "") -> None:
+        """Note how the graph is read.
+
+        Args:
+            read: Returns it as a serialised ONNX model whose only output is the head.
+            identity: The hash of the files that it was made from.
+        """
+        self._read = read
+        self.identity = identity
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Hold a graph that is in memory already, and that no file has."""
+        return cls(lambda: content)
+
+    @cached_property
+    def content(self) -> bytes:
+        """The graph, as a serialised ONNX model."""
+        return self._read()
+
+    @property
+    def key(self) -> str:
+        """What the name of a cache entry has that depends on the graph.
+
+        The graph is only read for it where it is of no file.
+        """
+        if self.identity:
+            return f"{self.identity}-{VERSION}"
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@frozen
+class PreparedModel:
+    """A model that is ready to run."""
+
+    name: str  # the name in records: that of the zoo, else the file's without its suffix
+    contract: Contract
+    stored_graph: StoredGraph
+    sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
+    half: bool = False  # the whole network computes in float16
+    canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
+    narrows: bool = False  # whether narrow images have narrow inputs, and not the whole canvas
+    usual_batch: int | None = None  # images in most batches, where that was chosen
+
+    @property
+    def graph(self) -> bytes:
+        """The graph that detcli runs: a serialised ONNX model whose only output is the head."""
+        return self.stored_graph.content
+
+
+def prepare(
+    path: Path,
+    box_format: BoxFormat | None = None,
+    name: str | None = None,
+    preprocess: str | None = None,
+    *,
+    boxes_only: bool = False,
+) -> PreparedModel:
+    """Read a model file, recognise the detector in it, and make its graph ready to run.
+
+    What can be prepared is kept in detcli's cache, so that the next start need not parse the graph.
+
+    Args:
+        path: An ONNX file, with any external data beside it.
+        box_format: Format of the box rows, where the caller knows better than the graph.
+        name: The name in records, if not the file's.
+        preprocess: Parts of the preprocessing, where the caller knows better, as text.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+
+    Raises:
+        ModelError: The file cannot be read, or is not a detector.
+        UsageError: The preprocessing is malformed.
+    """
+    for attempt in range(1, ATTEMPTS + 1):  # again if the files change while they are read
+        file = ModelFile(path=path, name=path.stem, box_format=box_format, boxes_only=boxes_only)
+        try:
+            file.look_up_sha256()
+            prepared = _prepared(file)
+            break
+        except ChangedError:
+            if attempt == ATTEMPTS:
+                raise
+    contract = overridden(prepared.contract, preprocess)
+    return replace(prepared, name=name or path.stem, contract=contract)
+
+
+def _prepared(file: ModelFile) -> PreparedModel:
+    """Prepare a model to run, or take what was prepared earlier from the cache.
+
+    The cache has two entries for a model: the description that `_describe` writes, and the graph
+    that detcli runs. The name of an entry has the hashes and options that its content depends on.
+
+    Raises:
+        ChangedError: The files have changed since the name of an entry was computed.
+    """
+    first_description = _cached_description(file, file.sha256, lambda: _describe(file))
+    described_files = _described_external_files(first_description)
+    external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
+    # The hash of the ONNX file and of the files with its weights: of all that the graph depends on.
+    hash_with_weights = identity_of(file.sha256, external)
+
+    description = first_description
+    if external != described_files:
+        # The first description is found by the ONNX file alone, and the weights beside it have
+        # changed since it was written.
+        description = _cached_description(
+            file, hash_with_weights, lambda: _describe(_require_unchanged(file, external))
+        )
+    contract = Contract.from_json(description["contract"])
+    runs_as_it_is = description["output"] == contract.head and not external
+    if runs_as_it_is:
+        graph = StoredGraph(lambda: file.content, hash_with_weights)
+    else:
+        graph = _graph_in_cache(file, external, hash_with_weights)
+    return PreparedModel(
+        name=file.name,
+        contract=contract,
+        stored_graph=graph,
+        sha256=identity_of(file.sha256, external, file.sidecar),
+        half=description["half"],
+    )
+
+
+def _cached_description(file: ModelFile, digest: str, describe: Callable[[], bytes]) -> Fields:
+    """Return the description of a model, see `_describe`, from the cache if it is there.
+
+    Args:
+        file: The model.
+        digest: The hash of the files that the description is of, which names it in the cache.
+        describe: Writes the description if the cache does not have it.
+    """
+    content = cached(f"prepared/{digest}-{_suffix_of_description(file)}", describe)
+    description: Fields = json.loads(content)
+    return description
+
+
+def _described_external_files(description: Fields) -> tuple[ExternalFile, ...]:
+    """Return the files with a model's weights, as they were when its description was written."""
+    return tuple(ExternalFile(**fields) for fields in description["external"])
+
+
+def _graph_in_cache(
+    file: ModelFile, external: tuple[ExternalFile, ...], hash_with_weights: str
+) -> StoredGraph:
+    """Return the graph that is cut from a model, which the cache holds.
+
+    Where it does not yet, it is made at once, since the files may change until it is needed.
+
+    Args:
+        file: The model.
+        external: The files beside it with its weights.
+        hash_with_weights: The hash of all of these.
+
+    Raises:
+        ChangedError: The files have changed since their hash was computed.
+    """
+    name = f"prepared/{hash_with_weights}-{VERSION}.graph"
+
+    def read() -> bytes:
+        return cached(name, lambda: _serialised_body(_require_unchanged(file, external)))
+
+    graph = StoredGraph(read, hash_with_weights)
+    if not is_cached(name):
+        graph.content  # noqa: B018 - the first access makes it
+    return graph
+
+
+def _suffix_of_description(file: ModelFile) -> str:
+    """Write the end of the name that the cached description of a model has.
+
+    It contains all that decides the description besides the model file itself: the version of
+    detcli's reading, options, and the configuration files beside the model.
+    """
+    variant = [str(VERSION)]
+    if file.box_format:
+        variant.append(file.box_format)
+    if file.sidecar:
+        variant.append(file.sidecar.sha256)
+    if file.boxes_only:
+        variant.append("boxes")
+    return f"{'-'.join(variant)}.contract"
+
+
+def _describe(file: ModelFile) -> bytes:
+    """Describe a model in JSON, so that a later start can use it without reading its graph.
+
+    The keys are: "contract", what the detector takes and gives; "output", the name of the graph's
+    only output, or empty if the graph has to be edited before it runs; "half", whether it is
+    float16; and "external", the files that hold its weights.
+    """
+    from detcli.model.graph import is_all_half  # imports onnx
+
+    contract = file.detector()
+    outputs = file.model.graph.output
+    with damage_reported(file.path):  # a name that is not text cannot be JSON
+        output = ""
+        is_edited = bool(file.roundings)
+        if not is_edited and len(outputs) == 1:
+            output = outputs[0].name
+        description = {
+            "contract": asdict(contract),
+            "output": output,
+            "half": is_all_half(file.model.graph),
+            "external": [asdict(external_file) for external_file in file.external],
+        }
+        return json.dumps(description).encode()
+
+
+def _require_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> ModelFile:
+    """Return a model after checking that its weights are those that were read before.
+
+    Args:
+        file: The model.
+        external: The files beside it with its weights, with their hashes as they were read before.
+
+    Raises:
+        ChangedError: The model was loaded with other weights.
+    """
+    if file.external != external:
+        raise ChangedError(file.path)
+    return file
+
+
+def _serialised_body(file: ModelFile) -> bytes:
+    """Return the graph that detcli runs as bytes."""
+    serialised: bytes = file.body().SerializeToString(deterministic=True)
+    return serialised
