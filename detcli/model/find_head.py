@@ -9,17 +9,16 @@ from detcli.model.contract import Size, parse_names
 from detcli.model.families import FAMILIES
 from detcli.model.graph import Dims, GraphIndex
 from detcli.model.heads import SELECTION, BoxDecode, GridSpec, Head, Unrecognised
+from detcli.model.heads.before_selection import (
+    find_best_class_head,
+    find_plugin_head,
+    find_query_head,
+)
 from detcli.model.heads.joined import find_end_to_end_head, find_joined_head
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.output_layouts import shapes_at, shapes_by_nodes
-from detcli.model.heads.pairs import (
-    find_best_class_head,
-    find_pair_head,
-    find_plugin_head,
-    find_query_head,
-    has_patches,
-    queries_of,
-)
+from detcli.model.heads.pairs import find_pair_head
+from detcli.model.heads.queries import has_patches, queries_of
 from detcli.model.heads.raw_outputs import grid_heads
 from detcli.model.heads.selected_in_graph import find_detections_head
 from detcli.model.inputs import ImageInput

@@ -2,8 +2,9 @@
 
 layers.py follows a tensor back to the nodes that compute it, channels.py tells which tensors are
 joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py), pairs.py,
-raw_outputs.py (with output_layouts.py) and selected_in_graph.py find heads. corners.py tells the
-order and unit of selected boxes, and order.py sees whether a graph mixes channels with cells.
+before_selection.py, raw_outputs.py (with output_layouts.py) and selected_in_graph.py find heads.
+queries.py tells what a transformer starts from, corners.py the order and unit of selected boxes,
+and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass

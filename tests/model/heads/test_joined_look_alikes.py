@@ -8,6 +8,11 @@ from onnx import helper
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import BoxDecode, Unrecognised
+from detcli.model.heads.before_selection import (
+    find_best_class_head,
+    find_plugin_head,
+    find_query_head,
+)
 from detcli.model.heads.joined import (
     _task_besides_boxes,
     box_tensor_of,
@@ -16,13 +21,8 @@ from detcli.model.heads.joined import (
     score_tensor_of,
     swaps_last_axes,
 )
-from detcli.model.heads.pairs import (
-    find_best_class_head,
-    find_pair_head,
-    find_plugin_head,
-    find_query_head,
-    has_patches,
-)
+from detcli.model.heads.pairs import find_pair_head
+from detcli.model.heads.queries import has_patches
 
 
 def index_of(graph, *outputs):

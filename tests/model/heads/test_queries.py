@@ -10,7 +10,7 @@ from detcli.core.errors import ModelError
 from detcli.model.contract import Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Queries
-from detcli.model.heads.pairs import queries_of
+from detcli.model.heads.queries import queries_of
 from detcli.model.preprocessing import PREPROCESSING_STEPS
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
