@@ -12,6 +12,7 @@ json_text.py     records as lines of JSON, fast
 columns.py       the optional columns of records, with their options and their text in CSV
 barcode.py       what was read of a symbol
 topk.py          the k largest of a row, in a total order
+ranges.py        ranges of whole numbers, joined
 suppression.py   non-maximum suppression
 tiling.py        large images in tiles, and the detections of tiles joined
 sampling.py      a sample of records by their scores

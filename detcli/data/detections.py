@@ -251,12 +251,11 @@ class Detections:
             raise ValueError(f"the values to sort by must be (N,), got {values.shape}")
         if not descending:
             return with_rows(self, np.argsort(values, kind="stable"))
-        # An ascending order is read from its end. That would reverse equals, so the values are
-        # sorted from their end as well.
-        ascending = np.argsort(np.flip(values), kind="stable")
-        distances_to_last_row = np.flip(ascending)
+        # A descending order is an ascending one, read backwards. That reverses equals, too, so the
+        # values are sorted from the last row to the first.
+        rows_from_end = np.argsort(np.flip(values), kind="stable")  # 0 is the last row
         last_row = len(self) - 1
-        return with_rows(self, last_row - distances_to_last_row)
+        return with_rows(self, last_row - np.flip(rows_from_end))
 
     def _values_of(self, key: str | npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the values that `sort_by` sorts by, for its argument."""
@@ -277,11 +276,13 @@ class Detections:
         return [self.names[index] for index in self.class_id]
 
     def zones_and_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what each detection is in or has crossed, and its class, for counting them.
+        """Yield each zone that a detection is in and each line that it has crossed, with its class.
+
+        This is for counting them, so a zone with three cars in it comes three times.
 
         Yields:
-            The name of a zone and the class name of a detection in it; then the name of a line with
-            the side, as in "gate left", and the class name of the track that has crossed it.
+            The name of a zone and the class name of a detection in it, as ("yard", "car"); then the
+            name of a line with the side, and the class name of the track, as ("gate left", "car").
         """
         if self.zones is not None:
             for class_name, zones in zip(self._names(), self.zones, strict=True):
@@ -511,15 +512,17 @@ def _as_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.NDArray[Any]:  # noqa: ANN401
-    """Convert values to a read-only array, which shares their memory if it can.
+    """Convert the values of a field of `Detections` to a read-only array of the field's type.
+
+    An array that has the type already is not copied: the result shares its memory.
 
     Args:
-        name: What `Detections` call the array, for the error message.
+        name: The name of the field, for the error message.
         values: An array, or a list.
-        dtype: The type of the array; objects stay what they are.
+        dtype: The type of the field; np.object_ takes any values, such as tuples.
 
     Raises:
-        ValueError: The values are not of this type: a class id or a track of 1.5, for example.
+        ValueError: The type is for whole numbers, and a value is not one, as a class id of 1.5.
     """
     if isinstance(values, np.ndarray):
         array = values
@@ -527,8 +530,7 @@ def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.
         array = np.fromiter(values, np.object_)  # `np.asarray` would make rows of tuples
     else:
         array = np.asarray(values)
-    needs_check = dtype is np.int64 and array.dtype.kind not in "iu"  # of other kinds than integers
-    if needs_check and not _has_only_whole_numbers(array):
+    if dtype is np.int64 and not _has_only_whole_numbers(array):
         raise ValueError(f"{name} must be whole numbers, got {array.dtype}")
     view = array.astype(dtype, copy=False).view()
     view.flags.writeable = False
@@ -536,8 +538,8 @@ def _as_read_only_array(name: str, values: Any, dtype: type[np.generic]) -> npt.
 
 
 def _has_only_whole_numbers(array: npt.NDArray[Any]) -> bool:
-    """Tell whether an array has floats that are all whole numbers, or is empty."""
-    if not array.size:
+    """Tell whether an array has integers, or floats that are all whole numbers, or is empty."""
+    if array.dtype.kind in "iu" or not array.size:
         return True
     is_of_floats = array.dtype.kind == "f"
     return is_of_floats and bool(np.isfinite(array).all()) and not (array % 1 != 0).any()
@@ -567,7 +569,7 @@ def rounded(detections: Detections) -> npt.NDArray[np.float64]:
     rows = np.empty((len(detections), 5), np.float64)
     rows[:, 0] = detections.score
     rows[:, 1:] = detections.xyxy
-    rows *= _SCALES
+    rows *= _SCALES  # 10**6 for the score and 100 for each corner
     np.rint(rows, out=rows)
     rows /= _SCALES
     return rows

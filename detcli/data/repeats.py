@@ -18,6 +18,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.data.columns import DetectionJson
 from detcli.data.geometry import overlap
+from detcli.data.ranges import joined_ranges
 from detcli.data.record import RecordJson, box_of
 
 MIN_IOU = 0.85
@@ -202,40 +203,44 @@ def _numbered(groups: list[RepeatGroup], first_number: int) -> list[RepeatGroup]
 def _members_by_box(
     boxes: _Boxes, kinds: _Integers, records: _Integers, scores: _Boxes
 ) -> dict[int, _Integers]:
-    """Find the groups of boxes, as `RepeatFinder` says what a group is.
+    """Group boxes that overlap a box in many images, as `RepeatFinder` describes it.
+
+    Each box that is in no group yet, from the highest score to the lowest, begins a group of all
+    boxes of its kind that overlap it (`MIN_IOU`), if they are in enough images (`MIN_IMAGES`).
 
     Args:
         boxes: `(N, 4)`, x1, y1, x2, y2 in fractions of the image; each has an area.
         kinds: `(N,)`, a number for each place and class: only boxes of a kind are compared.
-        records: `(N,)`, the number of each box's record.
+        records: `(N,)`, the number of each box's record, which is that of its image.
         scores: `(N,)`.
 
     Returns:
-        The members of each group, by the box that began it.
+        For each box that began a group, by its number from 0: the numbers of all boxes in it.
     """
     nearby = NearbyBoxes(boxes, kinds)
     x1, y1, x2, y2 = boxes.T
-    turns = np.lexsort((y2, x2, y1, x1, -scores))  # the last key counts first
+    best_first = np.lexsort((y2, x2, y1, x1, -scores))  # the last key counts first
     is_in_group = np.zeros(len(boxes), np.bool_)
     members_by_box: dict[int, _Integers] = {}
-    for begin in range(0, len(turns), BOXES_AT_A_TIME):
-        next_boxes = turns[begin : begin + BOXES_AT_A_TIME]
-        free_boxes = next_boxes[~is_in_group[next_boxes]]
-        for box_number in nearby.with_enough_overlaps(free_boxes).tolist():
-            if is_in_group[box_number]:
+    for start in range(0, len(best_first), BOXES_AT_A_TIME):
+        next_boxes = best_first[start : start + BOXES_AT_A_TIME]
+        ungrouped = next_boxes[~is_in_group[next_boxes]]
+        for box_number in nearby.with_enough_overlaps(ungrouped).tolist():
+            if is_in_group[box_number]:  # by now, as an earlier one of these has begun its group
                 continue
             members = nearby.overlapping(box_number)
-            if len(np.unique(records[members])) >= MIN_IMAGES:
+            image_count = len(np.unique(records[members]))
+            if image_count >= MIN_IMAGES:
                 members_by_box[box_number] = members
                 is_in_group[members] = True
     return members_by_box
 
 
 class _Ranges(NamedTuple):
-    """Ranges of a sorted list, `(M, 16)` each: from which position, and to before which one."""
+    """Ranges of positions in a sorted list: 16 for each of M boxes, `(M, 16)`."""
 
     begins: _Integers
-    ends: _Integers
+    ends: _Integers  # the position behind the last of each range
 
 
 class NearbyBoxes:
@@ -243,13 +248,14 @@ class NearbyBoxes:
 
     Of two such boxes, the widths have a ratio of `MIN_IOU` or more, and the middles are apart by
     (1 - `MIN_IOU`) / (1 + `MIN_IOU`) of the mean width at most; the same holds for heights. So
-    boxes are sorted into cells by level of width and height, and by middle: there is a grid for
-    each pair of levels, whose cells are in proportion to these. What overlaps a box is in
-    2 x 2 x 2 x 2 of the cells.
+    boxes are sorted into cells by size and middle. Widths are divided into size levels, and so are
+    heights: all lengths of a level are nearly the same. There is a grid for each pair of levels,
+    whose cells are in proportion to these. What overlaps a box is in 16 of the cells: two size
+    levels along each axis, and two neighbouring cells of each.
     """
 
     def __init__(self, boxes: _Boxes, kinds: _Integers) -> None:
-        """Sort boxes into cells.
+        """Sort boxes by the cell that each is in, so that those of a cell can be found quickly.
 
         Args:
             boxes: `(N, 4)`, x1, y1, x2, y2; each has an area.
@@ -257,33 +263,35 @@ class NearbyBoxes:
         """
         self._boxes = boxes
         self._kinds = kinds
-        sides = boxes[:, 2:] - boxes[:, :2]
-        middles = (boxes[:, 2:] + boxes[:, :2]) / 2
-        levels = np.floor(np.log(sides) / _LEVEL_HEIGHT).astype(np.int64)
-        cells = np.floor(middles / _cell_sizes(levels)).astype(np.int64)
-        keys = _cell_keys(kinds, levels, cells)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted_keys = keys[self._order]
+        sides = boxes[:, 2:] - boxes[:, :2]  # (N, 2), width and height
+        middles = (boxes[:, 2:] + boxes[:, :2]) / 2  # (N, 2), x and y
+        # Each size level has a grid of its own: large boxes are in large cells.
+        size_levels = np.floor(np.log(sides) / _LEVEL_HEIGHT).astype(np.int64)
+        columns_and_rows = np.floor(middles / _cell_sizes(size_levels)).astype(np.int64)
+        cell_keys = _cell_keys(kinds, size_levels, columns_and_rows)  # (N,)
+        self._boxes_by_cell = np.argsort(cell_keys, kind="stable")
+        self._sorted_cell_keys = cell_keys[self._boxes_by_cell]
 
     def with_enough_overlaps(self, box_numbers: _Integers) -> _Integers:
-        """Select the boxes that others overlap so often that they may begin a group.
+        """Select the boxes that `MIN_IMAGES` boxes or more overlap, so that they may begin a group.
+
+        Where `MANY_NEARBY` boxes or more are near a box, comparing it with all of them is left to
+        the caller, and the box is selected in any case.
 
         Args:
             box_numbers: `(M,)`, boxes in some order.
 
         Returns:
-            Those with `MIN_IMAGES` overlapping boxes or more, in the same order, and those with
-            so many boxes near them that these were not looked at.
+            The selected boxes, in the same order.
         """
         ranges = self._ranges_near(box_numbers)
-        nearby_counts = (ranges.ends - ranges.begins).sum(axis=1)
-        has_many_nearby = nearby_counts >= MANY_NEARBY
-        has_to_be_counted = (nearby_counts >= MIN_IMAGES) & ~has_many_nearby
-        ranges_to_count = _Ranges(ranges.begins[has_to_be_counted], ranges.ends[has_to_be_counted])
-        overlap_counts = self._overlap_counts(box_numbers[has_to_be_counted], ranges_to_count)
-        may_begin_group = has_many_nearby.copy()
-        may_begin_group[has_to_be_counted] = overlap_counts >= MIN_IMAGES
-        selected: _Integers = box_numbers[may_begin_group]
+        nearby_counts = (ranges.ends - ranges.begins).sum(axis=1)  # (M,)
+        is_selected = nearby_counts >= MANY_NEARBY
+        is_compared = (nearby_counts >= MIN_IMAGES) & (nearby_counts < MANY_NEARBY)
+        compared_ranges = _Ranges(ranges.begins[is_compared], ranges.ends[is_compared])
+        overlap_counts = self._overlap_counts(box_numbers[is_compared], compared_ranges)
+        is_selected[is_compared] = overlap_counts >= MIN_IMAGES
+        selected: _Integers = box_numbers[is_selected]
         return selected
 
     def overlapping(self, box_number: int) -> _Integers:
@@ -291,7 +299,7 @@ class NearbyBoxes:
         ranges = self._ranges_near(np.array([box_number]))
         parts = []
         for begin, end in zip(ranges.begins[0], ranges.ends[0], strict=True):
-            parts.append(self._order[begin:end])
+            parts.append(self._boxes_by_cell[begin:end])
         candidates = np.concatenate(parts)
         ious = overlap(self._boxes[box_number], self._boxes[candidates])
         is_same_kind = self._kinds[candidates] == self._kinds[box_number]
@@ -299,25 +307,21 @@ class NearbyBoxes:
         return overlapping
 
     def _overlap_counts(self, box_numbers: _Integers, ranges: _Ranges) -> _Integers:
-        """Count the boxes that overlap each of some boxes with `MIN_IOU`, itself too.
+        """Count, for each of some boxes, the boxes that overlap it with `MIN_IOU`, itself included.
 
         Args:
             box_numbers: `(M,)`.
-            ranges: Where the boxes near each of them are in the order of cells.
+            ranges: Where the boxes near each of them are in `_boxes_by_cell`.
 
         Returns:
             `(M,)`.
         """
-        ranges_of_each_box = ranges.begins.shape[1]
-        begins = ranges.begins.ravel()
-        lengths = (ranges.ends - ranges.begins).ravel()
-        # All pairs of a box and one near it are in flat arrays, one range behind the other.
-        range_of_pair = np.repeat(np.arange(len(lengths)), lengths)
-        first_pair_of_range = np.cumsum(lengths) - lengths
-        step_in_range = np.arange(lengths.sum()) - first_pair_of_range[range_of_pair]
-        nearby_boxes = self._order[begins[range_of_pair] + step_in_range]
-        positions = range_of_pair // ranges_of_each_box  # in `box_numbers`
-        boxes = box_numbers[positions]
+        lengths = ranges.ends - ranges.begins  # (M, 16)
+        # Each box is paired with every box near it; there are P pairs in all.
+        positions = np.repeat(np.arange(len(box_numbers)), lengths.sum(axis=1))  # (P,)
+        boxes = box_numbers[positions]  # (P,)
+        positions_in_order = joined_ranges(ranges.begins.ravel(), lengths.ravel())
+        nearby_boxes = self._boxes_by_cell[positions_in_order]  # (P,)
 
         ious = overlap(self._boxes[boxes], self._boxes[nearby_boxes])
         is_same_kind = self._kinds[boxes] == self._kinds[nearby_boxes]
@@ -325,28 +329,48 @@ class NearbyBoxes:
         return np.bincount(positions[overlaps], minlength=len(box_numbers))
 
     def _ranges_near(self, box_numbers: _Integers) -> _Ranges:
-        """Find where the boxes near some boxes are in the order of cells, in 16 ranges for each."""
-        boxes = self._boxes[box_numbers]
-        sides = boxes[:, 2:] - boxes[:, :2]
-        middles = (boxes[:, 2:] + boxes[:, :2]) / 2
-        lowest_levels = np.floor((np.log(sides) - _REACH_OF_LEVELS) / _LEVEL_HEIGHT)
-        longest_sides = sides / MIN_IOU  # of boxes that overlap
-        reach = _REACH_OF_MIDDLES * (sides + longest_sides) / 2
-        columns = []
-        # For each axis it is the lower or the upper level, and the first or the second cell.
-        for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
-            levels = lowest_levels.astype(np.int64) + level_steps
-            first_cells = np.floor((middles - reach) / _cell_sizes(levels)).astype(np.int64)
-            columns.append(_cell_keys(self._kinds[box_numbers], levels, first_cells + cell_steps))
-        keys = np.stack(columns, axis=1)
+        """Find the boxes near some boxes: where those of the 16 cells around each begin and end.
+
+        Args:
+            box_numbers: `(M,)`.
+
+        Returns:
+            Ranges of `_boxes_by_cell`, `(M, 16)`.
+        """
+        cell_keys = self._keys_of_cells_near(box_numbers)
         return _Ranges(
-            np.searchsorted(self._sorted_keys, keys, "left"),
-            np.searchsorted(self._sorted_keys, keys, "right"),
+            begins=np.searchsorted(self._sorted_cell_keys, cell_keys, "left"),
+            ends=np.searchsorted(self._sorted_cell_keys, cell_keys, "right"),
         )
+
+    def _keys_of_cells_near(self, box_numbers: _Integers) -> _Keys:
+        """Return the keys of the 16 cells in which all boxes are that may overlap some boxes.
+
+        Args:
+            box_numbers: `(M,)`.
+
+        Returns:
+            `(M, 16)`.
+        """
+        boxes = self._boxes[box_numbers]
+        sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2), width and height
+        middles = (boxes[:, 2:] + boxes[:, :2]) / 2  # (M, 2), x and y
+        # The smallest boxes that may overlap are of one size level, the largest of the next.
+        smallest_log_sides = np.log(sides) - _REACH_OF_LEVELS
+        lower_levels = np.floor(smallest_log_sides / _LEVEL_HEIGHT).astype(np.int64)
+        # The first middles that may overlap are in one cell, the last in the next.
+        first_middles = middles - _largest_distances(sides)
+        kinds = self._kinds[box_numbers]
+        keys_of_cells = []
+        for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
+            size_levels = lower_levels + level_steps
+            first_cells = np.floor(first_middles / _cell_sizes(size_levels)).astype(np.int64)
+            keys_of_cells.append(_cell_keys(kinds, size_levels, first_cells + cell_steps))
+        return np.stack(keys_of_cells, axis=1)
 
 
 STEPS_OF_AXES = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Each choice of one of two levels or cells along x, and one along y."""
+"""All steps to the lower or upper size level along x and y, or to the first or next cell."""
 
 _REACH_OF_MIDDLES = (1 - MIN_IOU) / (1 + MIN_IOU) * ROOM
 """How far the middles of two overlapping boxes are apart at most, for their mean side of 1."""
@@ -358,39 +382,56 @@ _LEVEL_HEIGHT = 2 * _REACH_OF_LEVELS * ROOM
 """How far two levels are apart, in logarithms of a side: what is within reach has two levels."""
 
 
-def _cell_sizes(levels: _Integers) -> _Boxes:
-    """Return the width and height of cells at some levels.
+def _cell_sizes(size_levels: _Integers) -> _Boxes:
+    """Return the width and height of the cells of some size levels.
 
-    A cell is as long as a box that overlaps any box of the level can reach to both sides.
+    A search for the boxes of a level that overlap a box looks for middles on both sides of its own.
+    A cell is as long as the longest such search, so that two neighbouring cells cover any.
 
     Args:
-        levels: `(M, 2)`, of width and of height.
+        size_levels: `(M, 2)`, of widths and of heights.
 
     Returns:
         `(M, 2)`, in fractions of the image.
     """
-    longest_sides = np.exp((levels + 1) * _LEVEL_HEIGHT)  # of boxes at these levels
-    longest_others = longest_sides / MIN_IOU  # boxes that overlap those, which look for them
-    longest_reach = _REACH_OF_MIDDLES * (longest_others + longest_others / MIN_IOU) / 2
-    sizes: _Boxes = 2 * ROOM * longest_reach
+    longest_sides = np.exp((size_levels + 1) * _LEVEL_HEIGHT)  # of the boxes that are looked for
+    longest_searching_sides = longest_sides / MIN_IOU  # of the box that looks for them
+    sizes: _Boxes = 2 * ROOM * _largest_distances(longest_searching_sides)
     return sizes
+
+
+def _largest_distances(sides: _Boxes) -> _Boxes:
+    """Return how far the middle of a box can be away that overlaps a box with `MIN_IOU`.
+
+    Args:
+        sides: `(M, 2)`, width and height of the box.
+
+    Returns:
+        `(M, 2)`, the distance along x and along y.
+    """
+    longest_sides = sides / MIN_IOU  # of a box that overlaps it
+    distances: _Boxes = _REACH_OF_MIDDLES * (sides + longest_sides) / 2
+    return distances
 
 
 _ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, which mixes bits well
 
 
-def _cell_keys(kinds: _Integers, levels: _Integers, cells: _Integers) -> _Keys:
-    """Return a number for each cell, `(M,)`: the same for equal cells of a kind.
+def _cell_keys(kinds: _Integers, size_levels: _Integers, columns_and_rows: _Integers) -> _Keys:
+    """Hash cells to numbers, by which boxes can be sorted: the same number for equal cells.
 
-    Two cells may have the same number by chance, so what is found by it has to be compared.
+    Different cells may get the same number by chance, so boxes of a number have to be compared.
 
     Args:
-        kinds: `(M,)`.
-        levels: `(M, 2)`, of width and height.
-        cells: `(M, 2)`, column and row in the grid of these levels.
+        kinds: `(M,)`, the kind of the boxes in each cell.
+        size_levels: `(M, 2)`, the levels of their width and height.
+        columns_and_rows: `(M, 2)`, where the cell is in the grid of these levels.
+
+    Returns:
+        `(M,)`.
     """
     keys = kinds.astype(np.uint64)
-    for numbers in (*levels.T, *cells.T):
+    for numbers in (*size_levels.T, *columns_and_rows.T):
         mixed = keys ^ (keys >> np.uint64(29))
         keys = mixed * _ODD_FACTOR + numbers.astype(np.uint64)
     return keys

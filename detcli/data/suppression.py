@@ -14,6 +14,8 @@ word by word, and hold this module to it. The same boxes, bit for bit, take fewe
 import numpy as np
 import numpy.typing as npt
 
+from detcli.data.ranges import joined_ranges
+
 Boxes = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -42,14 +44,15 @@ def non_maximum_suppression(
         The indices of the boxes that are kept: `(M,)`, ascending, M <= limit.
     """
     candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
-    # The boxes come in chunks, as few of them may be needed until the limit is reached. Within a
-    # chunk, a few boxes at a time are compared with one another, and drop the others' duplicates.
-    survivors = np.empty(0, np.int64)
+    survivors = np.empty(0, np.int64)  # the boxes that are kept
+    # Boxes come in chunks, each larger than the one before: the limit may be reached in the first.
     start = 0
     chunk_size = FIRST_CHUNK
     while start < len(boxes) and len(survivors) < limit:
         chunk = np.arange(start, min(start + chunk_size, len(boxes)))
         remaining = candidates.without_duplicates(chunk, survivors)
+        # The best few of a chunk are compared with one another; those that survive drop their
+        # duplicates from the others.
         while len(remaining) and len(survivors) < limit:
             winners = candidates.chosen_greedily(remaining[:HEAD])
             survivors = np.concatenate([survivors, winners])
@@ -149,13 +152,14 @@ class _BoxesOfClasses:
         Returns:
             The remaining candidates in their order.
         """
-        survivors_of_class = np.bincount(self._class_id[survivors], minlength=self._class_count)
-        pair_count = survivors_of_class[self._class_id[candidates]].sum()
-        classes = np.flatnonzero(survivors_of_class)  # the classes that have survivors
-        if pair_count > min(MANY_OF_CLASS * len(classes), MANY_IN_LIST):
+        survivor_counts = np.bincount(self._class_id[survivors], minlength=self._class_count)
+        pair_count = survivor_counts[self._class_id[candidates]].sum()
+        classes = np.flatnonzero(survivor_counts)  # the classes that have survivors
+        has_many_pairs = pair_count > min(MANY_OF_CLASS * len(classes), MANY_IN_LIST)
+        if has_many_pairs:
             is_duplicate = self._compared_by_class(candidates, survivors, classes)
         else:
-            is_duplicate = self._compared_in_pairs(candidates, survivors, survivors_of_class)
+            is_duplicate = self._compared_in_pairs(candidates, survivors, survivor_counts)
         return candidates[~is_duplicate]
 
     def _compared_by_class(self, candidates: Indices, survivors: Indices, classes: Indices) -> Mask:
@@ -188,7 +192,7 @@ class _BoxesOfClasses:
         return is_duplicate
 
     def _compared_in_pairs(
-        self, candidates: Indices, survivors: Indices, survivors_of_class: Indices
+        self, candidates: Indices, survivors: Indices, survivor_counts: Indices
     ) -> Mask:
         """Tell which candidates are duplicates of a survivor, by a list of pairs.
 
@@ -197,7 +201,7 @@ class _BoxesOfClasses:
         Args:
             candidates: `(C,)`, indices of boxes.
             survivors: `(S,)`, indices of boxes.
-            survivors_of_class: The number of survivors of each class, by its id.
+            survivor_counts: The number of survivors of each class, by its id.
 
         Returns:
             `(C,)`, true for a duplicate.
@@ -205,17 +209,17 @@ class _BoxesOfClasses:
         # Sorted by class, the survivors of each class are a slice of the array.
         by_class = np.argsort(self._class_id[survivors], kind="stable")
         sorted_survivors = survivors[by_class]
-        slice_starts = np.cumsum(survivors_of_class) - survivors_of_class
+        slice_starts = np.cumsum(survivor_counts) - survivor_counts
 
-        # Each candidate has as many pairs as its class has survivors.
+        # Each candidate has as many pairs as its class has survivors; there are P pairs in all.
         classes = self._class_id[candidates]
-        pair_counts = survivors_of_class[classes]
-        pair_candidates = np.repeat(np.arange(len(candidates)), pair_counts)
-        pair_survivors = sorted_survivors[_joined_ranges(slice_starts[classes], pair_counts)]
+        pair_counts = survivor_counts[classes]
+        positions = np.repeat(np.arange(len(candidates)), pair_counts)  # (P,), in `candidates`
+        survivors_of_pairs = sorted_survivors[joined_ranges(slice_starts[classes], pair_counts)]
 
-        overlaps = self._overlaps(candidates[pair_candidates], pair_survivors)
+        overlaps = self._overlaps(candidates[positions], survivors_of_pairs)
         is_duplicate = np.zeros(len(candidates), bool)
-        is_duplicate[pair_candidates[overlaps]] = True
+        is_duplicate[positions[overlaps]] = True
         return is_duplicate
 
     def _overlaps(self, boxes: Indices, others: Indices) -> Mask:
@@ -233,17 +237,3 @@ class _BoxesOfClasses:
         union = self._areas[boxes] + self._areas[others] - intersection
         ratio = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
         return np.asarray(ratio > self._iou_threshold)
-
-
-def _joined_ranges(starts: Indices, lengths: Indices) -> Indices:
-    """Join ranges of whole numbers: starts 7 and 4 with lengths 2 and 3 give 7, 8, 4, 5, 6.
-
-    Args:
-        starts: The first number of each range.
-        lengths: How many numbers each range has; it may be 0.
-    """
-    positions = np.arange(lengths.sum())  # in the result: 0, 1, 2, 3, 4
-    first_positions = np.cumsum(lengths) - lengths  # of each range: 0, 2
-    # All numbers of a range differ from their positions by the same: 7, 7, 2, 2, 2.
-    shifts: Indices = np.repeat(starts - first_positions, lengths)
-    return positions + shifts

@@ -194,12 +194,12 @@ class _Assignment:
             self.representatives[member] = representative
 
     def _objects_in_pieces_like(self, detection: int) -> set[int]:
-        """Find the objects that are known by pieces, one of which is similar to this one.
+        """Find the objects that consist of cut detections, one of which is similar to this one.
 
-        In each tile only the most similar piece counts, as a tile shows an object once.
+        In each tile only the most similar one counts, as a tile shows an object once.
 
         Args:
-            detection: The index of the piece, a detection that ends at an edge of its tile.
+            detection: The index of a cut detection, which ends at an edge of its tile.
 
         Returns:
             The objects, each by the index of the detection that represents it.
@@ -207,13 +207,11 @@ class _Assignment:
         similar_pieces = []
         for match in self._matches[detection]:
             match_object = self.representatives.get(match)
-            consists_of_pieces = match_object in self.members_by_object
-            if consists_of_pieces:
+            is_in_pieces = match_object in self.members_by_object
+            if is_in_pieces:
                 similar_pieces.append(match)
-        objects = set()
-        for piece in self._candidates.first_of_each_area(similar_pieces):
-            objects.add(self.representatives[piece])
-        return objects
+        most_similar_pieces = self._candidates.first_of_each_area(similar_pieces)
+        return {self.representatives[piece] for piece in most_similar_pieces}
 
 
 class _Candidates:
@@ -371,14 +369,17 @@ class _Candidates:
         Returns:
             The indices of the first and of the second detection of each pair, `(P,)` each.
         """
-        in_area = np.flatnonzero(self.area_index == area_index)
-        overlaps_area = area(common(self.areas, self.areas[area_index])) > 0  # (V,)
-        is_later = self.area_index > area_index
-        in_later_areas = np.flatnonzero(overlaps_area[self.area_index] & is_later)
-        same_class = self.class_id[in_area][:, np.newaxis] == self.class_id[in_later_areas]
-        first_positions, second_positions = np.nonzero(same_class)
-        first = in_area[first_positions]
-        second = in_later_areas[second_positions]
+        detections_here = np.flatnonzero(self.area_index == area_index)
+        overlaps_this_area = area(common(self.areas, self.areas[area_index])) > 0  # (V,), by area
+        is_in_later_area = self.area_index > area_index  # (N,), by detection
+        is_in_overlapping_area = overlaps_this_area[self.area_index]  # (N,)
+        detections_there = np.flatnonzero(is_in_later_area & is_in_overlapping_area)
+
+        classes_here = self.class_id[detections_here]
+        is_same_class = classes_here[:, np.newaxis] == self.class_id[detections_there]
+        rows, columns = np.nonzero(is_same_class)
+        first = detections_here[rows]
+        second = detections_there[columns]
         boxes_overlap = area(common(self.boxes[first], self.boxes[second])) > 0
         return first[boxes_overlap], second[boxes_overlap]
 

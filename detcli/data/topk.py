@@ -116,33 +116,33 @@ def _contenders(row: Array, k: int) -> Indices:
     """Leave out most entries of a long row that cannot be among its k largest.
 
     The row is read as a table of DEPTH lines, and the largest entry of each column of the table is
-    found, its peak. The k-th largest peak is a lower bound for the k-th largest entry, since at
-    least k entries are as large. So a column whose peak is below that bound holds none of the k
-    largest entries, nor any that equals the last of them.
+    found, its peak. At least k entries are as large as the k-th largest peak. So a column whose
+    peak is below that holds none of the k largest entries, nor any that equals the last of them.
 
     Args:
         row: `(N,)`.
         k: Less than the number of columns, which is N // DEPTH.
 
     Returns:
-        `(M,)`, the indices of the remaining entries, ascending: those in the columns that reach the
-        bound, and those at the end of the row that do not fill a line of the table.
+        `(M,)`, the indices of the remaining entries, ascending: those in columns with large peaks,
+        and those at the end of the row that do not fill a line of the table.
     """
     column_count = len(row) // DEPTH
     table_size = DEPTH * column_count
     peaks = row[:table_size].reshape(DEPTH, column_count).max(axis=0)
     kth_largest_position = column_count - k  # in ascending order
-    bound = np.partition(peaks, kth_largest_position)[kth_largest_position]
-    columns = np.flatnonzero(peaks >= bound)
+    kth_largest_peak = np.partition(peaks, kth_largest_position)[kth_largest_position]
+    columns = np.flatnonzero(peaks >= kth_largest_peak)
+
     # The entry in a line and a column of the table has the index line * column_count + column.
     line_starts = np.arange(DEPTH) * column_count
-    indices_in_table = np.add.outer(line_starts, columns)
-    rest = np.arange(table_size, len(row))
-    return np.concatenate([indices_in_table.ravel(), rest])
+    indices_in_table = np.add.outer(line_starts, columns)  # (DEPTH, columns)
+    indices_behind_table = np.arange(table_size, len(row))
+    return np.concatenate([indices_in_table.ravel(), indices_behind_table])
 
 
 def _kth_and_above(keys: Array, k: int) -> Indices:
-    """Find the k largest entries of each row, by the value of the k-th largest.
+    """Find the k largest entries of each row: those that reach the k-th largest value.
 
     Args:
         keys: `(..., N)` without NaN.
@@ -155,15 +155,15 @@ def _kth_and_above(keys: Array, k: int) -> Indices:
     kth_largest_position = length - k  # in ascending order
     partitioned = np.partition(keys, kth_largest_position, axis=-1)
     kth_largest = partitioned[..., kth_largest_position, np.newaxis]  # (..., 1)
-    # Positions count through all rows: row * length + index. There are at least k of each row, and
-    # more where several entries equal the k-th largest.
+
+    # Positions count through all rows: row * length + index.
     positions = np.flatnonzero(keys >= kth_largest)
     row_count = kth_largest.size
-    if len(positions) > k * row_count:
+    has_surplus_ties = len(positions) > k * row_count  # several entries equal the k-th largest
+    if has_surplus_ties:
         positions = _without_surplus_ties(positions, keys, kth_largest, k)
-    indices = positions % length
-    by_row: Indices = indices.reshape((*keys.shape[:-1], k))
-    return by_row
+    indices: Indices = positions % length
+    return indices.reshape((*keys.shape[:-1], k))
 
 
 def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -> Indices:
@@ -217,7 +217,7 @@ def _gather(values: Array, indices: Indices) -> Array:
 
 
 def _ordered_without_nan(values: Array) -> Array:
-    """Return keys in the order of the values, with NaN as the lowest.
+    """Return keys that sort as the values do, with NaN below everything else.
 
     The keys are the values themselves if none of them is NaN; otherwise integers of the same size.
     """
@@ -226,10 +226,11 @@ def _ordered_without_nan(values: Array) -> Array:
     highest = values.max()  # NaN if there is one anywhere
     if highest == highest:  # noqa: PLR0124 - only NaN differs from itself, and `isnan` takes longer
         return values
-    # IEEE 754 bit patterns read as integers are already ordered for positive numbers; flipping
-    # the magnitude bits orders the negative ones. Adding 0 turns -0 into +0.
     integer = np.dtype(f"i{values.dtype.itemsize}").type
-    bits = (values + values.dtype.type(0)).view(integer)
     limits = np.iinfo(integer)
+    positive_zero = values.dtype.type(0)  # turns -0 into +0 where it is added
+    # The bits of a float (IEEE 754), read as an integer, sort as the float does if it is positive.
+    # Those of negative floats sort backwards, until all bits but the sign are flipped.
+    bits = (values + positive_zero).view(integer)
     keys = np.where(bits < 0, bits ^ limits.max, bits)
     return np.where(np.isnan(values), limits.min, keys)
