@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(kind: type[T]) -> type[T]:
-    """A dataclass that never changes, which most types are.
+    """Make a class a dataclass whose objects never change, as most types here are.
 
-    Python compiles the methods of each dataclass anew when the class is made. Those that can do
-    without are the same functions over its fields for all, as a command makes dozens of classes
-    when it starts.
+    `dataclass` compiles `__repr__`, `__hash__` and `__eq__` anew for each class, which takes long
+    where a command makes dozens of classes as it starts. So they are added as plain functions that
+    go over the fields, unless the class has its own.
     """
     frozen_class = dataclass(frozen=True, slots=True, repr=False, eq=False)(kind)
     defined_names = vars(kind).keys()

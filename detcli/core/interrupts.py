@@ -71,13 +71,13 @@ class Interrupts:
         """Note that the command has completed everything: signals change nothing from now on.
 
         Args:
-            grace_s: How long an interrupted process may still take to end, for instance to flush a
-                pipe that nobody reads.
+            grace_s: After how many seconds an interrupted process is ended, if it has not ended by
+                itself, for instance because it flushes a pipe that nobody reads.
         """
         self._is_over = True
         if self.caught:
             self._set_timer(grace_s)
-        # Python restores the default effect of handled signals when it ends, but not of ignored.
+        # Python restores the default effect of handled signals as it ends, but not of ignored ones.
         for number in self._handled_signals:
             signal.signal(number, signal.SIG_IGN)
 
@@ -129,6 +129,9 @@ class Interrupts:
         """Handle a signal: raise KeyboardInterrupt, now or when the blocks of `held` have ended.
 
         Only the first signal counts. Before the command has begun, it ends the process at once.
+
+        Args:
+            number: The number of the signal.
         """
         # No signal is set to SIG_IGN here: of two that come together, Python would then report the
         # second as an error.
@@ -138,12 +141,14 @@ class Interrupts:
         self.exit_code = 128 + number
         if not self._has_begun:
             os._exit(self.exit_code)
-        if not self._limits_s:
+        is_held = bool(self._limits_s)
+        if not is_held:
             raise KeyboardInterrupt
-        # It is raised at the end of the outermost block, or when the longest limit is over, unless
-        # a block has none.
+        # The end of the outermost block raises it. If all blocks have a limit, the timer does so
+        # earlier, when the longest limit is over.
         limits_s = [limit_s for limit_s in self._limits_s if limit_s is not None]
-        if len(limits_s) == len(self._limits_s):
+        have_all_limits = len(limits_s) == len(self._limits_s)
+        if have_all_limits:
             self._set_timer(max(limits_s))
 
     def _expire(self, *_: object) -> None:

@@ -148,11 +148,16 @@ def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
     """
     # `read1` returns what is there, and does not wait until CHUNK bytes have come.
     read = getattr(file, "read1", file.read)
-    chunks = utf8_chunks(iter(lambda: read(CHUNK), b""))
+
+    def read_chunk() -> bytes:
+        chunk: bytes = read(CHUNK)
+        return chunk
+
+    chunks = iter(read_chunk, b"")  # until nothing is left
     source = None
     if close:
         source = file
-    return cast("BinaryIO", io.BufferedReader(ChunkReader(chunks, source), CHUNK))
+    return cast("BinaryIO", io.BufferedReader(ChunkReader(utf8_chunks(chunks), source), CHUNK))
 
 
 class ChunkReader(io.RawIOBase):

@@ -123,11 +123,7 @@ def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
     if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
         return "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
     if module == "cv2":
-        if NO_LIBRARY.search(error) is None:
-            return reinstall_opencv(installed)
-        command = reinstall_opencv(installed, headless=True)
-        advice = "install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
-        return f"{command}; or {advice}"
+        return _remedy_for_opencv(error, installed)
     if not installed:
         return f"pip install {_package(module)}"
     names = " ".join(installed)
@@ -135,6 +131,22 @@ def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
         return f"pip uninstall -y {names} && pip install {_package(module)}"
     # The same version and nothing else: other packages may not work with a newer one.
     return f"{AGAIN} {names}=={installed[names]}"
+
+
+def _remedy_for_opencv(error: str, installed: dict[str, str]) -> str:
+    """Say what to do about an OpenCV that does not load.
+
+    Args:
+        error: The message of the ImportError.
+        installed: The packages of OpenCV that are installed, with their versions.
+    """
+    lacks_library = NO_LIBRARY.search(error) is not None
+    if not lacks_library:
+        return reinstall_opencv(installed)
+    # The build without windows needs no libraries of a desktop.
+    command = reinstall_opencv(installed, headless=True)
+    advice = "install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
+    return f"{command}; or {advice}"
 
 
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:
