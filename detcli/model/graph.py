@@ -223,16 +223,17 @@ class GraphIndex:
             axes_of_input = self.constant(node.input[1])
         return integers(node, "axes") or axes_of_input
 
-    def moved_from(self, *tensors: str) -> set[str]:
-        """Find all tensors that depend on the elements of some tensors, these included.
+    def tensors_computed_from(self, *tensors: str) -> set[str]:
+        """Name all tensors that depend on the elements of some tensors, these included.
 
         A tensor that depends only on the shape of one of them is not among them.
         """
-        reached = set(tensors)
+        dependent = set(tensors)
         for node in self.graph.node:  # in topological order
-            if node.op_type not in {"Shape", "Size"} and not reached.isdisjoint(node.input):
-                reached.update(node.output)
-        return reached
+            reads_elements = node.op_type not in {"Shape", "Size"}
+            if reads_elements and not dependent.isdisjoint(node.input):
+                dependent.update(node.output)
+        return dependent
 
     @cached_property
     def outputs(self) -> list[str]:

@@ -168,7 +168,7 @@ def _divides(index: GraphIndex, tensor: str) -> bool:
 
     # Goes back from each divisor that depends on the tensor. The search meets the tensor itself if
     # its elements were only moved.
-    dependent_divisors = divisors & index.moved_from(tensor)
+    dependent_divisors = divisors & index.tensors_computed_from(tensor)
     for node, name in index.behind_all(dependent_divisors, inputs_to_follow):
         if tensor in inputs_to_follow(node, name):
             return True

@@ -129,14 +129,14 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     """
     index = GraphIndex(model.graph)
     contract = reading.contract
-    head_before_cut = reading.adaptation.head
-    if contract.layout is Layout.ROWS or not _selects_from(index, head_before_cut):
+    all_boxes = reading.adaptation.head  # before the selection
+    if contract.layout is Layout.ROWS or not _selects_from(index, all_boxes):
         return None
-    head = _selected_head(index, contract.layout)
-    if head is None:
+    selected = _selected_head(index, contract.layout)
+    if selected is None:
         return None
 
-    selection = replace(
+    contract_of_selection = replace(
         contract,
         layout=Layout.ROWS,
         head=HEAD,
@@ -144,40 +144,50 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         score_form=ScoreForm.FINAL,
         nms=None,
     )
-    decoded = head.decoded or head_before_cut.decoded
+    decoded = selected.decoded or all_boxes.decoded
     if decoded is not None:
-        selection = replace(selection, box_format=decoded.box_format)
-    if contract.box_fractions and _selects_in_pixels(index, head, head_before_cut.tensors):
-        selection = replace(selection, box_fractions=False)
-    adaptation = replace(reading.adaptation, head=head, no_object=None, swapped=False)
-    return Reading(selection, adaptation)
+        contract_of_selection = replace(contract_of_selection, box_format=decoded.box_format)
+    if contract.box_fractions and _selects_in_pixels(index, selected, all_boxes.tensors):
+        contract_of_selection = replace(contract_of_selection, box_fractions=False)
+    adaptation = replace(reading.adaptation, head=selected, no_object=None, swapped=False)
+    return Reading(contract_of_selection, adaptation)
 
 
 def _selects_from(index: GraphIndex, head: Head) -> bool:
     """True if a TopK of the graph selects from the boxes or scores of a head."""
-    depend_on_head = index.moved_from(*head.tensors)
-    return any(top_k.output[0] in depend_on_head for top_k in index.nodes("TopK"))
+    computed_from_head = index.tensors_computed_from(*head.tensors)
+    return any(top_k.output[0] in computed_from_head for top_k in index.nodes("TopK"))
 
 
 def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
     """Find the boxes, scores and class ids of the detections that a graph selects.
 
+    They are told apart by the nodes that compute them, but those of a YOLO by the usual order of
+    its six columns: so it shows if a file has them in a wrong order.
+
+    Args:
+        index: The graph.
+        layout: How it is read if it is cut before the selection.
+
     Returns:
         None if it is not clear where they are.
     """
-    by_nodes = selected_detections(index)
-    if layout is Layout.END_TO_END:
-        # YOLOs agree on the order of their six columns. Reading them by that order, and not by the
-        # nodes that make them, shows if a file has them in a wrong one.
-        by_order = six_columns(index)
-        if by_order is not None:
-            decoded = None if by_nodes is None else by_nodes.decoded
-            return replace(by_order, decoded=decoded)
-    return by_nodes
+    head_by_nodes = selected_detections(index)
+    if layout is not Layout.END_TO_END:
+        return head_by_nodes
+    head_by_order = six_columns(index)
+    if head_by_order is None:
+        return head_by_nodes
+    if head_by_nodes is None:
+        return head_by_order
+    return replace(head_by_order, decoded=head_by_nodes.decoded)
 
 
 def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[str, ...]) -> bool:
-    """True if a graph multiplies the boxes of its head by the image's size when it selects them.
+    """True if a graph multiplies its boxes by the image's size on the way to its selection.
+
+    The search goes back from the selected boxes to the tensors of all boxes and scores, through
+    nodes that move the boxes or do arithmetic with them.
 
     Args:
         index: The graph.
@@ -195,7 +205,8 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
         return [tensor for tensor in inputs if tensor not in head_tensors]
 
     for node, _ in index.behind_all([selected_boxes], inputs_to_follow):
-        if node.op_type == "Mul" and all(_may_be_size(index, factor) for factor in node.input):
+        is_product = node.op_type == "Mul"
+        if is_product and all(_may_be_size(index, factor) for factor in node.input):
             return True
     return False
 

@@ -134,7 +134,7 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         batch: The size of the batch that the graph is written for.
     """
     names = tensor_names(graph)
-    tensors_of_image = index.moved_from(image)  # that depend on it
+    tensors_of_image = index.tensors_computed_from(image)
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue

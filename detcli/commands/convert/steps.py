@@ -297,8 +297,7 @@ class Steps:
         nodes = passes.decode_nodes(graph, box_tensors)
         index = GraphIndex(graph)
         for tensor in head.tensors:
-            tensors_after_head = index.moved_from(tensor)
-            nodes.update(tensors_after_head)
+            nodes.update(index.tensors_computed_from(tensor))
         return nodes
 
     def _make_int8(self) -> PassResult:

@@ -19,10 +19,13 @@ from detcli.model.heads.pairs import head_of_boxes_and_scores
 
 
 def find_best_class_head(index: GraphIndex) -> Head | None:
-    """Find the head of a graph that reduces the scores of each box to those of its best class.
+    """Find the boxes and scores of a graph that gives only the best class of each box.
 
     DeepStream-Yolo appends an ArgMax over the classes for that. The head is the boxes and the
-    scores that the ArgMax reads. Returns None for a graph without this ArgMax.
+    scores that the ArgMax reads.
+
+    Returns:
+        None if no output is computed by such an ArgMax, or if the graph selects detections.
     """
     if index.nodes(*SELECTION):
         return None
@@ -31,53 +34,54 @@ def find_best_class_head(index: GraphIndex) -> Head | None:
         scores = arg_max.input[0]
         if len(index.shapes[scores]) != HEAD_RANK:
             continue
-        depend_on_class = index.moved_from(arg_max.output[0])
-        if depend_on_class.isdisjoint(output_names):
+        computed_from_class = index.tensors_computed_from(arg_max.output[0])
+        if computed_from_class.isdisjoint(output_names):
             continue
-        for boxes in _boxes_before_selection(index, depend_on_class):
+        for boxes in _boxes_before_selection(index, computed_from_class):
             head = head_of_boxes_and_scores(index, boxes, scores, best_class_only=True)
             if head is not None:
                 return head
     return None
 
 
-def _boxes_before_selection(index: GraphIndex, depend_on_selection: set[str]) -> list[str]:
-    """List the tensors that may be all boxes, [B, N, 4], from which a graph selects its outputs.
+def _boxes_before_selection(index: GraphIndex, computed_from_selection: set[str]) -> list[str]:
+    """List the tensors [B, N, 4] that may be the boxes from which a graph selects its outputs.
 
-    The search goes back from the outputs through what depends on the selection, to the first
-    tensors of this shape that do not.
+    The search goes back from the outputs through the selection, and through nodes that only move
+    elements, to the first tensors of this shape in front of the selection.
 
     Args:
         index: The graph.
-        depend_on_selection: The tensors that depend on which boxes or classes were selected.
+        computed_from_selection: The tensors that depend on which boxes or classes were selected.
     """
 
-    def may_be_all_boxes(name: str) -> bool:
+    def may_be_boxes(name: str) -> bool:
         dims = index.shapes[name]
         has_shape_of_boxes = len(dims) == HEAD_RANK and dims[2] == BOX_COORDINATES
-        return has_shape_of_boxes and name not in depend_on_selection
+        return has_shape_of_boxes and name not in computed_from_selection
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
-        if may_be_all_boxes(name):
+        if may_be_boxes(name):
             return ()
         only_moves_elements = moved_inputs(node, name) is not None
-        if name in depend_on_selection or only_moves_elements:
+        if name in computed_from_selection or only_moves_elements:
             return list(node.input)
         return ()
 
     outputs = [output.name for output in index.graph.output]
     boxes = []
     for _, name in index.behind_all(outputs, inputs_to_follow):
-        if may_be_all_boxes(name):
+        if may_be_boxes(name):
             boxes.append(name)
     return boxes
 
 
 def find_query_head(index: GraphIndex) -> Head | None:
-    """Find the head of a transformer that selects its best detections by a TopK.
+    """Find the boxes and scores of a transformer that selects its best detections by a TopK.
 
-    DETR and its successors flatten the scores [B, Q, C] of Q queries and C classes, and a TopK
-    takes the best pairs of query and class. The head is the boxes and scores before that.
+    DETR and its successors flatten the scores [B, Q, C] of Q queries and C classes to [B, Q * C],
+    and a TopK takes the best pairs of query and class. The head is the boxes [B, Q, 4] and the
+    scores before that.
 
     Returns:
         None if the graph has no such TopK, or selects by non-maximum suppression.
@@ -86,15 +90,13 @@ def find_query_head(index: GraphIndex) -> Head | None:
         return None
     for top_k in reversed(index.nodes("TopK")):
         scores = _scores_before_flattening(index, top_k.input[0])
-        if scores is None:
+        if scores is None or _is_read_by_layers(index, top_k):
             continue
-        depend_on_top_k = index.moved_from(*top_k.output)
-        if _layers_read_any(index, depend_on_top_k):
-            # This TopK selects the queries that the layers of a decoder begin with.
-            continue
-        # Boxes are scaled by the size of the image only after the selection.
-        depend_on_selection = depend_on_top_k | index.moved_from(*_inputs_beside_images(index))
-        for boxes in _boxes_before_selection(index, depend_on_selection):
+        # Boxes are scaled to the size of the image, which is another input, after the selection.
+        computed_from_selection = index.tensors_computed_from(
+            *top_k.output, *_inputs_beside_images(index)
+        )
+        for boxes in _boxes_before_selection(index, computed_from_selection):
             head = head_of_boxes_and_scores(index, boxes, scores)
             if head is not None:
                 return replace(head, max_detections=_selected_count(index, top_k))
@@ -107,10 +109,15 @@ def _inputs_beside_images(index: GraphIndex) -> list[str]:
     return [value.name for value in inputs if len(index.shapes[value.name]) < HEAD_RANK]
 
 
-def _layers_read_any(index: GraphIndex, tensors: set[str]) -> bool:
-    """True if a layer, a convolution or matrix product with weights, reads one of some tensors."""
+def _is_read_by_layers(index: GraphIndex, top_k: NodeProto) -> bool:
+    """True if layers with weights follow a TopK, so that it does not select finished detections.
+
+    Such a TopK selects, for example, the queries with which a transformer's decoder begins.
+    """
+    computed_from_top_k = index.tensors_computed_from(*top_k.output)
     for node in index.nodes(*LAYER_OPERATORS):
-        if not converts_to_corners(index, node) and not tensors.isdisjoint(node.input):
+        is_layer = not converts_to_corners(index, node)
+        if is_layer and not computed_from_top_k.isdisjoint(node.input):
             return True
     return False
 
@@ -133,19 +140,19 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
-    """Find the scores [B, Q, C] of queries that were flattened, as for a TopK over all of them.
+    """Find the scores [B, Q, C] of Q queries that a graph has flattened, for a TopK over them all.
 
-    Reshapes and a sigmoid may come between, in any order. The search passes over all of them.
+    Goes back through reshapes and a sigmoid, in any order.
 
     Args:
         index: The graph.
-        tensor: The tensor that may be the flattened scores.
+        tensor: The tensor that the TopK reads, such as [B, Q * C].
 
     Returns:
-        The name of the scores; None if the tensor has three axes itself, or no scores are found.
+        The name of the scores; None if the tensor is not flat, or no scores are found.
     """
-    is_flattened = len(index.shapes[tensor]) < HEAD_RANK
-    if not is_flattened:
+    is_flat = len(index.shapes[tensor]) < HEAD_RANK
+    if not is_flat:
         return None
     scores = tensor
     for _ in range(MAX_RESHAPES):
@@ -153,8 +160,8 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
         if node is None:
             return _nearest_of_head_rank(index, scores)
         source = node.input[0]
-        may_flatten = node.op_type in {"Flatten", "Reshape"}
-        if may_flatten and len(index.shapes[source]) < HEAD_RANK:
+        is_source_flat = len(index.shapes[source]) < HEAD_RANK
+        if is_source_flat and node.op_type in {"Flatten", "Reshape"}:
             return _nearest_of_head_rank(index, scores)
         scores = source
     return None

@@ -30,9 +30,9 @@ from detcli.model.heads.layers import layer_outputs, nearest_layer_operator, sco
 def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """Find the head of a YOLO that selects its best detections itself, as YOLOv10 does.
 
-    Such a graph splits the head into boxes and scores, takes each anchor's highest score by a
-    ReduceMax, and then the best anchors by a TopK. A Transpose may come before the Split, and a
-    Where that replaces NaN scores after it, as in what `detcli convert --end-to-end` appends.
+    The nodes of such a graph are, in this order: perhaps a Transpose; a Split of the head into
+    boxes and scores; perhaps a Where that replaces NaN scores, as `detcli convert --end-to-end`
+    appends; a ReduceMax, for the highest score of each anchor; and a TopK, for the best anchors.
 
     Args:
         index: The graph.
@@ -81,9 +81,12 @@ def _head_before_split(
     anchors_first = is_channel_axis_last
     transpose = index.producer(head)
     if transpose is not None and swaps_last_axes(transpose):
+        # The head before the Transpose is [B, channels, N].
         head = transpose.input[0]
         anchors_first = False
-    if len(split.output) == 3:  # boxes, scores, and masks or keypoints
+
+    has_masks_or_keypoints = len(split.output) == 3
+    if has_masks_or_keypoints:
         return _head_split_in_three(
             index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
         )
@@ -179,9 +182,12 @@ def find_joined_head(
     for name in final_outputs:
         for channel_axis in (1, 2):
             head = _head_joined_along(index, name, channel_axis, boxes_only=boxes_only)
+            # With a head among several outputs, the others may be masks, which `boxes_only` allows.
             if head is not None and (has_one_output or boxes_only):
                 return head
-    if not has_one_output or index.nodes(*SELECTION):
+
+    selects_detections = bool(index.nodes(*SELECTION))
+    if not has_one_output or selects_detections:
         return None
     return _head_of_unclear_channels(index, final_outputs[0], names)
 
@@ -205,20 +211,21 @@ def _outputs_that_no_other_uses(index: GraphIndex) -> list[str]:
     final_outputs = []
     for name in index.outputs:
         other_outputs = set(index.outputs) - {name}
-        if index.moved_from(name).isdisjoint(other_outputs):
+        if index.tensors_computed_from(name).isdisjoint(other_outputs):
             final_outputs.append(name)
     return final_outputs
 
 
-def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
-    """True if whatever a graph selects are a transformer's queries, not finished detections.
+def _are_computed_after_selection(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
+    """True if a graph selects nothing but queries, from which layers then compute a head.
 
-    Layers that follow the selection then predict the scores, and the boxes depend on it too. Also
-    true if the graph selects nothing.
+    That is how a transformer's decoder begins: a TopK selects queries, which boxes and the layers
+    of the scores depend on. A selection that they do not depend on is one of finished detections.
+    Also true if the graph selects nothing.
 
     Args:
         index: The graph.
-        boxes: The tensors of the boxes.
+        boxes: The tensors of the boxes in the head.
         scores: The tensors of the scores, and of whatever else follows the boxes.
     """
     score_layers: set[str] = set()
@@ -227,11 +234,11 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> b
     for node in index.nodes(*SELECTION):
         if node.op_type != "TopK" or not score_layers:
             return False
-        indices = node.output[1]
-        depend_on_selection = index.moved_from(indices)
-        if not depend_on_selection.issuperset(score_layers):
+        selected_indices = node.output[1]
+        computed_from_selection = index.tensors_computed_from(selected_indices)
+        if not computed_from_selection.issuperset(score_layers):
             return False
-        if not depend_on_selection.issuperset(boxes):
+        if not computed_from_selection.issuperset(boxes):
             return False
     return True
 
@@ -239,7 +246,9 @@ def _are_of_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> b
 def _head_of_unclear_channels(
     index: GraphIndex, tensor: str, names: list[str] | None
 ) -> Head | None:
-    """Read a tensor as a head whose channel counts the graph does not show.
+    """Read a tensor as a head though its nodes do not show how many of its channels are what.
+
+    It is a head if it joins two tensors, or if it has 4 channels and one for each class name.
 
     Args:
         index: The graph.
@@ -247,14 +256,12 @@ def _head_of_unclear_channels(
         names: The class names in the file's metadata, if any.
 
     Returns:
-        None if the tensor neither joins two others nor has a channel for each class name.
+        None if the tensor is no such head.
     """
     join, is_transposed = _concat_of_boxes_and_scores(index, tensor)
     if join is not None:
         channels_last_at_join = _concat_axis(join) == 2
-        channels_last = channels_last_at_join
-        if is_transposed:
-            channels_last = not channels_last_at_join
+        channels_last = channels_last_at_join != is_transposed
         _, scores = join.input
         return _describe_joined_head(index, tensor, scores, anchors_first=channels_last)
 
@@ -383,9 +390,9 @@ def _score_count_of_split(index: GraphIndex, scores: str) -> int | None:
 def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
     """Read a tensor as a head that joins boxes and scores along one of its axes.
 
-    What is joined depends on the family: boxes and classes in YOLOv8 and its successors; boxes,
-    objectness and classes in YOLOv6 and YOLOX; centre, size, and objectness with classes in YOLOv5,
-    YOLOv7, and YOLOX that decodes its boxes.
+    The boxes are the first four channels: one tensor, or several such as centre and size. The
+    scores follow, and in some families an objectness and landmarks before them, or masks and the
+    like after them.
 
     Args:
         index: The graph.
@@ -398,7 +405,7 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
     """
     boxes, groups_behind = _divide_after_boxes(groups_along(index, head, axis))
     tensors_behind = [name for _, name in groups_behind]
-    if not groups_behind or not _are_of_queries(index, boxes, tensors_behind):
+    if not groups_behind or not _are_computed_after_selection(index, boxes, tensors_behind):
         return None
     decoded = decoding_of_joined_boxes(index, boxes)
     if decoded is None and len(boxes) > 1:
@@ -412,6 +419,7 @@ def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: b
         return _head_before_extras(
             index, head, groups_behind, anchors_first=anchors_first, boxes_only=boxes_only
         )
+
     description = replace(
         _head_of_boxes_then_scores(head, classes.class_count, anchors_first=anchors_first),
         decoded=decoded,
@@ -458,10 +466,12 @@ def _head_before_extras(
     extra_sizes = [size for size, _ in groups[1:]]
     if not extra_sizes or not is_probability(index, scores):
         return None
+    task = _task_besides_boxes(index, sum(extra_sizes))
     has_angle = extra_sizes == [1] and len(index.outputs) == 1
-    if not boxes_only or has_angle:
-        hint = DETECTORS if has_angle else BOXES_ONLY
-        raise Unrecognised(_task_besides_boxes(index, sum(extra_sizes)), hint)
+    if has_angle:  # without it, a turned box would be a wrong one
+        raise Unrecognised(task, DETECTORS)
+    if not boxes_only:
+        raise Unrecognised(task, BOXES_ONLY)
     return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
 
 
@@ -549,10 +559,11 @@ def box_tensor_of(index: GraphIndex, head: str) -> str:
 
 
 def _concat_of_boxes_and_scores(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
-    """Find the Concat that joins boxes and scores in a head.
+    """Find the Concat that joins boxes and scores in a head, and tell if a Transpose follows it.
 
     Returns:
-        The Concat, or None if there is none; and whether a Transpose of the last two axes follows.
+        The Concat, or None if no Concat of two tensors makes the head; and whether a Transpose of
+        the last two axes comes between.
     """
     node = index.producer(head)
     is_transposed = node is not None and swaps_last_axes(node)

@@ -26,29 +26,32 @@ def classes_behind_boxes(
 ) -> Classes | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
 
+    Boxes are followed by one tensor, the scores, or by two, an objectness and the scores.
+
     Args:
         index: The graph.
         decoded: How the boxes were decoded, if known.
-        groups: The number of channels and the tensor of each part that follows the boxes.
+        groups: The number of channels and the name of each tensor that follows the boxes.
 
     Returns:
-        None if the parts are not just these two.
+        None if other tensors follow.
 
     Raises:
-        Unrecognised: It is not clear whether a part is an objectness.
+        Unrecognised: It is not clear whether a tensor is an objectness.
     """
     if len(groups) == 1:
         score_count, scores = groups[0]
         return _classes_in_scores(index, decoded, score_count, scores)
     if len(groups) > 2:
         return None
-    (first_size, objectness), (class_count, scores) = groups
-    if first_size != 1:
+    (objectness_size, objectness), (class_count, scores) = groups
+    if objectness_size != 1:
         return None
     if not is_probability(index, objectness) or not is_probability(index, scores):
         return None
     has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
     if has_distances and is_computed(index, objectness):
+        # YOLOv6 alone has an objectness beside such boxes, and there it is the constant 1.
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
     return Classes(class_count, have_objectness=True)
 

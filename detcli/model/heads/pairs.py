@@ -89,12 +89,11 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
 
 
 def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
-    """Find the output that holds landmarks, where its shape could also be that of scores.
+    """Find an output that holds landmarks, of which the shape could also be that of scores.
 
-    Landmarks are the x and y of points, so each box has an even count of numbers. They are as a
-    layer leaves them, while scores come from a softmax or sigmoid. So there are two ways to read
-    the graph, with the same boxes, and one of the two takes the landmarks for the scores. What the
-    scores or boxes are computed from are not landmarks, but logits or distances.
+    Such a graph can be read in two ways, with the same boxes: once with the scores, and once with
+    the landmarks in place of the scores. Landmarks are the x and y of points, as a layer gives
+    them, while scores come from a softmax or sigmoid.
 
     Args:
         index: The graph.
@@ -106,49 +105,53 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     have_same_boxes = len({head.boxes for head in heads}) == 1
     if len(heads) != 2 or not have_same_boxes:
         return None
-    heads_without_activation = [head for head in heads if head.scores_are is Activation.LINEAR]
-    if len(heads_without_activation) != 1:
+    heads_with_landmarks = [head for head in heads if head.scores_are is Activation.LINEAR]
+    if len(heads_with_landmarks) != 1:
         return None
-    head_with_landmarks = heads_without_activation[0]
-    numbers_per_box = head_with_landmarks.class_count
-    if numbers_per_box is None or numbers_per_box % 2 == 1:
+    landmark_numbers = heads_with_landmarks[0].class_count  # they were taken for scores
+    are_whole_points = landmark_numbers is not None and landmark_numbers % 2 == 0
+    if not are_whole_points:
         return None
-    landmarks = head_with_landmarks.scores[0].tensor
-    computed_from_it = index.moved_from(landmarks) - {landmarks}
+
+    # What scores or boxes are computed from are logits or distances, not landmarks.
+    landmarks = heads_with_landmarks[0].scores[0].tensor
+    computed_from_landmarks = index.tensors_computed_from(landmarks) - {landmarks}
     for head in heads:
-        if not computed_from_it.isdisjoint(head.tensors):
+        if not computed_from_landmarks.isdisjoint(head.tensors):
             return None
     return landmarks
 
 
 def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
-    """True if a graph gives boxes that it selects, and those of a head are not among them.
+    """True if a graph gives boxes that it has selected, but the boxes of a head are not selected.
 
     What a graph selects is what its authors use. Its raw boxes may be in another unit or order, and
     have a class for the background.
     """
-    depend_on_selection = tensors_behind_selection(index)
-    if head.boxes[0].tensor in depend_on_selection:
+    computed_from_selection = tensors_behind_selection(index)
+    if head.boxes[0].tensor in computed_from_selection:
         return False
     for output in index.outputs:
-        if output in depend_on_selection and index.size(output, -1) == BOX_COORDINATES:
+        has_box_columns = index.size(output, -1) == BOX_COORDINATES
+        if has_box_columns and output in computed_from_selection:
             return True
     return False
 
 
 def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
-    """True if another output than boxes and scores holds the masks of objects.
+    """True if an output, which is neither boxes nor scores, holds the masks of objects.
 
-    These are [B, channels, H, W]. An output [B, layers, N, features], N being the number of boxes,
-    holds what the layers of a transformer's decoder give for each box, and does no harm. Nor does
-    a tensor that the boxes or scores are computed from, such as a map of the network.
+    Masks are [B, channels, H, W]. Two other kinds of outputs have four axes and do no harm: what
+    the layers of a transformer's decoder give for each of N boxes, [B, layers, N, features], and a
+    feature map of the network, from which boxes or scores are computed.
     """
+    dims = index.shapes[output]
     anchor_axis = 1 if head.anchors_first else 2
     anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
-    dims = index.shapes[output]
     if len(dims) != 4 or dims[2] == anchor_count:
         return False
-    return index.moved_from(output).isdisjoint(head.tensors)
+    is_feature_map = not index.tensors_computed_from(output).isdisjoint(head.tensors)
+    return not is_feature_map
 
 
 def head_of_boxes_and_scores(
@@ -205,19 +208,20 @@ def _other_axis(axis: int) -> int:
 
 
 def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
-    """Complete a head whose boxes and scores have fitting shapes, if their nodes fit as well.
+    """Check by its nodes that a head has boxes and scores, and add what they show about both.
 
     Args:
         index: The graph.
-        head: The head; whether its scores begin with an objectness is not known yet.
+        head: The head, whose tensors have the shapes of boxes and scores.
         score_count: How many scores each box has, an objectness included.
 
     Returns:
-        None if the nodes that compute the tensors show that they are not boxes and scores.
+        The head with its number of classes and how its boxes are encoded; None if the nodes show
+        that the tensors are not boxes and scores.
     """
     boxes = head.boxes[0].tensor
     scores = head.scores[0].tensor
-    if head.scores_are is None or not _may_belong_together(index, boxes, scores):
+    if head.scores_are is None or not _may_be_of_same_detections(index, boxes, scores):
         return None
     has_objectness = _begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
@@ -239,49 +243,56 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
 
 
 def _are_told_apart(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
-    """True if the nodes show which of two tensors of the same shape is the boxes.
+    """True if the nodes show that the boxes of a head with four classes are not its scores.
 
-    With four classes, boxes and scores have the same shape, and may be the other way round.
+    With four classes, boxes and scores have the same shape, so each may be the other.
 
     Args:
-        head: The head as it is assumed to be.
-        scores_as_boxes: How its scores would have been decoded if they were the boxes.
+        head: The head, with one of the two tensors as its boxes.
+        scores_as_boxes: How its scores would be decoded if they were the boxes; None if their
+            nodes fit no method.
         has_objectness: Whether its scores begin with an objectness.
     """
     if scores_as_boxes is not None and scores_as_boxes.method in BOX_ONLY_METHODS:
-        return False  # The assumed scores are boxes.
-    is_of_cells = not head.of_queries
-    if has_objectness and is_of_cells:
-        return True  # Detectors with cells have the objectness before the scores, not the boxes.
+        return False  # Its scores are the boxes.
     if head.decodes(*BOX_ONLY_METHODS):
-        return True  # The assumed boxes are boxes.
-    if is_of_cells:
-        return False
-    return _sigmoid_boxes_are_told_apart(head, scores_as_boxes)
-
-
-def _sigmoid_boxes_are_told_apart(head: Head, scores_as_boxes: Decoded | None) -> bool:
-    """True if boxes that end in a sigmoid, as a transformer's do, cannot be the scores.
-
-    Scores may end in a sigmoid as well. But only boxes are computed from an earlier estimate of
-    the boxes, which is added before the sigmoid.
-    """
-    if not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED):
-        return False
-    if head.scores_are is not Activation.SIGMOID:
         return True
-    if scores_as_boxes is None or scores_as_boxes.method is not BoxDecode.SIGMOID:
-        return False
-    return head.decodes(BoxDecode.REFINED)
+    if head.of_queries:
+        return _only_boxes_are_refined(head, scores_as_boxes)
+    # Detectors with grid cells have the objectness in front of the scores, not of the boxes.
+    return has_objectness
+
+
+def _only_boxes_are_refined(head: Head, scores_as_boxes: Decoded | None) -> bool:
+    """True if the boxes of a transformer are computed as only boxes are, and not as scores.
+
+    A transformer's boxes end in a sigmoid. Its scores may do so, too; then they are told apart if
+    the boxes are refined, which scores never are: an earlier estimate of the boxes is added before
+    the sigmoid.
+
+    Args:
+        head: The head of the transformer.
+        scores_as_boxes: How its scores would be decoded if they were the boxes; None if their
+            nodes fit no method.
+    """
+    boxes_end_in_sigmoid = head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
+    if head.scores_are is not Activation.SIGMOID:
+        return boxes_end_in_sigmoid
+    are_scores_plain = scores_as_boxes is not None and scores_as_boxes.method is BoxDecode.SIGMOID
+    return head.decodes(BoxDecode.REFINED) and are_scores_plain
 
 
 def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
-    An objectness says how probable it is that there is any object, of whatever class. Either it is
-    a tensor of one channel that is joined to the scores of the classes. Or one layer predicts
-    boxes, objectness and classes together, as in YOLOv5; if the scores were already multiplied by
-    the objectness, none is left.
+    An objectness says how probable it is that there is any object, of whatever class. It is joined
+    to the scores of the classes as a tensor of one channel. Or one layer predicts it together with
+    boxes and classes, as in YOLOv5; but if the graph has multiplied the scores by it, none is left.
+
+    Args:
+        index: The graph.
+        boxes: The tensor of the boxes.
+        scores: The tensor of the scores.
     """
     tensor_of_scores, joined_groups = channel_groups(index, scores)
     sizes_before_classes = [size for size, _ in joined_groups[:-1]]
@@ -289,9 +300,8 @@ def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
         return True
     if joined_groups:
         _, tensor_of_scores = joined_groups[0]
-    layers_of_both = layer_outputs(index, boxes) & layer_outputs(index, scores)
-    has_common_layer = bool(layers_of_both)
-    return has_common_layer and not is_multiplied(index, tensor_of_scores)
+    common_layers = layer_outputs(index, boxes) & layer_outputs(index, scores)
+    return bool(common_layers) and not is_multiplied(index, tensor_of_scores)
 
 
 def _class_axis(
@@ -299,25 +309,30 @@ def _class_axis(
 ) -> int | None:
     """Find the axis of scores, [B, N, C] or [B, C, N], that counts the classes.
 
-    It is usually the axis that holds the four coordinates in the boxes. PaddlePaddle's detectors
-    with grid cells have scores in the other order. None if neither axis fits.
+    It is usually the axis that holds the four coordinates in the boxes, but PaddlePaddle's
+    detectors with grid cells have scores in the other order.
 
     Args:
         anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.
         score_dims: The shape of the scores.
         channel_axis: The axis of the four coordinates in the boxes, 1 or 2.
-        layer: The operator that predicts the boxes; a matrix product in transformers.
+        layer: The operator of the layer that predicts the boxes, such as "Conv".
+
+    Returns:
+        The axis, 1 or 2; None if neither fits.
     """
     possible_axes = []
     for class_axis in (1, 2):
         anchor_axis = _other_axis(class_axis)
         if _may_be_equal(score_dims[anchor_axis], anchor_count):
             possible_axes.append(class_axis)
-    if layer in PRODUCTS:  # Transformers always have the same order in boxes and scores.
-        if channel_axis in possible_axes:
-            return channel_axis
-        return None
-    return _shortest_axis(score_dims, possible_axes)
+
+    is_transformer = layer in PRODUCTS  # which always has the same order in boxes and scores
+    if not is_transformer:
+        return _shortest_axis(score_dims, possible_axes)
+    if channel_axis in possible_axes:
+        return channel_axis
+    return None
 
 
 def _shortest_axis(dims: Dims, axes: list[int]) -> int | None:
@@ -341,18 +356,19 @@ def _may_be_equal(size: int | str | None, other_size: int | str | None) -> bool:
     return not are_both_known or size == other_size
 
 
-def _may_belong_together(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """True if two tensors can be the boxes and scores of the same detections, in the same order.
+def _may_be_of_same_detections(index: GraphIndex, boxes: str, scores: str) -> bool:
+    """True if two tensors may be the boxes and scores of the same detections, in the same order.
 
-    A TopK or non-maximum suppression selects detections. If one of the two tensors depends on such
-    a selection, the other has to depend on it too. The boxes must not be computed from the scores.
+    They are not if only one of them comes behind a selection, by a TopK or non-maximum suppression:
+    it then has other detections than the other, or another order. Nor are they if the boxes are
+    computed from the scores.
     """
-    if boxes in index.moved_from(scores):
+    if boxes in index.tensors_computed_from(scores):
         return False
     for node in index.nodes(*SELECTION):
-        depend_on_selection = index.moved_from(*outputs_that_select(node))
-        are_boxes_selected = boxes in depend_on_selection
-        are_scores_selected = scores in depend_on_selection
+        computed_from_selection = index.tensors_computed_from(*outputs_that_select(node))
+        are_boxes_selected = boxes in computed_from_selection
+        are_scores_selected = scores in computed_from_selection
         if are_boxes_selected != are_scores_selected:
             return False
     return True

@@ -175,7 +175,7 @@ def tensors_behind_selection(index: GraphIndex) -> set[str]:
     for node in index.graph.node:
         if _selects(node):
             selections += outputs_that_select(node)
-    return index.moved_from(*selections)
+    return index.tensors_computed_from(*selections)
 
 
 def outputs_that_select(node: NodeProto) -> list[str]:
@@ -293,7 +293,7 @@ def _tensors_behind_images(index: GraphIndex) -> set[str]:
     """Name all tensors that depend on the images, and not only on other inputs of a graph."""
     inputs = [value.name for value in index.image_inputs()]
     images = [name for name in inputs if len(index.shapes[name]) >= HEAD_RANK]
-    return index.moved_from(*images)
+    return index.tensors_computed_from(*images)
 
 
 def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
