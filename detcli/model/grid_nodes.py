@@ -128,15 +128,16 @@ def decoded_grid(add: NodeBuilder, grid: GridHead, image: ImageInput) -> tuple[s
 
     Args:
         add: Adds nodes to the graph.
-        grid: The channels of each part of the head, and how its family decodes them.
+        grid: The channels of each part of the head, such as its boxes or its objectness, in every
+            scale, and how its family decodes them.
         image: The graph's input for images.
 
     Returns:
         The names of the boxes `[B, N, 4]`, in pixels, and the scores `[B, N, C]`, in float32.
     """
-    parts: dict[HeadPart, str] = {}
+    parts: dict[HeadPart, str] = {}  # the tensor `[B, N, width]` of each part
     for part, slices in grid.parts.items():
-        if part is HeadPart.POINTS:
+        if part is HeadPart.POINTS:  # landmarks are not decoded
             continue
         tensors_by_scale = [_part_of_slice(add, channels) for channels in slices]
         parts[part] = add.cast(add("Concat", *tensors_by_scale, axis=1), FLOAT)
@@ -160,7 +161,7 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
     """Add the nodes that compute the final scores of a grid head.
 
     They are the scores of the classes, times the objectness where the family has one. Some families
-    raise both to a power, such as 0.5, before.
+    raise both to a power first: a score may be objectness**0.6 * class score**0.4, for example.
 
     Args:
         add: Adds nodes to the graph.
@@ -176,32 +177,33 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
         if part in parts:
             probabilities[part] = _activated(add, parts, part, grid)
 
-    scores = probabilities.get(HeadPart.CLASSES) or probabilities[HeadPart.PAIR]
+    class_scores = probabilities.get(HeadPart.CLASSES) or probabilities[HeadPart.PAIR]
     if HeadPart.OBJECTNESS not in probabilities:
-        return scores
+        return class_scores
     objectness_power, class_power = grid.spec.powers
     objectness = _to_the_power(add, probabilities[HeadPart.OBJECTNESS], objectness_power)
-    scores = _to_the_power(add, scores, class_power)
-    return add("Mul", objectness, scores)
+    class_scores = _to_the_power(add, class_scores, class_power)
+    return add("Mul", objectness, class_scores)
 
 
 def _activated(add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead) -> str:
-    """Add the nodes of a part's activation function, unless the graph has them or none is needed.
+    """Add the nodes that turn the scores of a part, as a layer gives them, into probabilities.
 
-    Without an objectness, scores may stay logits, as the contract of the graph then says so.
+    Nothing is added where the graph has such nodes itself. Nor is anything added to the scores of a
+    head without an objectness, which may stay logits: the contract of the graph says so.
 
     Args:
         add: Adds nodes to the graph.
         parts: The tensor of each part of the head.
-        part: The classes, the objectness or the pair.
+        part: The classes, the objectness or the pair of no object and the only class.
         grid: How the family decodes them.
 
     Returns:
         The name of the result, or of the part's tensor if nothing was added.
     """
     tensor = parts[part]
-    is_activated = grid.parts[part][0].activation is not Activation.LINEAR
-    if is_activated:
+    has_activation_in_graph = grid.parts[part][0].activation is not Activation.LINEAR
+    if has_activation_in_graph:
         return tensor
     if part is HeadPart.CLASSES and grid.spec.softmax:
         return add("Softmax", tensor, axis=2)
@@ -223,12 +225,20 @@ def _to_the_power(add: NodeBuilder, tensor: str, power: float) -> str:
 def _from_offsets(
     add: NodeBuilder, encoded_boxes: str, grid: GridHead, anchors: str, image: ImageInput
 ) -> str:
-    """Add the nodes that decode boxes predicted as offsets from the centre and size of anchors.
+    """Add the nodes that decode boxes predicted relative to the centre and size of anchors.
+
+    A box is shifted from the centre of its anchor. For the predictions c of the centre and s of
+    the size, the family's `Offset` tells how shift and size are computed:
+
+    - EXPONENTIAL: c * variance * anchor size, and exp(s * variance) * anchor size
+    - SIGMOID: (2 * sigmoid(c) - 0.5) * stride, and (2 * sigmoid(s))**2 * anchor size
+    - TANH: tanh(c) * stride, and sigmoid(s) * input size
+    - PIXELS: c and s themselves
 
     Args:
         add: Adds nodes to the graph.
         encoded_boxes: The predictions `[B, N, 4]`: two for the centre, two for the size.
-        grid: How the family encodes them, see `Offset`.
+        grid: How the family encodes them.
         anchors: Centre, size and stride of each anchor, `[1, N, 6]`.
         image: The graph's input for images.
 
@@ -250,43 +260,49 @@ def _from_offsets(
             if grid.parts[HeadPart.BOX][0].activation is Activation.LINEAR:
                 centre = add("Sigmoid", centre)
                 size = add("Sigmoid", size)
-            strides_from_centre = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
+            shift_in_strides = add("Sub", add.scaled(centre, 2), add.constant(0.5, np.float32))
             doubled_size = add.scaled(size, 2)
-            shift = add("Mul", strides_from_centre, stride)
+            shift = add("Mul", shift_in_strides, stride)
             size = add("Mul", add("Mul", doubled_size, doubled_size), anchor_size)
         case Offset.TANH:
             width_height = add("Gather", input_size(add, image), [1, 0], axis=0)
             width_height = add("Cast", width_height, to=FLOAT)
             shift = add("Mul", add("Tanh", centre), stride)
             size = add("Mul", add("Sigmoid", size), width_height)
-        case _:  # PIXELS: both are as they are
+        case _:  # PIXELS
             shift = centre
     return add("Concat", add("Add", anchor_centre, shift), size, axis=2)
 
 
 def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
-    """Add the nodes that cut a part of a grid head out of its tensor and give it three axes.
+    """Add the nodes that cut a part of a grid head out of its tensor, as `[B, N, width]`.
+
+    N counts the anchors of all cells, cell by cell, and `width` their channels. The tensor is
+    `[B, anchors, H, W, width]`, `[B, anchors * width, H, W]`, `[B, anchors * width, cells]` or
+    `[B, cells, anchors * width]`; the last may lack the batch B.
 
     Args:
         add: Adds nodes to the graph.
         channels: The channels that hold the part, their tensor, and how many anchors a cell has.
 
     Returns:
-        The name of the part, `[B, N, width]` with an entry for each anchor of each cell.
+        The name of the part.
     """
     channel_range = ChannelRange(channels.tensor, channels.start, channels.stop)
     tensor = add.channels(channel_range, channels.axis)
     has_batch = channels.rank > 2
-    # A Reshape to 0 keeps the size of that axis; a tensor without a batch gets one of 1.
+    # In a Reshape, 0 keeps the size of that axis, and -1 takes all entries that are left.
     batch = 0 if has_batch else 1
-    # The next nodes bring the part to the order batch, cells, anchors of a cell, width.
-    if channels.rank == RANK_WITH_ANCHORS:  # [B, anchors, H, W, width]
+
+    # First to the order batch, cells, anchors of a cell, width.
+    if channels.rank == RANK_WITH_ANCHORS:
         tensor = add("Transpose", tensor, perm=[0, 2, 3, 1, 4])
-    elif has_batch and channels.axis == 1:  # [B, anchors * width, cells]
+    elif has_batch and channels.axis == 1:
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
         tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
-    else:  # [B, cells, anchors * width]
+    else:
         tensor = add("Reshape", tensor, [batch, -1, channels.anchors, channels.width])
+    # Then all anchors that share the channels get a copy, and cells and anchors become one axis.
     if channels.repeated > 1:
         tensor = add("Tile", tensor, [1, 1, channels.repeated, 1])
     return add("Reshape", tensor, [0, -1, channels.width])
@@ -335,6 +351,8 @@ def _anchors(add: NodeBuilder, grid: GridHead, image: ImageInput) -> str:
 def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale: int) -> str:
     """Add the nodes that list the anchors of a scale, for an input of any size.
 
+    The anchors of a cell are those of the first cell, moved by its column and row.
+
     Args:
         add: Adds nodes to the graph.
         grid: The strides of the scales, and the anchors of each cell.
@@ -345,22 +363,22 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
         The name of the anchors `[1, N, 6]`: centre, size and stride, each as x and y in pixels.
     """
     stride = grid.strides[scale]
-    max_size = None  # width and height of the input, at which anchors end
-    cell_size = [float(stride), float(stride)]  # pixels from cell to cell, along x and y
+    cell_size = [float(stride), float(stride)]  # width and height in pixels
+    max_size = None  # width and height that no anchor exceeds
     if grid.spec.cells_divide_input_evenly and image.size is not None:
         height, width = image.size
         max_size = (width, height)
         cell_size = [length / grid.spec.cell_count(length, stride) for length in max_size]
-    first_anchors = _anchors_of_first_cell(grid, scale, cell_size, max_size)
+    anchors_of_first_cell = _anchors_of_first_cell(grid, scale, cell_size, max_size)
 
-    # The anchors of another cell are those of the first, moved by the cell's column and row. Only
-    # the centre moves: the four numbers behind it are multiplied by 0 and so stay.
-    row_and_column = _cells(add, grid.spec, image, stride)
-    column_first = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)
-    cells = add("Cast", add("Transpose", column_first, perm=[1, 0]), to=FLOAT)
-    shifts = add("Mul", cells, add.constant([*cell_size, 0, 0, 0, 0], np.float32))
+    # Of the six numbers of an anchor, the first two move by column * width and row * height of a
+    # cell. The other four stay: whatever is gathered for them is multiplied by 0.
+    row_and_column = _cells(add, grid.spec, image, stride)  # [2, cells]
+    six_rows = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)  # [6, cells]
+    steps = add("Cast", add("Transpose", six_rows, perm=[1, 0]), to=FLOAT)  # [cells, 6]
+    shifts = add("Mul", steps, add.constant([*cell_size, 0, 0, 0, 0], np.float32))
     shifts = add("Reshape", shifts, [-1, 1, 6])
-    anchors = add("Add", shifts, add.constant([first_anchors], np.float32))
+    anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
     return add("Reshape", anchors, [1, -1, 6])
 
 
@@ -382,34 +400,42 @@ def _anchors_of_first_cell(
     cell_width, cell_height = cell_size
     _, pixels_from_corner = grid.spec.centre
     anchors: list[tuple[float, ...]] = []
-    for centre, anchor_size in zip(grid.centres(scale), grid.anchors(scale), strict=True):
-        x, y = centre
-        centre_x = x * cell_width + pixels_from_corner
-        centre_y = y * cell_height + pixels_from_corner
+    for centre_in_cells, anchor_size in zip(grid.centres(scale), grid.anchors(scale), strict=True):
+        x_in_cells, y_in_cells = centre_in_cells
+        centre_x = x_in_cells * cell_width + pixels_from_corner
+        centre_y = y_in_cells * cell_height + pixels_from_corner
         width, height = anchor_size
         if max_size is not None:
-            width = min(width, max_size[0])
-            height = min(height, max_size[1])
+            max_width, max_height = max_size
+            width = min(width, max_width)
+            height = min(height, max_height)
         anchors.append((centre_x, centre_y, width, height, stride, stride))
     return anchors
 
 
 def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> str:
-    """Add the nodes that list row and column of all cells of a scale, row by row: `[2, cells]`.
+    """Add the nodes that list row and column of all cells of a scale, as `[2, cells]`.
 
-    NonZero of a map of ones lists the positions of all its elements.
+    For example, two rows of three cells give `[[0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]`. These are
+    the positions of all elements of a map of ones, which NonZero lists.
+
+    Args:
+        add: Adds nodes to the graph.
+        spec: Tells whether a part of a cell at the edge of the image counts as one.
+        image: The graph's input for images.
+        stride: The pixels from one cell to the next.
     """
     if image.size is not None:
         height, width = image.size
-        grid = np.ones((spec.cell_count(height, stride), spec.cell_count(width, stride)))
-        return add.constant(np.nonzero(grid))
+        ones = np.ones((spec.cell_count(height, stride), spec.cell_count(width, stride)))
+        return add.constant(np.nonzero(ones))
     counts = input_size(add, image)
     if not spec.cells_rounded_down:
         # One less than the stride is added, so that the division rounds up.
         counts = add("Add", counts, add.constant([stride - 1]))
     counts = add("Div", counts, add.constant([stride]))
-    ones = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
-    return add("NonZero", add("ConstantOfShape", counts, value=ones))
+    one = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+    return add("NonZero", add("ConstantOfShape", counts, value=one))
 
 
 def input_size(add: NodeBuilder, image: ImageInput) -> str:

@@ -31,7 +31,7 @@ def tensor_before_join(index: GraphIndex, tensor: str) -> str:
 def channel_groups(
     index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
 ) -> tuple[str, ChannelGroups]:
-    """Find which inputs of a Concat end up in a tensor that a Slice or Split cuts from its output.
+    """List the tensors whose channels a tensor holds, if it is cut out of what a Concat joins.
 
     For example, if boxes [B, N, 4] and scores [B, N, 80] are joined, and a Slice takes channels
     0 to 6 of the 84, the groups are `[(4, boxes), (2, scores)]`.
@@ -49,23 +49,18 @@ def channel_groups(
     cut = index.producer(cut_tensor, "Slice", "Split")
     if cut is None or not index.shapes[cut_tensor]:
         return cut_tensor, []
-    axis, start = axis_and_start_of_cut(index, cut, cut_tensor)
+    axis, start_in_input = axis_and_start_of_cut(index, cut, cut_tensor)
     if axis is None:
         return cut_tensor, []
     length = index.size(cut_tensor, axis)
     if length is None:
         return cut_tensor, []
 
-    uncut_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start)
-    all_groups = groups_along(index, uncut_tensor, axis)
+    joined_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start_in_input)
+    joined_groups = groups_along(index, joined_tensor, axis)
     groups: ChannelGroups = []
-    for size, name, channels_in_cut in _groups_with_cut(all_groups, start, start + length):
-        is_whole_input = channels_in_cut == size
-        inner_groups: ChannelGroups = []
-        if is_whole_input and depth:
-            # An input that the cut holds whole may itself be cut from what a Concat joins.
-            _, inner_groups = channel_groups(index, name, depth - 1)
-        groups += inner_groups or [(channels_in_cut, name)]
+    for group in _groups_with_cut(joined_groups, start, start + length):
+        groups += _groups_within(index, group, depth)
     return cut_tensor, groups
 
 
@@ -94,6 +89,25 @@ def _groups_with_cut(groups: ChannelGroups, start: int, stop: int) -> list[_CutG
     return cut_groups
 
 
+def _groups_within(index: GraphIndex, group: _CutGroup, depth: int) -> ChannelGroups:
+    """List the tensors that the cut channels of a joined tensor come from.
+
+    These are the tensor itself, unless the cut holds it whole and it is, in turn, cut out of what
+    another Concat joins.
+
+    Args:
+        index: The graph.
+        group: The joined tensor, and how many of its channels the cut holds.
+        depth: How often tensors are looked into in turn.
+    """
+    is_whole = group.channels_in_cut == group.size
+    if is_whole and depth:
+        _, inner_groups = channel_groups(index, group.name, depth - 1)
+        if inner_groups:
+            return inner_groups
+    return [(group.channels_in_cut, group.name)]
+
+
 def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) -> tuple[str, int]:
     """Go back from a tensor that is cut through earlier cuts along the same axis.
 
@@ -103,24 +117,24 @@ def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) 
         index: The graph.
         tensor: The tensor that is cut.
         axis: The axis along which it is cut.
-        start: The first entry on that axis that is taken.
+        start: The first channel that is taken; a negative one counts from the end.
 
     Returns:
-        The tensor before the earlier cuts, and the position of that entry on its axis: `tensor`
-        and `start` themselves if no cut comes earlier, or if a position counts from the end.
+        The tensor before the earlier cuts, and where that channel is in it: `tensor` and `start`
+        themselves if no cut comes earlier, or if a start counts from the end.
     """
     uncut_tensor = tensor
-    position = start
+    channel = start
     cut = index.producer(uncut_tensor, "Slice", "Split")
-    while cut is not None and position >= 0:
+    while cut is not None and channel >= 0:
         cut_tensor = index.computed_as(uncut_tensor)
         earlier_axis, earlier_start = axis_and_start_of_cut(index, cut, cut_tensor)
         if earlier_axis != axis or earlier_start < 0:
             break
         uncut_tensor = cut.input[0]
-        position += earlier_start
+        channel += earlier_start
         cut = index.producer(uncut_tensor, "Slice", "Split")
-    return uncut_tensor, position
+    return uncut_tensor, channel
 
 
 def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
@@ -208,8 +222,9 @@ def groups_along(
 ) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis of a head, such as boxes and scores.
 
-    Goes back from the head through transposes, reshapes that keep the channels apart, and the
-    Concat of several scales, of which it follows the first only.
+    For example, `[(4, boxes), (80, scores)]` for axis 1 of a head [B, 84, N]. The search goes back
+    from the head through transposes, reshapes that keep the channels apart, and the Concat of
+    several scales, of which it follows the first only.
 
     Args:
         index: The graph.
@@ -233,19 +248,39 @@ def groups_along(
             return _groups_of_concat(index, node, channel_axis, channels)
         if node.op_type == "ScatterND" and depth:
             return _groups_behind_overwriting(index, node, channel_axis, depth - 1)
-        source = _term_beside_zeros(index, node)
-        if source:
-            tensor = source
-            continue
-        source = node.input[0] if node.input else ""
-        source_axis = _axis_in_first_input(
-            node, index.shapes[source], channel_axis, rank=rank, channels=channels
-        )
-        if source_axis is None:
+        source = _input_with_channels(index, node, channel_axis, rank=rank, channels=channels)
+        if source is None:
             return []
-        channel_axis = source_axis
-        tensor = source
+        tensor, channel_axis = source
     return []
+
+
+def _input_with_channels(
+    index: GraphIndex, node: NodeProto, axis: int, *, rank: int, channels: int
+) -> tuple[str, int] | None:
+    """Find the input of a node that has the channels of its output, perhaps on another axis.
+
+    Args:
+        index: The graph.
+        node: The node, such as a Transpose.
+        axis: The axis of the channels in its output.
+        rank: The number of axes of the output; 0 if it is unknown.
+        channels: The number of channels.
+
+    Returns:
+        The name of the input, and the axis of the channels in it; None if the node does not keep
+        the channels apart.
+    """
+    term = _term_beside_zeros(index, node)
+    if term:
+        return term, axis
+    source = node.input[0] if node.input else ""
+    source_axis = _axis_in_first_input(
+        node, index.shapes[source], axis, rank=rank, channels=channels
+    )
+    if source_axis is None:
+        return None
+    return source, source_axis
 
 
 def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
@@ -257,10 +292,12 @@ def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
     if node.op_type != "Add":
         return ""
     first, second = node.input
-    for zeros, term in ((first, second), (second, first)):
-        has_same_shape = index.shapes[zeros] == index.shapes[term] != []
-        if has_same_shape and _holds_zeros(index, zeros):
-            return str(term)
+    if index.shapes[first] != index.shapes[second] or not index.shapes[first]:
+        return ""
+    if _holds_zeros(index, first):
+        return str(second)
+    if _holds_zeros(index, second):
+        return str(first)
     return ""
 
 
@@ -281,7 +318,8 @@ def _groups_behind_overwriting(
 ) -> ChannelGroups:
     """List the tensors that a tensor consists of after a ScatterND has overwritten some channels.
 
-    PyTorch exports `head[..., :2] = centres` like that, as in the decoding of YOLOX.
+    PyTorch exports `head[..., :2] = centres` like that, as in the decoding of YOLOX. If the head
+    has 85 channels, the groups are `[(2, centres), (83, head)]`.
 
     Args:
         index: The graph.
@@ -298,7 +336,8 @@ def _groups_behind_overwriting(
         return []
     old_tensor, _, new_tensor = scatter.input[:3]
     tensor_of_channel = _tensor_of_each_channel(groups_along(index, old_tensor, axis, depth))
-    if not tensor_of_channel:  # It is not known to be joined from others.
+    is_joined_from_others = bool(tensor_of_channel)
+    if not is_joined_from_others:
         channel_count = index.size(old_tensor, axis) or 0
         tensor_of_channel = [old_tensor] * channel_count
     tensor_of_channel[overwritten.start : overwritten.stop] = [new_tensor] * len(overwritten)
@@ -325,11 +364,12 @@ def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> r
     """Tell which channels of a tensor a ScatterND overwrites, if it overwrites them whole.
 
     For example, new centres [1, 8400, 2] can overwrite channels 0 and 1 of a head [1, 8400, 85].
+    The ScatterND then reads positions [1, 8400, 2, 3]: for each new element, an index on each of
+    the three axes of the head.
 
     Args:
         index: The graph.
-        scatter: The ScatterND. Its inputs are the old elements, the positions of those that are
-            overwritten, and the new elements.
+        scatter: The ScatterND. Its inputs are the old elements, the positions and the new elements.
         axis: The axis of the channels.
 
     Returns:
@@ -340,16 +380,17 @@ def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> r
     if positions is None:
         return None
     old_dims = index.shapes[old_tensor]
-    new_sizes = [size for size in index.shapes[new_tensor] if isinstance(size, int)]
-    has_unknown_sizes = len(new_sizes) < len(index.shapes[new_tensor])
+    new_dims = index.shapes[new_tensor]
+    new_sizes = [size for size in new_dims if isinstance(size, int)]
+    has_unknown_sizes = len(new_sizes) < len(new_dims)
     if has_unknown_sizes or not _differ_only_at(old_dims, new_sizes, axis):
         return None
-    # For each new element there is a position, which has an index for each axis.
-    if positions.size == 0 or positions.shape != (*new_sizes, len(new_sizes)):
+    shape_of_positions = (*new_sizes, len(new_sizes))
+    if positions.size == 0 or positions.shape != shape_of_positions:
         return None
 
-    # If they replace whole channels, the positions count all elements in their order, from the
-    # first channel on.
+    # Where whole channels are replaced, the position of a new element is its index among the new
+    # elements, moved along the channels to the first that is overwritten.
     first_channel = int(positions[..., axis].min())
     expected_positions = np.moveaxis(np.indices(new_sizes), 0, -1)
     expected_positions[..., axis] += first_channel
@@ -423,8 +464,8 @@ def _groups_of_concat(
         return []
     groups: ChannelGroups = []
     for size, name in zip(sizes, concat.input, strict=True):
-        nested_concat = index.producer(name, "Concat")
         nested_groups: ChannelGroups = []
+        nested_concat = index.producer(name, "Concat")
         if nested_concat is not None and len(nested_concat.input) > 1:
             rank = len(index.shapes[name])  # 0 where the shape is not known
             if _joins_along(nested_concat, axis, rank):
@@ -436,7 +477,9 @@ def _groups_of_concat(
 def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int) -> int | None:
     """Find the axis that held the channels before a reshape that keeps them apart.
 
-    For example, a reshape from [B, 84, 80, 80] to [B, 84, 6400] keeps the channels on axis 1.
+    It is the same counted from the front if only axes behind it were joined or split, as from
+    [B, 84, 80, 80] to [B, 84, 6400]; or counted from the end if only axes before it were, as from
+    [B, 80, 80, 84] to [B, 6400, 84].
 
     Args:
         source_dims: The shape before the reshape; empty if it is unknown.
@@ -449,13 +492,9 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
     """
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
-    # If only axes before that of the channels were joined or split, it stays in place counted from
-    # the end; if only axes behind it, counted from the front.
-    axes_from_end = 1
-    if rank:
-        axes_from_end = rank - axis
-    same_from_end = len(source_dims) - axes_from_end
+    axes_from_end = rank - axis if rank else 1
     same_from_front = axis
+    same_from_end = len(source_dims) - axes_from_end
     is_last_axis = axis == rank - 1
     if axis > 1:
         possible_axes = [same_from_end]
@@ -463,6 +502,7 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
         possible_axes = [same_from_end, same_from_front]
     else:
         possible_axes = [same_from_front, same_from_end]
+
     for possible_axis in possible_axes:
         exists = 0 <= possible_axis < len(source_dims)
         if exists and source_dims[possible_axis] == channels:

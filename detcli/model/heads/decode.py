@@ -127,18 +127,19 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
         The last step of the search if the node decodes the boxes, or joins decoded boxes;
         otherwise its inputs, which hold the same boxes in another unit or order.
     """
-    # If boxes are cut from what a Concat joins, those of the joined tensors count that are in them.
+    # If boxes are cut out of a joined tensor, those tensors count that end up in the cut.
     boxes_before_cut, joined_groups = channel_groups(index, boxes)
     channel_counts = [channel_count for channel_count, _ in joined_groups]
     if channel_counts == [2, 2]:
         (_, centres), (_, sizes) = joined_groups
-        return DecodingStep(is_last=True, decoded=_decoding_of_halves(index, centres, sizes))
+        decoded = _decoding_of_halves(index, centres, sizes)
+        return DecodingStep(is_last=True, decoded=decoded)
     if len(joined_groups) == 1:
         _, boxes_before_cut = joined_groups[0]
+
     node = index.producer(boxes_before_cut)
     if node is None:
         return DecodingStep(is_last=False)
-
     decoded = _decoding_ending_at(index, node)
     if decoded is not None:
         return DecodingStep(is_last=True, decoded=decoded)
@@ -148,11 +149,13 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if node.op_type == "Concat" and len(node.input) > 1:
         decoded = _decoding_shared_by_inputs(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
-    # Scaling and reshaping keep the format of boxes; any other arithmetic changes it.
-    inputs = moved_inputs(node, boxes_before_cut) or []
+
+    # Scaling and moving keep the format of boxes, so the search goes on behind them. Any other
+    # arithmetic changes it.
     if node.op_type in {"Mul", "Div"}:
-        inputs = list(node.input)
-    return DecodingStep(is_last=False, inputs=tuple(inputs))
+        return DecodingStep(is_last=False, inputs=tuple(node.input))
+    moved = moved_inputs(node, boxes_before_cut) or []
+    return DecodingStep(is_last=False, inputs=tuple(moved))
 
 
 def _decoding_before_corners(
@@ -205,9 +208,10 @@ def _gives_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
 def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
     """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
 
-    Coordinates in pixels become fractions if they are divided by the height and width of the
-    input, and the other way round if they are multiplied. These are greater than every stride
-    between grid cells (32); a multiplication by strides, from cells to pixels, tells nothing.
+    Pixels become fractions if they are divided by the height and width of the input, or multiplied
+    by the inverse, such as 1/640. Fractions become pixels if they are multiplied by height and
+    width. These are greater than every stride between grid cells (32). A multiplication by strides,
+    from cells to pixels, tells nothing.
 
     Args:
         factor: The constant.
@@ -221,14 +225,14 @@ def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bo
     lowest = float(np.min(factor))
     highest = float(np.max(factor))
     is_input_size = lowest > LARGEST_STRIDE
-    is_one_by_input_size = 0 < highest < 1 / LARGEST_STRIDE
-    # An array of more than the four factors of a box's numbers holds a stride for each anchor.
-    is_for_coordinates = factor.size <= BOX_COORDINATES
-    if not divides and is_input_size and is_for_coordinates:
-        return False
-    gives_fractions = is_input_size if divides else is_one_by_input_size
-    if gives_fractions:
+    is_inverse_of_input_size = 0 < highest < 1 / LARGEST_STRIDE
+    if divides:
+        return True if is_input_size else None
+    if is_inverse_of_input_size:
         return True
+    # A box has four coordinates; a longer array holds a stride for each anchor.
+    if is_input_size and factor.size <= BOX_COORDINATES:
+        return False
     return None
 
 
@@ -396,10 +400,10 @@ def _first_computed_input(index: GraphIndex, node: NodeProto, output: str) -> st
 def _method_of_shared_centre(
     index: GraphIndex, subtraction: NodeProto, addition: NodeProto
 ) -> BoxDecode | None:
-    """Tell how centres and sizes were decoded if corners are computed from these.
+    """Tell how centres and sizes were decoded from which the corners of boxes are computed.
 
-    The corners are then centre - size / 2 and centre + size / 2. Corners can also be anchor point
-    - one distance and anchor point + another: the two nodes then do not share both inputs.
+    The corners are centre - size / 2 and centre + size / 2: both nodes read the same two tensors.
+    Otherwise the corners are an anchor point - one distance and the point + another distance.
 
     Args:
         index: The graph.
@@ -414,11 +418,10 @@ def _method_of_shared_centre(
     cut_centre, half_size = subtraction.input[:2]
     # Centre and size may have been joined, and cut apart again.
     centre = tensor_before_join(index, cut_centre)
+    size = tensor_before_join(index, _before_halving(index, half_size))
     nodes_of_centre = source_nodes(index, centre)
     if _common_operator(nodes_of_centre) == "Sigmoid":
         return _method_of_sigmoid(index, nodes_of_centre[0])
-    cut_size = _before_halving(index, half_size)
-    size = tensor_before_join(index, cut_size)
     return method_of_centre_and_size(index, centre, size)
 
 

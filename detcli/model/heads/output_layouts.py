@@ -121,7 +121,7 @@ def outputs_without_images(index: GraphIndex) -> set[str]:
     SeetaFace6 gives the sizes of its feature maps in this way.
     """
     inputs = [graph_input.name for graph_input in index.image_inputs()]
-    return set(index.outputs) - index.moved_from(*inputs)
+    return set(index.outputs) - index.tensors_computed_from(*inputs)
 
 
 def _is_channel_sum(index: GraphIndex, output: str, outputs: list[str]) -> bool:
@@ -165,9 +165,9 @@ def layout_of_output(
     if rank not in {2, HEAD_RANK, 4, RANK_WITH_ANCHORS}:
         return None
     has_batch = rank > 2
-    first_axis = 1 if has_batch else 0  # behind the batch
-    sizes = [size for size in dims[first_axis:] if isinstance(size, int)]
-    has_unknown_sizes = len(sizes) < rank - first_axis
+    first_axis = 1 if has_batch else 0  # the first behind the batch
+    sizes_behind_batch = [size for size in dims[first_axis:] if isinstance(size, int)]
+    has_unknown_sizes = len(sizes_behind_batch) < rank - first_axis
     if has_unknown_sizes:
         return None
 
@@ -185,7 +185,7 @@ def layout_of_output(
                     scale=expected.scale,
                     channel_axis=channel_axis,
                     rank=rank,
-                    channels=sizes[channel_axis - first_axis],
+                    channels=sizes_behind_batch[channel_axis - first_axis],
                     anchors=expected.anchors,
                 )
     return None

@@ -70,11 +70,10 @@ def grid_heads(
         specs: What the layers of each family in question predict for a cell of their grids.
     """
     outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
-    has_map_sizes = bool(outputs_without_images(index))
+    gives_map_sizes = bool(outputs_without_images(index))
     for spec in specs:
-        if spec.gives_map_sizes != has_map_sizes:
-            continue
-        if spec.input_sizes and input_size not in spec.input_sizes:
+        has_other_input_size = bool(spec.input_sizes) and input_size not in spec.input_sizes
+        if has_other_input_size or spec.gives_map_sizes != gives_map_sizes:
             continue
         for strides in spec.strides:
             head = _head_of_family(index, outputs, input_size, spec, strides)
@@ -92,8 +91,8 @@ def _head_of_family(
 ) -> Head | None:
     """Read a graph's outputs as the grid head of a family of detectors.
 
-    A grid head predicts boxes and scores for each cell of feature maps, whose height and width
-    are the input's divided by a stride.
+    A grid head predicts boxes and scores for each cell of feature maps, one map for each scale,
+    whose height and width are the input's divided by the stride of the scale.
 
     Args:
         index: The graph.
@@ -115,14 +114,16 @@ def _head_of_family(
         anchor_counts.append(anchor_count)
         total_anchors += math.prod(map_size) * anchor_count
 
+    # What the axes of each output are, and then what their channels are.
     layouts = []
     for name, dims in outputs.items():
         layout = layout_of_output(name, dims, map_sizes, anchor_counts)
         if layout is None:
             return None
         layouts.append(layout)
-    outputs_by_scale = group_by_scale(layouts, spec, len(strides))
-    slices_of_scales = [_find_parts_in_outputs(index, group, spec) for group in outputs_by_scale]
+    slices_of_scales = []
+    for outputs_of_scale in group_by_scale(layouts, spec, len(strides)):
+        slices_of_scales.append(_find_parts_in_outputs(index, outputs_of_scale, spec))
     parts = _parts_of_scales(slices_of_scales)
     if parts is None:
         return None
@@ -135,10 +136,11 @@ def _parts_of_scales(
     """Collect, for each part of a head such as boxes or scores, its channels in every scale.
 
     Args:
-        slices_of_scales: The channels of each part, for one scale after the other.
+        slices_of_scales: For each scale, the channels of each part.
 
     Returns:
-        None if the scales have different parts, or a part differs in activation or width.
+        For each part, its channels in one scale after the other. None if the scales have different
+        parts, or a part differs in activation or width.
     """
     if not slices_of_scales or not all(slices_of_scales):
         return None
@@ -160,6 +162,8 @@ def _find_parts_in_outputs(
     index: GraphIndex, group: list[OutputLayout], spec: GridSpec
 ) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
+
+    Every way in which the outputs may hold these parts is tried.
 
     Args:
         index: The graph.
@@ -208,8 +212,9 @@ def _possible_assignments(
 ) -> Iterator[list[tuple[OutputLayout, PartWidths]]]:
     """Yield every way in which the outputs of a scale may hold the parts of a family's head.
 
-    A family lists its parts, such as boxes, objectness and classes, in a fixed order. Its outputs
-    may come in any order, and each may hold several parts that follow one another.
+    A family lists its parts in a fixed order, such as boxes, objectness and classes. Each output
+    may hold several parts that follow one another, and the outputs may come in any order. So two
+    outputs may be boxes | objectness, classes or boxes, objectness | classes, in either order.
 
     Yields:
         Each output with the parts that it is assumed to hold, and how many channels each has.
@@ -252,20 +257,16 @@ def _divide_channels(
     """
     if spec.is_of_one_layer and not _has_untrained_class(index, layout):
         return {}
-    first_channels = {0: layout.name}
+    joined_tensors = {0: layout.name}  # by the channel at which each begins
     if len(parts) > 1 and not spec.is_of_one_layer:
-        first_channels |= _concatenated_tensors(index, layout)
+        joined_tensors |= _concatenated_tensors(index, layout)
 
     slices: PartSlices = {}
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         channels = range(start, start + channel_count)
-        start = channels.stop
-        tensor: str | None = layout.name
-        if not spec.is_of_one_layer:
-            may_be_with_box = part is HeadPart.POINTS and layout.anchors == 1
-            tensor = _tensor_joined_at(first_channels, channels, may_be_with_box=may_be_with_box)
+        tensor = _tensor_of_part(joined_tensors, layout, part, channels, spec)
         if tensor is None:
             return {}
         activation = _activation_of_part(index, tensor, part)
@@ -274,6 +275,7 @@ def _divide_channels(
         if not _may_come_from_cells(index, tensor, part, activation):
             return {}
         slices[part] = _channel_slice(layout, part, channels, activation, spec)
+        start = channels.stop
 
     has_channels_of_no_part = start != layout.channels
     if has_channels_of_no_part:
@@ -281,26 +283,55 @@ def _divide_channels(
     return slices
 
 
+def _tensor_of_part(
+    joined_tensors: Mapping[int, str],
+    layout: OutputLayout,
+    part: HeadPart,
+    channels: range,
+    spec: GridSpec,
+) -> str | None:
+    """Name the tensor that has the channels of a part before an output joins it to others.
+
+    Args:
+        joined_tensors: The tensors that the output joins, by the channel at which each begins.
+        layout: The axes of the output.
+        part: The part, such as boxes or scores.
+        channels: Its channels in the output.
+        spec: What the family's layers predict for each cell.
+
+    Returns:
+        The output itself where one layer predicts all parts; None if no tensor has just these
+        channels.
+    """
+    if spec.is_of_one_layer:
+        return layout.name
+    # One layer may predict landmarks together with the boxes.
+    may_be_with_box = part is HeadPart.POINTS and layout.anchors == 1
+    return _tensor_joined_at(joined_tensors, channels, may_be_with_box=may_be_with_box)
+
+
 def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
     """True if the last channel of an output is that of an only class, which was never trained.
 
     Where there is one class only, YOLOv5 trains the objectness alone, and leaves the bias of the
     class at log(0.6 / 0.01), about 4. A class among several has a negative bias, as each is rare.
-    This tells four numbers of a box, objectness, ten of landmarks and a class from a box,
-    objectness and 11 classes.
+    So an output of 16 channels is told to be a box (4), an objectness (1), landmarks (10) and a
+    class (1), and not a box, an objectness and 11 classes.
 
     Args:
         index: The graph.
         layout: The axes of the output, of which the last are the channels.
     """
     for node in nodes_back_to_layers(index, layout.name):
-        if node.op_type not in CONVOLUTIONS or len(node.input) < 3:
+        has_biases = node.op_type in CONVOLUTIONS and len(node.input) >= 3
+        if not has_biases:
             continue
         biases = index.array(index.computed_as(node.input[2]))
         if biases is None or biases.size == 0 or biases.size % layout.channels:
             return False
         biases_of_anchors = biases.reshape(-1, layout.channels)
-        return bool((biases_of_anchors[:, -1] > 0).all())
+        biases_of_last_channel = biases_of_anchors[:, -1]
+        return bool((biases_of_last_channel > 0).all())
     return False
 
 
@@ -322,14 +353,15 @@ def _channel_slice(
     """
     start = channels.start
     if part is HeadPart.PAIR:
-        # The first half is the probability that there is no object; the second is the class.
+        # The first half of a pair is the score of no object, the second half that of the class.
         start = (channels.start + channels.stop) // 2
     stop = None if channels.stop == layout.channels else channels.stop
-    anchors_with_own_channels = layout.anchors
-    anchors_sharing_channels = 1
     if _is_shared_by_anchors(part, spec):
         anchors_with_own_channels = 1
         anchors_sharing_channels = layout.anchors
+    else:
+        anchors_with_own_channels = layout.anchors
+        anchors_sharing_channels = 1
     return ChannelSlice(
         tensor=layout.name,
         start=start,
@@ -373,25 +405,26 @@ def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
 
 
 def _tensor_joined_at(
-    first_channels: Mapping[int, str], channels: range, *, may_be_with_box: bool
+    joined_tensors: Mapping[int, str], channels: range, *, may_be_with_box: bool
 ) -> str | None:
-    """Find the tensor, of those joined in an output, that a range of channels was joined from.
+    """Find the tensor, of those joined in an output, that has the first of some channels.
+
+    For example, of the tensors `{0: "boxes", 4: "scores"}`, "scores" has channels 4 to 83.
 
     Args:
-        first_channels: The joined tensors by the channel at which each begins.
+        joined_tensors: The joined tensors by the channel at which each begins.
         channels: The channels in question.
-        may_be_with_box: Whether these are landmarks, which one layer may predict together with
-            the boxes: they then do not begin a tensor of their own.
+        may_be_with_box: Whether they may follow the boxes in the first tensor, as landmarks do.
 
     Returns:
-        None if the range begins inside a tensor, or covers several.
+        None if the channels begin inside a tensor, or are those of several.
     """
-    first_channels_in_range = [first for first in first_channels if first in channels]
+    first_channels_in_range = [first for first in joined_tensors if first in channels]
     if may_be_with_box and not first_channels_in_range:
-        return first_channels[0]
+        return joined_tensors[0]
     if first_channels_in_range != [channels.start]:
         return None
-    return first_channels[channels.start]
+    return joined_tensors[channels.start]
 
 
 def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, str]:
@@ -445,12 +478,12 @@ def _may_have_activation(
     """
     has_two_classes = part is HeadPart.CLASSES and width == 2
     if part is HeadPart.PAIR or has_two_classes:
-        # Two scores add up to 1, those of no object and of the only class. If anchors share the
-        # channels, these are a PAIR: one score of all anchors, then the other. If each anchor has
-        # an entry of its own, they are two CLASSES.
+        # The scores of no object and of the only class, which a softmax makes add up to 1. Where
+        # anchors share channels, they are a PAIR: first one score of all anchors, then the other.
+        # Where each anchor has an entry of its own, they are two CLASSES.
         anchors_share_channels = layout.anchors > 1
-        is_plausible = activation in {Activation.SOFTMAX, Activation.LINEAR}
-        return is_plausible and anchors_share_channels == (part is HeadPart.PAIR)
+        has_fitting_part = anchors_share_channels == (part is HeadPart.PAIR)
+        return has_fitting_part and activation in {Activation.SOFTMAX, Activation.LINEAR}
     if part in SCORES:
         if activation is Activation.SOFTMAX:
             return spec.softmax
@@ -501,14 +534,15 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     # Boxes are one part, or centre and size are two.
     box_or_centre_slices = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
     box_slices = box_or_centre_slices + parts.get(HeadPart.SIZE, ())
+
+    # The head is described as it will be behind the nodes that detcli adds.
     decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
     if spec.offset is Offset.DISTANCES:
         decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
     activation_in_graph = class_slices[0].activation
-    activation_in_head = activation_in_graph
+    activation = activation_in_graph
     if HeadPart.OBJECTNESS in parts or spec.softmax:
-        # The nodes that detcli adds give scores from 0 to 1, as if by a sigmoid.
-        activation_in_head = Activation.SIGMOID
+        activation = Activation.SIGMOID  # The added nodes give scores from 0 to 1, as if by one.
     head = Head(
         Layout.SCALES,
         boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
@@ -516,7 +550,7 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
         class_count=class_slices[0].width,
         anchors_first=True,
         decoded=decoded,
-        scores_are=activation_in_head,
+        scores_are=activation,
         grid=grid_head,
     )
     is_decoded_by_detcli = box_or_centre_slices[0].activation is Activation.LINEAR
@@ -531,9 +565,10 @@ def _as_decoded_by_graph(
     boxes: tuple[ChannelSlice, ...],
     score_activation_in_graph: Activation | None,
 ) -> Head | None:
-    """Change the description of a grid head whose boxes the graph decodes itself.
+    """Describe a grid head whose boxes the graph decodes itself, so that detcli adds no nodes.
 
-    detcli then adds no nodes that decode boxes; the family only says how images are prepared.
+    Its boxes and scores are then read as two finished tensors; the family only says how images are
+    prepared.
 
     Args:
         index: The graph.
@@ -547,8 +582,6 @@ def _as_decoded_by_graph(
     if len(boxes) != 1:
         return None
     decoded = box_decoding(index, boxes[0].tensor)
-    if decoded is None:
-        return None
-    if decoded.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
+    if decoded is None or decoded.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
         return None
     return replace(head, layout=Layout.PAIR, decoded=decoded, scores_are=score_activation_in_graph)
