@@ -82,16 +82,17 @@ class Family:
             default: Height and width to run it at, if it takes any.
 
         Returns:
-            What its networks were trained with; None where that differs.
+            The preprocessing that its networks were trained with, for an input of this size; None
+            where that differs from network to network.
         """
         if self.preprocessing is None:
             return None
-        preprocessing = replace(self.preprocessing, longest=None)
+        longest_side = None  # of the image in the input
         if self.margin:
             longest_side = max(size or default) - self.margin
-            preprocessing = replace(preprocessing, longest=longest_side)
-        if size is not None and preprocessing.resize in FOLLOWING:
-            # The input of such a network follows the size of each image. Whoever exported it with
-            # a fixed size stretches images to that.
+        preprocessing = replace(self.preprocessing, longest=longest_side)
+        follows_image = preprocessing.resize in FOLLOWING  # the input has the size of each image
+        if follows_image and size is not None:
+            # Whoever exported such a network with a fixed size stretches images to that.
             return replace(preprocessing, resize=Resize.STRETCH, edges=None, multiple=1)
         return preprocessing

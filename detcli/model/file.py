@@ -126,7 +126,10 @@ class ModelFile:
 
     @cached_property
     def content(self) -> bytes:
-        """The file's bytes, without external data."""
+        """The file's bytes, without external data.
+
+        If the hash was looked up before (`look_up_sha256`), they have to have that hash.
+        """
         problem = f"cannot read the model {self.path}"
         hint = "give the path of an ONNX file"
         try:
@@ -147,9 +150,9 @@ class ModelFile:
         return hashlib.sha256(self.content).hexdigest()
 
     def look_up_sha256(self) -> None:
-        """Take the hash from the cache if the file has not changed since it was computed.
+        """Set `sha256` from the cache if the file has not changed since its hash was computed.
 
-        Then the file is not read before its content is needed.
+        Then the file is not read before its content is needed. Otherwise it is read and hashed now.
 
         Raises:
             ChangedError: It was written while it was read.
@@ -220,10 +223,10 @@ class ModelFile:
         return self._without_coarse_roundings(read_model)
 
     def _without_coarse_roundings(self, read_model: ReadModel) -> ReadModel:
-        """Remove nodes that round the scores of an 8-bit model too coarsely, and read it again.
+        """Mend an 8-bit model that rounds its scores so coarsely that small ones become 0.
 
-        Some of these models round scores so coarsely that small ones become 0. A warning about it
-        is added to the contract. Any other graph is returned unchanged.
+        The nodes that round are removed, the graph is read again, and a warning is added to its
+        contract. Any other model is returned unchanged.
 
         Args:
             read_model: The model, from which the nodes are removed in place.
@@ -240,12 +243,12 @@ class ModelFile:
                 return read_model
             take_out(read_model.original, roundings)
 
-        read_again = self._read_as(read_model.original, folds=False)
-        reading = read_again.reading
+        mended = self._read_as(read_model.original, folds=False)
+        reading = mended.reading
         if not isinstance(reading, ModelError):
             warnings = (*reading.contract.warnings, roundings[0].warning)
             reading = replace(reading, contract=replace(reading.contract, warnings=warnings))
-        return read_again._replace(reading=reading, roundings=tuple(roundings))
+        return mended._replace(reading=reading, roundings=tuple(roundings))
 
     @property
     def roundings(self) -> "tuple[Rounding, ...]":

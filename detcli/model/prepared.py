@@ -127,19 +127,18 @@ def _prepared(file: ModelFile) -> PreparedModel:
     Raises:
         ChangedError: The files have changed since the name of an entry was computed.
     """
-    first_description = _cached_description(file, file.sha256, lambda: _describe(file))
-    described_files = _described_external_files(first_description)
+    # The first description is found by the hash of the ONNX file alone. It lists the files with
+    # the weights, without which their hashes cannot be computed.
+    description = _cached_description(file, file.sha256, lambda: _describe(file))
+    described_files = _described_external_files(description)
     external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
-    # The hash of the ONNX file and of the files with its weights: of all that the graph depends on.
     hash_with_weights = identity_of(file.sha256, external)
-
-    description = first_description
-    if external != described_files:
-        # The first description is found by the ONNX file alone, and the weights beside it have
-        # changed since it was written.
+    have_weights_changed = external != described_files
+    if have_weights_changed:
         description = _cached_description(
             file, hash_with_weights, lambda: _describe(_require_unchanged(file, external))
         )
+
     contract = Contract.from_json(description["contract"])
     runs_as_it_is = description["output"] == contract.head and not external
     if runs_as_it_is:
@@ -176,9 +175,10 @@ def _described_external_files(description: Fields) -> tuple[ExternalFile, ...]:
 def _graph_in_cache(
     file: ModelFile, external: tuple[ExternalFile, ...], hash_with_weights: str
 ) -> StoredGraph:
-    """Return the graph that is cut from a model, which the cache holds.
+    """Return the graph that is cut from a model, which is read from the cache when it is needed.
 
-    Where it does not yet, it is made at once, since the files may change until it is needed.
+    If the cache does not have it yet, it is cut and stored at once, and not when it is needed: by
+    then, the files of the model may have changed.
 
     Args:
         file: The model.
@@ -188,19 +188,19 @@ def _graph_in_cache(
     Raises:
         ChangedError: The files have changed since their hash was computed.
     """
-    name = f"prepared/{hash_with_weights}-{VERSION}.graph"
+    entry_name = f"prepared/{hash_with_weights}-{VERSION}.graph"
 
-    def read() -> bytes:
-        return cached(name, lambda: _serialised_body(_require_unchanged(file, external)))
+    def cut_graph() -> bytes:
+        return _serialised_body(_require_unchanged(file, external))
 
-    graph = StoredGraph(read, hash_with_weights)
-    if not is_cached(name):
-        graph.content  # noqa: B018 - the first access makes it
+    graph = StoredGraph(lambda: cached(entry_name, cut_graph), hash_with_weights)
+    if not is_cached(entry_name):
+        graph.content  # noqa: B018 - the first access cuts and stores it
     return graph
 
 
 def _suffix_of_description(file: ModelFile) -> str:
-    """Write the end of the name that the cached description of a model has.
+    """Write the end of the name of a cached description, such as "47-cxcywh-boxes.contract".
 
     It contains all that decides the description besides the model file itself: the version of
     detcli's reading, options, and the configuration files beside the model.
@@ -226,10 +226,10 @@ def _describe(file: ModelFile) -> bytes:
 
     contract = file.detector()
     outputs = file.model.graph.output
+    has_to_be_edited = bool(file.roundings) or len(outputs) != 1
     with damage_reported(file.path):  # a name that is not text cannot be JSON
         output = ""
-        is_edited = bool(file.roundings)
-        if not is_edited and len(outputs) == 1:
+        if not has_to_be_edited:
             output = outputs[0].name
         description = {
             "contract": asdict(contract),

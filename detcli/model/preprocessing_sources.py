@@ -114,8 +114,8 @@ def _through_sidecar(
     """
     preprocessing = steps.preprocessing
     sources = dict(steps.sources)
-    fields_of_steps, size = sidecar.settles(fixed=has_fixed_size)
-    for step, fields in fields_of_steps.items():
+    fields_by_step, size = sidecar.preprocessing_steps(has_fixed_size=has_fixed_size)
+    for step, fields in fields_by_step.items():
         preprocessing = changed(preprocessing, fields)
         sources[step] = PREPROCESSOR
     if size:
@@ -149,27 +149,28 @@ def _through_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> 
 
 
 def _channels_through_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
-    """Work out in which order of channels a graph takes images.
+    """Work out in which order of channels, RGB or BGR, a graph takes images.
 
     Args:
         steps: How images were prepared for the network in training.
         nodes: What the graph's own nodes do to the image before the network.
 
     Returns:
-        The steps with the order of the input; mean and standard deviation follow that order.
+        The steps with the order of the graph's input; mean and standard deviation follow it.
     """
-    trained = steps.preprocessing
+    in_training = steps.preprocessing
     sources = dict(steps.sources)
-    # Nodes that reverse the channels undo the reversal of the input.
-    bgr = trained.bgr != nodes.reverses_channels
+    # Where the nodes reverse the channels, the input has the order opposite to the training's.
+    takes_bgr = in_training.bgr != nodes.reverses_channels
     if nodes.reverses_channels and "channels" in sources:
         sources["channels"] = NODES
-    if nodes.takes_bgr is not None:
-        bgr = nodes.takes_bgr
+    if nodes.takes_bgr is not None:  # the nodes show the order by the means that they subtract
+        takes_bgr = nodes.takes_bgr
         sources["channels"] = NODES
-    model_input = replace(trained, bgr=bgr)
-    if bgr != trained.bgr:
-        model_input = replace(model_input, mean=trained.mean[::-1], std=trained.std[::-1])
+
+    model_input = replace(in_training, bgr=takes_bgr)
+    if takes_bgr != in_training.bgr:
+        model_input = replace(model_input, mean=in_training.mean[::-1], std=in_training.std[::-1])
     return SettledSteps(model_input, sources)
 
 
@@ -186,25 +187,39 @@ def _values_through_nodes(
     Returns:
         The steps after which the nodes give the network the values that it was trained with.
     """
-    model_input = steps.preprocessing
+    in_training = steps.preprocessing
     if not takes_uint8 and not nodes.changes_values:
         return steps
-    sources = dict(steps.sources)
-    normalises = any(model_input.mean) or len(set(model_input.std)) > 1
-    if not takes_uint8 and nodes.only_scales and normalises and "values" in sources:
-        # Mean and standard deviation are left to do, for values that the nodes then scale.
-        sources["values"] = NODES
-        red, green, blue = model_input.std
-        gain = nodes.gains[0]
-        scaled_std = (red * gain, green * gain, blue * gain)
-        return SettledSteps(replace(model_input, std=scaled_std), sources)
+    normalises = any(in_training.mean) or len(set(in_training.std)) > 1
+    nodes_only_scale = nodes.only_scales and not takes_uint8
+    if nodes_only_scale and normalises and "values" in steps.sources:
+        return _normalised_before_scaling(steps, gain=nodes.gains[0])
 
-    white = WHITE if takes_uint8 else nodes.white_value
-    if white is None:
+    white_value = WHITE if takes_uint8 else nodes.white_value
+    sources = dict(steps.sources)
+    if white_value is None:  # nobody knows which values the graph takes
         sources.pop("values", None)
-        return SettledSteps(model_input, sources)
+        return SettledSteps(in_training, sources)
     sources["values"] = NODES
+    # The nodes normalise, so values from 0 to that of white are left to them.
     only_scaled = replace(
-        model_input, scale=white / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
+        in_training, scale=white_value / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
     )
     return SettledSteps(only_scaled, sources)
+
+
+def _normalised_before_scaling(steps: SettledSteps, gain: float) -> SettledSteps:
+    """Normalise images for a graph whose own nodes multiply them by a factor afterwards.
+
+    In training, values were (value * scale - mean) / std. With std * gain in place of std, the
+    multiplication by the gain gives the same.
+
+    Args:
+        steps: How images were prepared for the network in training.
+        gain: The factor.
+    """
+    red, green, blue = steps.preprocessing.std
+    scaled_std = (red * gain, green * gain, blue * gain)
+    return SettledSteps(
+        replace(steps.preprocessing, std=scaled_std), steps.sources | {"values": NODES}
+    )

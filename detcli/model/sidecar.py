@@ -15,6 +15,7 @@ from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regu
 
 PREPROCESSOR = "preprocessor_config.json"
 CONFIG = "config.json"
+CONFIG_KEYS = ("model_type", "id2label")  # of which a config.json by Transformers has any
 MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
 MAX_CLASSES = 100_000
 HINT = "mend the file, or move the model away from it"
@@ -40,7 +41,7 @@ class Sidecar:
     """
 
     sha256: str  # of the names and contents of all files; what was made of them depends on it
-    steps: StepFields  # that are settled; none without a preprocessor_config.json
+    steps: StepFields  # that the files name; none without a preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None
@@ -59,18 +60,19 @@ class Sidecar:
             sidecar = cls._read_folder(folder.parent)
         return sidecar
 
-    def settles(self, *, fixed: bool) -> tuple[StepFields, Size | None]:
-        """Tell the steps of the preprocessing that the files settle, and the input's size.
+    def preprocessing_steps(self, *, has_fixed_size: bool) -> tuple[StepFields, Size | None]:
+        """Return the steps of the preprocessing that the files name, and the size of the input.
 
         Args:
-            fixed: Whether the graph takes images of one size only. A resize method whose size
-                follows the image is then left out, as it cannot be used.
+            has_fixed_size: Whether the graph takes images of one size only. A resize method whose
+                size follows the image is then left out, as it cannot be used.
 
         Returns:
-            The fields of the preprocessing by step; height and width, or None if not settled.
+            The fields of the preprocessing by step, such as `{"channels": {"bgr": True}}`; height
+            and width of the input, or None if the files do not name them.
         """
         resize = self.steps.get("resize", {}).get("resize")
-        if fixed and resize in FOLLOWING:
+        if has_fixed_size and resize in FOLLOWING:
             other_steps = dict(self.steps)
             del other_steps["resize"]
             return other_steps, None
@@ -86,35 +88,40 @@ class Sidecar:
         Raises:
             ModelError: A file cannot be read, or has values that cannot be used.
         """
-        contents: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}  # of the files that are there
         processor = _read_object(folder / PREPROCESSOR, contents)
         try:
-            config = _read_object(folder / CONFIG, contents)
+            config = _read_object(folder / CONFIG, contents) or {}
         except ModelError:
-            if processor is not None:
-                raise
-            return None  # without a preprocessor_config.json, it is probably another program's
-        config = config or {}
-        if processor is None and not config.keys() & {"model_type", "id2label"}:
+            if processor is None:  # it is probably another program's
+                return None
+            raise
+        is_of_transformers = processor is not None or not config.keys().isdisjoint(CONFIG_KEYS)
+        if not is_of_transformers:
             return None
 
         steps: StepFields = {}
         size = None
         if processor is not None:
             try:
-                steps, size = _settled(processor)
+                steps, size = _translated(processor)
             except ValueError as error:
                 raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
-        hashes = []
-        for name, content in contents.items():
-            hashes.append(f"{hashlib.sha256(content).hexdigest()} {name}")
         return cls(
-            sha256=hashlib.sha256("\n".join(hashes).encode()).hexdigest(),
+            sha256=_hash_of_files(contents),
             steps=steps,
             size=size,
             names=_names(config.get("id2label")),
             contents=contents,
         )
+
+
+def _hash_of_files(contents: dict[str, bytes]) -> str:
+    """Compute one SHA-256 for the names and contents of several files."""
+    hashes = []
+    for name, content in contents.items():
+        hashes.append(f"{hashlib.sha256(content).hexdigest()} {name}")
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def _read_object(path: Path, contents: dict[str, bytes]) -> Fields | None:
@@ -165,7 +172,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
+def _translated(fields: Fields) -> tuple[StepFields, Size | None]:
     """Translate the fields of a preprocessor_config.json to detcli's preprocessing.
 
     Returns:
@@ -177,10 +184,9 @@ def _settled(fields: Fields) -> tuple[StepFields, Size | None]:
     """
     values = _values(fields)
     resizing = _resizing(fields)
-    resample = fields.get("resample")
     filter_number = PILLOWS_BILINEAR
-    if resample is not None:
-        filter_number = _whole("resample", resample, minimum=0)
+    if fields.get("resample") is not None:
+        filter_number = _whole("resample", fields["resample"], minimum=0)
 
     steps: StepFields = {}
     if resizing.fields:
@@ -248,24 +254,25 @@ def _resizing(fields: Fields) -> Resizing:
     """
     if not _flag(fields, "do_resize"):
         return Resizing({"resize": Resize.NONE}, None)
-    padded = None  # height and width to which images are padded
+    padded_size = None  # height and width to which images are padded
     pad_size = fields.get("pad_size")
     if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
-        padded = (_side(pad_size, "height"), _side(pad_size, "width"))
+        padded_size = (_side(pad_size, "height"), _side(pad_size, "width"))
 
     size = fields.get("size")
     sides = _size_entries(size)
     if sides.keys() == {"height", "width"}:
-        stretched = (_side(sides, "height"), _side(sides, "width"))
-        if padded is not None and padded != stretched:
+        stretched_size = (_side(sides, "height"), _side(sides, "width"))
+        if padded_size not in {None, stretched_size}:
             return UNCLEAR
-        return Resizing({"resize": Resize.STRETCH}, stretched)
-    if padded is None:
+        return Resizing({"resize": Resize.STRETCH}, stretched_size)
+    if padded_size is None:
         return Resizing(_edges(fields, size), None)
     if sides.keys() == {"max_height", "max_width"}:
-        limits = (_side(sides, "max_height"), _side(sides, "max_width"))
-        if limits == padded:
-            return Resizing({"resize": Resize.CORNER}, padded)
+        # Images are scaled to fit into this size, and padded.
+        size_limit = (_side(sides, "max_height"), _side(sides, "max_width"))
+        if padded_size == size_limit:
+            return Resizing({"resize": Resize.CORNER}, padded_size)
     return UNCLEAR
 
 
