@@ -108,9 +108,10 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 def free(model: ModelProto, image: str) -> None:
-    """Let a graph take any images, in place of the number and size that it was traced with.
+    """Let a graph take any number and size of images, in place, not only those it was traced with.
 
-    A Reshape to the shape that its tensor had when it was traced is left out.
+    A Reshape that repeats the shape that its tensor had when it was traced would fail for others,
+    so it becomes an Identity.
 
     Args:
         model: The model.
@@ -123,11 +124,12 @@ def free(model: ModelProto, image: str) -> None:
         source = index.behind(node.output[0], RESHAPES)
         dims = index.shapes[source]
         is_known = bool(dims) and all(isinstance(dim, int) for dim in dims)
-        if is_known and dims == index.shapes[node.output[0]]:
+        keeps_shape = dims == index.shapes[node.output[0]]
+        if is_known and keeps_shape:
             node.op_type = "Identity"
             node.input[:] = [source]
             del node.attribute[:]
-    del model.graph.value_info[:]
+    del model.graph.value_info[:]  # the shapes of all tensors in between
     for value in model.graph.input:
         if value.name == image:
             dims = value.type.tensor_type.shape.dim
@@ -277,11 +279,12 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
         The name of the tensor with that shape.
     """
     rank = len(add.index.shapes[columns.tensor])
-    has_column_axis = width == BOX_COORDINATES or columns.stop is not None
-    rank_with_batch = 3 if has_column_axis else 2  # [B, K, width] or [B, K]
-    batch_size = 1
-    if rank == rank_with_batch:
-        batch_size = KEEP_SIZE
+    are_columns_of_tensor = width == BOX_COORDINATES or columns.stop is not None
+    if are_columns_of_tensor:
+        has_batch = rank == 3  # [B, K, width], not [K, width]
+    else:
+        has_batch = rank == 2  # [B, K], not [K]
+    batch_size = KEEP_SIZE if has_batch else 1
     last_axis = rank - 1
     tensor = add.channels(columns, last_axis)
     reshaped = add("Reshape", tensor, [batch_size, -1, width])
@@ -289,36 +292,36 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
 
 
 def _feed(add: NodeBuilder, plan: Adaptation) -> None:
-    """Add nodes that compute all inputs of the graph from its images, in front of all others.
+    """Let a graph take float images as its only input, from which added nodes compute the others.
 
-    `add` puts nodes at the end of the graph, so they are moved to its front afterwards.
+    `add` puts nodes at the end of the graph, but these have to come first: the conversion of the
+    image, then the nodes for other inputs, which read the converted image, then the network.
 
     Args:
         add: Adds nodes to the graph.
         plan: Which inputs there are, and what they take.
     """
     graph = add.graph
-    network_node_count = len(graph.node)
+    network_end = len(graph.node)
     for other in plan.others:
         _feed_other(add, other, plan.image)
+    nodes_for_others_end = len(graph.node)
     replaced_inputs = {other.name for other in plan.others}
 
-    conversion_start = len(graph.node)
     inputs: list[onnx.ValueInfoProto] = []
     if plan.image.is_unusual:
-        converted_input = _convert_images(add, plan.image)
-        inputs.append(converted_input)
-        replaced_inputs.add(converted_input.name)
+        float_images = _convert_images(add, plan.image)
+        inputs.append(float_images)
+        replaced_inputs.add(float_images.name)
     inputs.extend(value for value in graph.input if value.name not in replaced_inputs)
     del graph.input[:]
     graph.input.extend(inputs)
 
     all_nodes = list(graph.node)
-    network_nodes = all_nodes[:network_node_count]
-    nodes_for_others = all_nodes[network_node_count:conversion_start]
-    nodes_for_images = all_nodes[conversion_start:]
-    # The nodes for other inputs read the converted image, and so follow its conversion.
-    replace_nodes(graph, nodes_for_images + nodes_for_others + network_nodes)
+    network = all_nodes[:network_end]
+    nodes_for_others = all_nodes[network_end:nodes_for_others_end]
+    conversion = all_nodes[nodes_for_others_end:]
+    replace_nodes(graph, conversion + nodes_for_others + network)
 
 
 def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:

@@ -87,6 +87,8 @@ def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
 def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
     """True if all integers of a tensor were quantised with this scale, and only moved since.
 
+    The search goes back through nodes such as Reshape or Concat to each QuantizeLinear.
+
     Args:
         index: The graph.
         tensor: The integers.
@@ -101,10 +103,10 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
         if node is None or len(seen) > MAX_STEPS:
             return False
         if node.op_type == "QuantizeLinear":
-            quantised_in = index.array(node.input[1])
-            if quantised_in is None or not np.array_equal(quantised_in.ravel(), steps.ravel()):
+            scale = index.array(node.input[1])
+            if scale is None or not np.array_equal(scale.ravel(), steps.ravel()):
                 return False
-            continue
+            continue  # the search ends at this node
         inputs = _inputs_moved_unchanged(node, name)
         if not inputs or len(node.output) != 1:
             return False
@@ -116,16 +118,25 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
 def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
     """List the inputs of a node that hold the scores in one of its outputs.
 
-    A Concat may also join boxes to the scores. Of several inputs those count that a sigmoid or
-    softmax has computed; if there are none, those that a layer has left as logits.
+    A Concat may join boxes to the scores. Of several inputs, those count that a sigmoid or softmax
+    has computed; if there are none, those that a layer has left as logits.
+
+    Args:
+        index: The graph.
+        node: The node.
+        output: Its output, which holds scores.
+
+    Returns:
+        Their names; an empty list if the node itself makes the scores, as a Sigmoid does.
     """
-    if node.op_type in PASSED_THROUGH:
+    if node.op_type in PASSED_THROUGH:  # such as a Cast
         return [str(name) for name in node.input[:1]]
     inputs = moved_inputs(node, output) or []
-    if node.op_type in THROUGH:
+    if node.op_type in THROUGH:  # such as a Clip
         inputs = list(node.input)
     if len(inputs) < 2:
         return inputs
+
     probabilities = []
     logits = []
     for name in inputs:
@@ -178,7 +189,7 @@ def _without_rounding(
     """Find the numbers that a tensor of integers was quantised from, moved in the same way.
 
     For example, if the integers are Reshape(QuantizeLinear(x)), the result is a new tensor
-    Reshape(x).
+    Reshape(x): nodes between the QuantizeLinear and the integers are copied.
 
     Args:
         producers: The node that computes each tensor of the graph.
@@ -190,18 +201,20 @@ def _without_rounding(
     """
     node = producers[tensor]
     if node.op_type == "QuantizeLinear":
-        return str(node.input[0]), []
+        unrounded = str(node.input[0])
+        return unrounded, []
     name = f"{tensor} before it is rounded to {after}"
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.name = name
     copy.output[0] = name
-    copies: list[NodeProto] = []
+
+    new_nodes: list[NodeProto] = []
     moved_inputs_of_node = _inputs_moved_unchanged(node, tensor)
     for position, source in enumerate(node.input):
         if source in moved_inputs_of_node:
-            unrounded, copies_before = _without_rounding(producers, str(source), after)
+            unrounded, nodes_before = _without_rounding(producers, str(source), after)
             copy.input[position] = unrounded
-            copies.extend(copies_before)
-    copies.append(copy)
-    return name, copies
+            new_nodes.extend(nodes_before)
+    new_nodes.append(copy)
+    return name, new_nodes

@@ -247,19 +247,21 @@ class Contract:
     def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
         """Tell whether an anchor gives one detection at most: that of its best class.
 
-        Of detections that the graph selected itself, nobody knows which are one anchor's.
+        Otherwise it may give one for each class whose score is high enough. That is assumed of
+        detections that the graph selected itself, as it does not show which are one anchor's.
 
         Args:
             nms: The IoU of non-maximum suppression; None without suppression.
-            unique: Whether the user asked for that, by `--unique`.
+            unique: Whether the user asked for the best class alone, by `--unique`.
         """
-        if self.layout is Layout.ROWS:
+        is_selected_by_graph = self.layout is Layout.ROWS
+        if is_selected_by_graph:
             return False
         if unique or self.multi_label is MultiLabel.NEVER:
             return True
-        # Suppression takes only the best class of an anchor, but for families that say ALWAYS.
-        has_suppression = nms is not None
-        return has_suppression and self.multi_label is not MultiLabel.ALWAYS
+        if self.multi_label is MultiLabel.ALWAYS:
+            return False
+        return nms is not None  # Several classes of an anchor count only without suppression.
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names.

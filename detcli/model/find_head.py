@@ -130,15 +130,17 @@ class HeadSearch:
                 the metadata nor the number of classes tells them apart.
         """
         family_names = self._families_with_grids(supposed_size)
-        size = supposed_size or self.image.size
-        if size is None or not family_names:
+        image_size = supposed_size or self.image.size
+        if image_size is None or not family_names:
             return None
         shapes: dict[str, Dims] = self.index.shapes
         if supposed_size is not None:
             shapes = shapes_at(self.model, self.image.name, supposed_size)
-        heads = self._with_named_classes(list(grid_heads(self.index, shapes, size, family_names)))
+        possible_heads = list(grid_heads(self.index, shapes, image_size, family_names))
+        heads = self._with_named_classes(possible_heads)
         if not heads:
             return None
+
         if supposed_size is None:
             self._check_declared_shapes(heads)
         if len(heads) > 1:
@@ -194,17 +196,24 @@ class HeadSearch:
         return shapes_at(self.model, self.image.name, self.image.size)
 
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
-        """Choose the grid heads to look for, and return the name of each one's family.
+        """Choose the grid heads to look for: all, or that of the family that the metadata names.
 
-        A family that the model's metadata names leaves only its own grid.
+        Args:
+            supposed_size: Height and width that are supposed for the image; None for the graph's
+                own size. A size is supposed only where the graph has none, or where files of the
+                family take other sizes than they say.
+
+        Returns:
+            The name of the family by the grid head.
         """
         named_family = self.metadata.get(FAMILY_KEY)
         families = {}
         for family in FAMILIES:
-            if family.grid is None or named_family not in {None, "", family.name}:
+            is_asked_for = not named_family or named_family == family.name
+            if family.grid is None or not is_asked_for:
                 continue
-            # A size is supposed only where the graph has none of its own.
-            if supposed_size is None or family.grid.takes_any_size or self.image.size is None:
+            may_have_size = self.image.size is None or family.grid.takes_any_size
+            if supposed_size is None or may_have_size:
                 families[family.grid] = family.name
         return families
 

@@ -239,20 +239,23 @@ class GraphIndex:
     def outputs(self) -> list[str]:
         """The outputs of the graph, without those that only repeat another one.
 
-        Some exporters give the boxes twice, the second time through an Identity or a Cast, with
-        other axes, or in another order. Others give a tensor that joins boxes and scores, and what
-        it is computed from. An output repeats another if both hand on the same tensor, if they have
-        the same elements and the same known shape, or if one has the elements of the other with
-        other axes.
+        Some exporters give the boxes twice, or boxes and scores beside a tensor that joins them.
+        An output is left out
+
+        - if it hands on the same tensor as an earlier one, as an Identity or a Cast does,
+        - if it has the elements of an earlier one, in the same known shape,
+        - if it has the elements of another one with other axes, as behind a Transpose,
+        - if another one, which joins several tensors, is computed from it.
         """
-        output_sources = {self.computed_as(output.name) for output in self.graph.output}
+        tensors_of_outputs = {self.computed_as(output.name) for output in self.graph.output}
         sources_of_joined: set[str] = set()
-        for source in output_sources:
-            sources_of_joined |= self._sources_of_joined(source)
-        rearrangeable = output_sources | sources_of_joined
-        tensors_handed_on = set()
-        elements_and_shapes = set()
+        for tensor in tensors_of_outputs:
+            sources_of_joined |= self._sources_of_joined(tensor)
+        rearrangeable = tensors_of_outputs | sources_of_joined
+
         outputs = []
+        tensors_handed_on = set()  # by the outputs so far
+        elements_and_shapes = set()  # of the outputs so far
         for output in self.graph.output:
             tensor = self.computed_as(output.name)  # before any Identity or Cast
             dims = tuple(self.shapes[output.name])

@@ -65,19 +65,19 @@ class InputNodes(NamedTuple):
 
     @property
     def white_value(self) -> float | None:
-        """The value of a white pixel that the graph's input expects, 255 or 1.
+        """The value that the graph's input has for a white pixel: 255 or 1; None if unclear.
 
-        It follows from the factor by which the graph multiplies its input, since the network
-        behind takes values that span 1 to 5, or 255. None where the factor fits neither.
+        The network behind the nodes takes values up to about 1, normalised values up to about 5, or
+        values up to 255. So the factor by which the nodes multiply tells what they take.
         """
         gain = abs(self.gains[0])
         if gain < 0.1:  # such as 1/255, or 1/58 with ImageNet's standard deviation
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
-            # The graph only subtracts a mean, which tells the range of the values.
+            # The graph only subtracts a mean, such as 114 of values up to 255, or 0.45 up to 1.
             largest_mean = np.abs(self._means()).max()
             return WHITE if largest_mean > 2 else 1.0
-        if gain > 1:
+        if gain > 1:  # such as 255, or 1/0.225 with ImageNet's standard deviation
             return 1.0
         return None
 
@@ -166,18 +166,17 @@ def _inputs_of_network(index: GraphIndex, traced: Traced) -> set[str]:
 
 
 def _first_pixels(tensor: Values) -> Values:
-    """Return what the first pixel of each traced image has become.
-
-    All pixels of a traced image are alike, so this pixel stands for all.
+    """Return what the first pixel of each traced image has become; all its pixels are alike.
 
     Args:
-        tensor: What a tensor of the graph holds for the four images, stacked on the first axis.
+        tensor: What a tensor of the graph holds for the four images, stacked on the first axis,
+            such as `[4, 1, 3, height, width]`.
 
     Returns:
-        An array [4, channels].
+        An array `[4, channels]`.
     """
-    # No other axis is as long as height and width of the traced images, so these can be found by
-    # their lengths. They become the last two axes.
+    # The height and width of traced images are lengths that no other axis has, which tells where
+    # these axes are.
     image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
     height_and_width_last = np.moveaxis(tensor, image_axes, [-2, -1])
     first_pixels = height_and_width_last[..., 0, 0]
@@ -261,17 +260,18 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> l
     tensor = traced_inputs[0]
     if node.op_type in VALUE_KEEPING_OPERATORS:
         return [tensor]
-    is_first_traced = node.input[0] in traced
-    is_commutative = node.op_type in {"Add", "Mul"}
-    has_one_traced_input = len(traced_inputs) == 1
-    if node.op_type in ARITHMETIC and has_one_traced_input and (is_first_traced or is_commutative):
-        constant_name = node.input[1] if is_first_traced else node.input[0]
+
+    is_first_input_traced = node.input[0] in traced
+    may_swap_inputs = node.op_type in {"Add", "Mul"}
+    is_scaling = node.op_type in ARITHMETIC and len(traced_inputs) == 1
+    if is_scaling and (is_first_input_traced or may_swap_inputs):
+        constant_name = node.input[1] if is_first_input_traced else node.input[0]
         compute = ARITHMETIC[node.op_type]
         return [compute(tensor, _channel_constant(index, constant_name, tensor))]
     if node.op_type == "Concat" and len(traced_inputs) == len(node.input):
         axis = _axis_of_stack(attribute(node, "axis", 0), rank=tensor.ndim - 1)
         return [np.concatenate(traced_inputs, axis)]
-    if is_first_traced:
+    if is_first_input_traced:
         return _outputs_of_moving_node(index, node, tensor)
     return []
 

@@ -29,8 +29,8 @@ class Corners(NamedTuple):
 def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
     """Tell in which order and unit a graph that selects detections gives their corners.
 
-    Where boxes are decoded, their corners are x1, y1, x2, y2 in pixels. Nodes behind that may
-    change the order and the unit.
+    Where boxes are decoded, their corners are x1, y1, x2, y2 in pixels. Nodes behind that may swap
+    x and y, and divide by the size of the input.
 
     Args:
         index: The graph.
@@ -44,11 +44,11 @@ def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
     nodes = _nodes_behind_decoding(index, box_columns(index, head))
     if nodes is None:
         return None
-    swap_count = sum(_swaps_x_and_y(index, node) for node in nodes)
+    swaps = [node for node in nodes if _swaps_x_and_y(index, node)]
+    is_y_first = len(swaps) % 2 == 1  # A second swap undoes the first.
     scaling_nodes = [node for node in nodes if node.op_type in SCALING_OPERATORS]
-    fractions = any(_divides_by_input_size(index, node) for node in scaling_nodes)
-    is_order_swapped = swap_count % 2 == 1  # A second swap undoes the first.
-    return Corners(y_first=is_order_swapped, fractions=fractions)
+    are_fractions = any(_divides_by_input_size(index, node) for node in scaling_nodes)
+    return Corners(y_first=is_y_first, fractions=are_fractions)
 
 
 def _nodes_behind_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | None:
@@ -64,16 +64,16 @@ def _nodes_behind_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | N
     for _ in range(2 * MAX_MOVES):
         node = index.producer(tensor)
         if node is None or converts_to_corners(index, node):
-            break
+            return nodes
         nodes.append(node)
         if _joins_computed_tensors(index, node):
-            break
+            return nodes
         if node.op_type in SCALING_OPERATORS:
             tensor = node.input[0]
-            continue
-        tensor = moved_input(node, tensor, index)
-        if not tensor:
-            return None
+        else:
+            tensor = moved_input(node, tensor, index)
+            if not tensor:
+                return None
     return nodes
 
 
@@ -108,13 +108,15 @@ def _joins_rows_first(index: GraphIndex, concat: NodeProto) -> bool:
     """
     if len(concat.input) != BOX_COORDINATES:
         return False
-    columns = []
-    for coordinate in concat.input[:2]:  # those of the top left corner
+    columns_of_centres = []
+    first_corner = concat.input[:2]
+    for coordinate in first_corner:
         for node in source_nodes(index, coordinate):
             if node.op_type == "Sub":
-                _, column = source_of_column(index, node.input[0])
-                columns.append(column)
-    return columns == [1, 0]
+                centre = node.input[0]
+                _, column = source_of_column(index, centre)
+                columns_of_centres.append(column)
+    return columns_of_centres == [1, 0]  # y before x
 
 
 def box_columns(index: GraphIndex, head: Head) -> str:

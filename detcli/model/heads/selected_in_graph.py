@@ -203,18 +203,19 @@ def _selects(node: NodeProto) -> bool:
 def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
     """True if some columns hold a mask or keypoints that follow box, score and class id.
 
-    Ultralytics joins these in one tensor of four, one, one and more columns. A single column there
-    is the angle of an oriented box.
+    Ultralytics joins these in one tensor of 4, 1, 1 and more columns. A single column there is the
+    angle of an oriented box.
 
     Args:
         part: The columns in question.
         parts: All columns of all outputs, in their order.
     """
-    in_same_tensor = [other for other in parts if other.columns.tensor == part.columns.tensor]
+    tensor = part.columns.tensor
+    in_same_tensor = [same for same in parts if same.columns.tensor == tensor]
     is_last = in_same_tensor[-1] is part
     if not is_last or part.width <= 1:
         return False
-    widths_before = [other.width for other in in_same_tensor[:-1]]
+    widths_before = [before.width for before in in_same_tensor[:-1]]
     return widths_before == [BOX_COORDINATES, 1, 1]
 
 
@@ -245,8 +246,8 @@ def _scores_or_class_ids(
 def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> OutputPart | None:
     """Return an output if it has one number for each selected box, as scores and class ids do.
 
-    Beside boxes [B, K, 4] it is [B, K], which has one axis less. Beside boxes [K, 4] it may also be
-    a column [K, 1]. An output with the count of detections has still fewer axes, or a length of 1.
+    Beside boxes [B, K, 4] it is [B, K]. Beside boxes [K, 4] it is [K] or a column [K, 1]. An output
+    with the count of detections has still fewer axes, or a length of 1.
 
     Args:
         index: The graph.
