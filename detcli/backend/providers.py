@@ -15,7 +15,7 @@ from detcli.backend.session import CUDA, TENSORRT, Provider
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import OutputError
 from detcli.model.contract import FOLLOWING, Resize
-from detcli.model.file import PreparedModel
+from detcli.model.prepared import PreparedModel
 from detcli.storage.cache import cache_folder, is_cache_trusted, make_cache_folders
 
 # Ways to resize that never make an input larger than the canvas. With the others, the size of the

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from detcli.core.errors import DetcliError
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.prepared import PreparedModel, prepare
 
 if TYPE_CHECKING:
     from backend.cuda.libcuda import FakeDriver

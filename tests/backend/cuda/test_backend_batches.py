@@ -14,7 +14,7 @@ from detcli.backend.cuda import network
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError
 from detcli.model.contract import Layout
-from detcli.model.file import prepare
+from detcli.model.prepared import prepare
 from detcli.run.batches import BatchDetector
 
 optional.require("cuda.core")
