@@ -326,16 +326,16 @@ class ImageReport:
 
     source: str
     frame: int | None  # in a video
-    left: int  # detections above the confidence
-    right: int
+    left: int  # detections of the first side above the confidence
+    right: int  # detections of the second side above it
     pairs: int  # at least one of each pair is above the confidence
-    over: int
-    borderline: int
-    missing: list[Fields]  # detections without a counterpart, as in records
-    extra: list[Fields]
+    over: int  # pairs beyond the tolerance
+    borderline: int  # boxes so close to the confidence that rounding decides
+    missing: list[Fields]  # detections of the first side only, as in records
+    extra: list[Fields]  # detections of the second side only
     largest_score_difference: float  # of all pairs
-    largest_corner_difference: float
-    order: Order
+    largest_corner_difference: float  # of all pairs, in pixels of the image
+    order: Order  # whether both have the pairs in one order, by score
     agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
@@ -384,23 +384,23 @@ def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageR
 
 @frozen
 class DetectionsReport:
-    """How two sides compare over all images."""
+    """How two sides compare over all images; the counts are sums of those of the images."""
 
     conf: float  # detections above this score were compared
-    least_iou: float
-    max_det: int
-    left: int  # from here on sums of the fields of ImageReport
-    right: int
-    pairs: int
-    over: int
-    borderline: int
-    missing: int
-    extra: int
+    least_iou: float  # of the boxes of a pair
+    max_det: int  # what either side selects at most in an image
+    left: int  # boxes of the first side above the confidence
+    right: int  # boxes of the second side above the confidence
+    pairs: int  # boxes that both sides have
+    over: int  # pairs beyond the tolerance
+    borderline: int  # boxes so close to the confidence that rounding decides
+    missing: int  # boxes of the first side only
+    extra: int  # boxes of the second side only
     disagreeing: float  # share of boxes that are missing, extra, or in a pair beyond the tolerance
-    largest_score_difference: float
-    largest_corner_difference: float
+    largest_score_difference: float  # of all pairs
+    largest_corner_difference: float  # of all pairs, in pixels of the image
     reordered: int  # images whose order is not the same
-    pictures: tuple[ImageReport, ...]  # all, or some
+    pictures: tuple[ImageReport, ...]  # all; of saved runs those that disagree, and the ten worst
 
     def failures(self, tolerance: Tolerance) -> list[str]:
         """Say in sentences for the user what exceeds the tolerance; empty if both sides agree."""

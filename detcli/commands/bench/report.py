@@ -68,10 +68,10 @@ class Conditions:
 
     mode: BenchMode
     device: str
-    batch: int
-    workers: int
+    batch: int  # images in a batch
+    workers: int  # detectors at work side by side
     sources: tuple[str, ...]  # empty for the built-in image
-    inputs_sha256: str
+    inputs_sha256: str  # of all that was read
     canvas: tuple[int, int]  # height, width
 
 
@@ -90,7 +90,7 @@ class Overhead:
 
     clock_s: float  # of the clock in a run
     clock_share: float  # the same as a fraction of the mean wall clock
-    observed: Interval | None = None
+    observed: Interval | None = None  # time with timed stages over time without
     """Ratio of a run with timed stages to the untimed run beside it; on a GPU, the cost of
     synchronising after each stage."""
 
@@ -110,7 +110,7 @@ class Latency:
     """One batch after the other."""
 
     undisturbed: Summary  # a batch without timed stages, as users experience it
-    undisturbed_median: Interval | None
+    undisturbed_median: Interval | None  # with its confidence interval
     wall: Summary  # a batch with timed stages
     stages: tuple[StageFigures, ...]  # their means sum to the mean of `wall`
     synchronised: bool  # each stage waited for the device; the CPU runs synchronously anyway
@@ -122,9 +122,9 @@ class Latency:
 class Throughput:
     """All stages in parallel, as in `predict`."""
 
-    pictures_per_second: float
-    interval: Interval | None
-    pictures: int
+    pictures_per_second: float  # images, from file to detections
+    interval: Interval | None  # the 95% confidence interval of this rate
+    pictures: int  # how many images were timed
     seconds: float
     warm_up: WarmUp  # its `runs` are images
     work_s: dict[str, float]  # per image and stage, warm-up included; threads overlap
@@ -135,9 +135,9 @@ class Throughput:
 class ColdStart:
     """Whole processes, such as `detcli predict` on the built-in image; medians of several."""
 
-    processes: int
+    processes: int  # how many were timed; the figures are their medians
     first_record_s: float  # from its start to the first line of its output
-    whole_process_s: float
+    whole_process_s: float  # from its start to its end
     peak_memory_bytes: int | None  # resident; None on Windows
 
 
@@ -145,8 +145,8 @@ class ColdStart:
 class PeakMemory:
     """Peak memory of this process, and what the device held for it at most."""
 
-    host_peak_bytes: int | None
-    device_bytes: int | None
+    host_peak_bytes: int | None  # the most resident memory of the process
+    device_bytes: int | None  # the most on a GPU beyond what was in use before
 
 
 @frozen
@@ -157,8 +157,8 @@ class Noise:
     other_load: float  # cores that other programs kept busy
     stolen: float | None  # fraction of the time that the host of a virtual machine took; on Linux
     taken: float  # fraction of the cores that both took together
-    gpu_slowed_by: tuple[str, ...]
-    warnings: tuple[str, ...]
+    gpu_slowed_by: tuple[str, ...]  # why its driver slowed the GPU down
+    warnings: tuple[str, ...]  # what disturbed the measurement
 
 
 class RegressionVerdict(StrEnum):
@@ -173,11 +173,11 @@ class RegressionVerdict(StrEnum):
 class Change:
     """One duration beside the baseline's; those without a verdict explain the others."""
 
-    name: str
+    name: str  # what was timed
     before_s: float
     after_s: float
     ratio: Interval | None  # above 1 is slower
-    verdict: RegressionVerdict | None
+    verdict: RegressionVerdict | None  # None for a stage, which decides nothing
 
     def __str__(self) -> str:
         text = f"{format_seconds(self.before_s)} before, {format_seconds(self.after_s)} now"
@@ -192,12 +192,12 @@ class Change:
 class BaselineComparison:
     """All durations beside a baseline's."""
 
-    file: str
+    file: str  # the baseline
     software: Software  # the baseline's, as are the warnings
     warnings: tuple[str, ...]
     taken_before: float  # of the cores, by other programs
-    taken_after: float
-    max_regress: float
+    taken_after: float  # the same in this run
+    max_regress: float  # how much slower is allowed, as a share
     changes: tuple[Change, ...]
     verdict: RegressionVerdict
 
@@ -231,12 +231,12 @@ class RunReport:
     software: Software
     model: BenchModel
     conditions: Conditions
-    latency: Latency | None
-    throughput: Throughput | None
-    cold_start: ColdStart | None
+    latency: Latency | None  # None in mode throughput
+    throughput: Throughput | None  # None in mode latency
+    cold_start: ColdStart | None  # None with --cold-starts 0
     memory: PeakMemory
     noise: Noise
-    comparison: BaselineComparison | None = None
+    comparison: BaselineComparison | None = None  # None without --baseline
 
 
 # For people

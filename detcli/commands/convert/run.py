@@ -71,23 +71,23 @@ class File:
 
 @frozen
 class Difference:
-    """How the detections of the old and the new model differ; docs/convert.md explains each."""
+    """How the detections of the old and the new model differ on one image."""
 
-    source: str
-    conf: float
-    old: int
-    new: int
-    pairs: int
-    over: int
-    borderline: int
-    missing: int
-    extra: int
-    largest_score: float
-    largest_corner: float
-    score_tolerance: float
-    corner_tolerance: float
-    boxes_tolerance: float
-    batch: float | None
+    source: str  # the image that both models looked at
+    conf: float  # boxes above this score were compared
+    old: int  # boxes of the old model
+    new: int  # boxes of the new model
+    pairs: int  # boxes that both models have
+    over: int  # pairs beyond the tolerance
+    borderline: int  # boxes of one model only, close to the confidence; they do not count
+    missing: int  # boxes of the old model only
+    extra: int  # boxes of the new model only
+    largest_score: float  # largest difference of the scores of a pair
+    largest_corner: float  # the same of its corners, in pixels
+    score_tolerance: float  # how far the scores of a pair may differ
+    corner_tolerance: float  # how far its corners may differ, in pixels
+    boxes_tolerance: float  # share of boxes that may be missing, extra or over
+    batch: float | None  # how far another image in the batch changes the output; None without one
 
 
 @frozen

@@ -64,37 +64,37 @@ class FedInput:
 class DetectorFacts:
     """What a graph promises (see `Contract`), and what shows it."""
 
-    family: str
-    layout: Layout
-    layout_reason: str
+    family: str  # the kind of detector, such as "YOLO"
+    layout: Layout  # how the graph lays out its detections
+    layout_reason: str  # what shows it
     head: TensorInfo  # what is selected from; where the graph has none, the one that is appended
     heads: tuple[TensorInfo, ...]  # the tensors of the graph that it is made of, boxes first
     cut: CutPoint | None  # None if the graph does not select boxes
-    other_inputs: tuple[FedInput, ...]
+    other_inputs: tuple[FedInput, ...]  # inputs besides the images, which detcli feeds
     box_format: BoxFormat
-    box_format_reason: str
+    box_format_reason: str  # what shows it
     box_unit: Literal["pixels", "fractions"]  # of the input
     score_form: ScoreForm
-    score_reason: str
+    score_reason: str  # what shows it
     one_class: bool  # an anchor gives one detection at most, with the recommended suppression
-    needs_nms: bool
-    conf: float | None
+    needs_nms: bool  # whether detcli suppresses overlapping boxes
+    conf: float | None  # the recommended confidence; None if there is none
     class_conf: dict[int, float]  # by class id
-    tile: str | None
-    nms: float | None
+    tile: str | None  # the recommended tiles, as --tile names them
+    nms: float | None  # the recommended IoU of NMS
     preprocessing: str  # as --preprocess names it
     preprocessing_origins: dict[str, str]  # what settled each part
-    unsettled: tuple[str, ...]
+    unsettled: tuple[str, ...]  # parts of the preprocessing that nothing settles
     class_count: int
-    anchor_count: int | None
-    batch: int | None
-    input_size: tuple[int, int] | None
-    default_size: tuple[int, int]
+    anchor_count: int | None  # None if it depends on the input size
+    batch: int | None  # images at a time; None for any number
+    input_size: tuple[int, int] | None  # height and width; None if they are free
+    default_size: tuple[int, int]  # height and width where nothing else is asked for
     assumed: dict[str, str]  # parts that nothing says, and what is assumed of each
     stride: int
-    stride_origin: str
+    stride_origin: str  # what it was taken from
     names: tuple[str, ...]
-    names_origin: str
+    names_origin: str  # what they were taken from
 
 
 def describe_tensor(value: ValueInfoProto) -> TensorInfo:

@@ -59,24 +59,24 @@ class Inspection:
     """What a model file is."""
 
     model: str  # the path as it was given
-    bytes: int
-    sha256: str
-    external: tuple[ExternalFile, ...]
-    producer: str
+    bytes: int  # size of the file
+    sha256: str  # of the file
+    external: tuple[ExternalFile, ...]  # files beside it that have its weights
+    producer: str  # the exporter that it names
     ir_version: int
     opsets: dict[str, int]  # by domain; that of ONNX is "ai.onnx"
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    dynamic_axes: tuple[DynamicAxis, ...]
+    dynamic_axes: tuple[DynamicAxis, ...]  # axes of any size
     nodes: dict[str, int]  # by operator, the most frequent first
-    parameters: int
-    precision: NetworkPrecision
+    parameters: int  # how many numbers the weights are
+    precision: NetworkPrecision  # what it computes in
     operations: Operations | None  # None if the input size is unknown
-    metadata: dict[str, str]
+    metadata: dict[str, str]  # texts that the file has
     detector: DetectorFacts | None  # None if it is not a detector that detcli knows
     problem: ModelProblem | None  # why it cannot be used
-    placements: tuple[Placement, ...]
-    warnings: tuple[ModelAdvice, ...]
+    placements: tuple[Placement, ...]  # where its nodes run, for each provider of ONNX Runtime
+    warnings: tuple[ModelAdvice, ...]  # what may surprise, with what to do about it
 
 
 def examine(path: Path, settings: Settings = Settings()) -> Inspection:

@@ -112,11 +112,11 @@ class Configuration:
     """
 
     device: str
-    half: bool = False
-    int8: bool = False
-    batch: int | None = None
-    workers: int | None = None
-    fast_cores: bool = False
+    half: bool = False  # in half precision
+    int8: bool = False  # the model converted to 8 bits
+    batch: int | None = None  # None leaves it to the device
+    workers: int | None = None  # None leaves it to the device
+    fast_cores: bool = False  # on the fastest kind of cores only
 
     def __str__(self) -> str:
         """Return what people call it, as in "cuda:0 half batch 4"."""
@@ -293,12 +293,12 @@ def speed_up(row: TuneRow, reference: TuneRow, kind: str) -> float:
 class Choice:
     """The fastest configuration that keeps the boxes, for one of KINDS; of equals the simplest."""
 
-    kind: str
-    way: str
+    kind: str  # many images, one after the other, or the start of a process
+    way: str  # the configuration, by its name in the rows
     gain: float  # how many times as fast as the reference
     tied: tuple[str, ...]  # configurations that are as fast, within the noise
     options: dict[str, str | int | bool]  # of predict
-    command: str
+    command: str  # what to type
 
 
 @frozen
