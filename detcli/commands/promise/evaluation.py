@@ -1,7 +1,8 @@
 """What the answers of a round allow to promise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -91,23 +92,17 @@ class RoundResult:
     seen_share: float | None  # by which the bounds are corrected, see `evaluate`
 
     def highest_row(self, loss: float) -> Row | None:
-        """Return the row of the highest threshold that can be promised; None if there is none.
+        """Return the row with the highest threshold that can be promised; None if there is none.
 
-        The rows are searched from the lowest threshold up to the first at which too much may be
-        lost, even if higher ones look better. So the threshold is too high only if the bound of one
-        certain row is wrong: of the lowest one at which too much is lost in truth. A threshold that
-        nothing scores below promises nothing.
+        Rows are tried from the lowest threshold up, and the first at which too much may be lost
+        ends the search, even if a higher one looks better. So a threshold may be chosen after the
+        answers: a promise is false only if the bound of one row is, and which row that is does not
+        depend on the answers: the lowest at which too much is lost in truth.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.
         """
-        highest = None
-        for row in self.rows:
-            if not row.keeps(loss):
-                break
-            if row.units_below:
-                highest = row
-        return highest
+        return _last_with_units_below(takewhile(lambda row: row.keeps(loss), self.rows))
 
     def row_promised_at_first(self, loss: float) -> Row | None:
         """Return the row that was promised when this round ended; None if none was.
@@ -118,13 +113,7 @@ class RoundResult:
         Args:
             loss: The share of animals that may be lost, such as 0.05.
         """
-        highest = None
-        for row in self.rows:
-            if not row.bound_keeps(loss):
-                break
-            if row.units_below:
-                highest = row
-        return highest
+        return _last_with_units_below(takewhile(lambda row: row.bound_keeps(loss), self.rows))
 
     @property
     def lowest_row(self) -> Row:
@@ -133,6 +122,15 @@ class RoundResult:
             if row.units_below:
                 return row
         return self.rows[-1]
+
+
+def _last_with_units_below(rows: Iterable[Row]) -> Row | None:
+    """Return the last of some rows below whose threshold any unit is; others promise nothing."""
+    last_row = None
+    for row in rows:
+        if row.units_below:
+            last_row = row
+    return last_row
 
 
 @frozen
