@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from sample_records import FILM, Film, frame
 
-from detcli.sink.video import LIVE_RATE
+from detcli.sink.frame_clock import LIVE_RATE
 
 DOOR, YARD = Film("camera:0", 0.0, live=True), Film("camera:1", 0.0, live=True)
 

@@ -107,6 +107,15 @@ class Outputs:
         common=True,
         other_names="out out-dir draw annotate visualize",
     )
+    gif: float | None = option(
+        None,
+        "--gif TIME",
+        "Write the first 6s, or up to 30s, of each annotated video as a GIF below 5 MB, too.",
+        range=(0.1, 30),
+        parse=parse_duration,
+        sharded=False,
+        needs={"save": "name a folder for it: --save DIR"},
+    )
     line_width: int | None = option(
         None,
         "--line-width N",

@@ -367,6 +367,8 @@ class _SinkOpener:
     def open_images(self) -> None:
         """Open the window of --show, and the folder of annotated images and videos of --save.
 
+        With --gif, the first seconds of each video are written as a GIF, too.
+
         With --only-detections, videos have only frames with detections. With --blur they have no
         sound, as a voice may tell who is hidden.
         """
@@ -390,6 +392,11 @@ class _SinkOpener:
             )
             self._add(self._with_detections(ImageSink(folder, style)))
             self._add(self._with_detections(video_sink))
+        if options.save is not None and options.gif is not None:
+            from detcli.sink.gif import GifSink
+
+            gif_sink = GifSink(folder, options.gif, style, condensed=options.only_detections)
+            self._add(self._with_detections(gif_sink))
 
     def open_labels(self, class_names: Sequence[str]) -> None:
         """Open the folders of --save-txt (labels), --save-crops, and --save-dataset.

@@ -3,9 +3,10 @@
 records     formats.py chooses the format; text.py, parquet.py and megadetector.py write it;
             bursts.py collects records; journal.py for --resume, with journal_lines.py, which
             tells damaged lines, and recorded_inputs.py: which inputs it has records of
-images    image.py saves and window.py shows them; draw.py draws boxes, and draw_labels.py labels
+images      image.py saves and window.py shows them; draw.py draws boxes, and draw_labels.py labels
             beside them, where label_layout.py has room; colours.py: of classes, tracks and zones
-videos      video.py; h264.py encodes them with their sound
+videos      video.py; h264.py encodes them with their sound; gif.py for --gif; frame_clock.py says
+            when frames are shown
 labels      labels.py: labels for other programs; dataset.py: images with labels to train on
 folders     folder.py gives files unique names; claims.py, among runs at the same time; blurred.py
             remembers which classes are hidden in a folder

@@ -296,6 +296,11 @@ class OutputFolder:
         self.subfolder(path.parent)
         return path
 
+    def has_earlier(self, record: Record, suffix: str) -> bool:
+        """Tell whether this run goes on with one that has written a video's file of this suffix."""
+        path = self.path / f"{self._relative_name(record.origin)}{suffix}"
+        return self._resumed and os.path.lexists(self.real(path))
+
     def prefix_of(self, record: Record) -> str:
         """Choose how the names of a record's files begin: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:

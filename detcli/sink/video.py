@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from detcli.core.errors import DependencyError, OutputError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Pixels
 from detcli.data.per_video import PerVideo
-from detcli.data.record import Origin, Record, Video, notes_of
+from detcli.data.record import Record, Video, notes_of
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder
+from detcli.sink.frame_clock import FrameClock, FrameTime
 from detcli.storage.cache import warn_once
 from detcli.storage.files import AtomicFile, writing
 
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
-MIN_RATE = 1 / 3600  # frames per second; other rates are measurement errors
-MAX_RATE = 1000.0
-LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
-MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
-MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage
 DISK_RESERVE = 1 << 20  # bytes that other programs may take while a video is finished
 INDEX_ENTRY = 96  # bytes of the index for a frame and its sound, which are written at the end
 
@@ -78,13 +74,6 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
             self.of(record).write(record)
 
 
-class FrameTime(NamedTuple):
-    """When a frame is shown, in seconds."""
-
-    shown_s: float  # from the start of the first annotated video of the source
-    source_s: float  # from the start of the source
-
-
 class AnnotatedVideo:
     """Writes the annotated frames of one source: a file, or several if their size changes."""
 
@@ -104,19 +93,12 @@ class AnnotatedVideo:
         self._folder = folder
         self._style = style
         video = first.origin.video or Video(0.0)
-        self._rate = LIVE_RATE
-        if MIN_RATE <= video.frames_per_second <= MAX_RATE:
-            self._rate = video.frames_per_second
-        self._is_live = video.live
         self._pixel_aspect = video.pixel_aspect
         self._has_h264 = _has_h264()
-        # Whether frames are shown at a constant rate, whatever their times in the source are.
-        self._is_constant_rate = not self._is_live and (condensed or not self._has_h264)
+        self._clock = FrameClock(video, is_constant_rate=condensed or not self._has_h264)
         self._sound_address: str | None = None
         if self._has_h264:
             self._sound_address = _audible_address(video, is_silent=silent or condensed)
-        self._last_shown_s = 0.0  # of the last frame, see FrameTime
-        self._last_source_s: float | None = None  # of the last frame, see FrameTime
         self._first_time: FrameTime | None = None  # of the first frame of the file
         self._file: VideoFile | None = None
         self._path = Path()  # of the file
@@ -127,7 +109,7 @@ class AnnotatedVideo:
         A frame that could not be read repeats the one before it. Where frames have another size
         from now on, another file begins.
         """
-        time = self._advance(record.origin)
+        time = self._clock.advance(record.origin)
         if time is None:  # the frame is not shown
             return
         if self._first_time is None:
@@ -200,7 +182,7 @@ class AnnotatedVideo:
             return encoder
         if self._pixel_aspect != (1, 1):
             warn_once(SQUARE_PIXELS)
-        return Mpeg4Encoder(file.written, shape, self._rate)
+        return Mpeg4Encoder(file.written, shape, self._clock.rate)
 
     def _open_h264(
         self, file: AtomicFile, shape: tuple[int, ...], sound_address: str | None, start_s: float
@@ -224,7 +206,7 @@ class AnnotatedVideo:
             return H264Encoder(
                 file.file,
                 shape,
-                self._rate,
+                self._clock.rate,
                 sound=sound_address,
                 start_s=start_s,
                 pixel_aspect=self._pixel_aspect,
@@ -235,40 +217,6 @@ class AnnotatedVideo:
                 format_name = "H.264"
             log.warning("%s: cannot be %s: %s", self._path, format_name, error)
             return None
-
-    def _advance(self, origin: Origin) -> FrameTime | None:
-        """Compute when the next frame is shown.
-
-        Returns:
-            Its time; None for a frame of a live source that is not later than the one before it,
-            which is not shown.
-        """
-        source_s = origin.time_s or 0.0
-        if self._last_source_s is not None:
-            frame_s = self._shown_interval_s(source_s - self._last_source_s)
-            if frame_s is None:
-                return None
-            self._last_shown_s += frame_s
-        self._last_source_s = source_s
-        return FrameTime(self._last_shown_s, source_s)
-
-    def _shown_interval_s(self, source_interval_s: float) -> float | None:
-        """Compute the time between two frames in the annotated video, in seconds.
-
-        Args:
-            source_interval_s: The time between them in the source; in a damaged file or a live
-                source it may be negative, or very long.
-
-        Returns:
-            The time, which is limited; None if the second frame is not shown.
-        """
-        if self._is_live:
-            if source_interval_s <= 0:
-                return None
-            return min(source_interval_s, MAX_GAP_S)
-        if self._is_constant_rate or source_interval_s <= 0:
-            return 1 / self._rate
-        return min(source_interval_s, MAX_FRAME_S)
 
 
 class VideoFile:

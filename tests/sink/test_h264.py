@@ -15,7 +15,8 @@ from sample_records import Film, failed_frame, feed, feed_all, frame
 from detcli.config.inputs import InputOptions
 from detcli.data.geometry import Image
 from detcli.sink.folder import OutputFolder
-from detcli.sink.video import LIVE_RATE, VideoSink
+from detcli.sink.frame_clock import LIVE_RATE
+from detcli.sink.video import VideoSink
 
 TICK_S = 1e-5
 """How far a time may be off: the clock has 120,000 ticks a second."""

@@ -17,7 +17,8 @@ import detcli.sink
 from detcli.data.geometry import Image
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
-from detcli.sink.video import LIVE_RATE, VideoSink
+from detcli.sink.frame_clock import LIVE_RATE
+from detcli.sink.video import VideoSink
 from detcli.storage.cache import warn_once
 
 TOLERANCE = 6  # shades that the codec is wrong by

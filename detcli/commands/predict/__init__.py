@@ -54,6 +54,8 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
         from detcli.analytics.tracks import load_trackers
 
         load_trackers()
+    if config.outputs.gif is not None:
+        import detcli.sink.gif  # noqa: F401 - raises an error at once if Pillow is missing
     if config.outputs.in_shards:
         from detcli.commands.predict.shards import predict_shards
 

@@ -4,11 +4,14 @@ import contextlib
 import sys
 
 import cv2
+import numpy as np
 import pytest
 from colour_model import image_of
 from json_lines import column_of, lines
 from made_videos import record_film, rotate, watch
+from PIL import Image
 
+import detcli.sink
 from detcli.data.record import box_of
 from detcli.storage.cache import warn_once
 
@@ -133,3 +136,81 @@ def test_a_frame_each_second_is_that_which_ffmpeg_selects(predict, tmp_path, tim
     written = watch(tmp_path / "out/a.mp4")
     assert written.times == pytest.approx(expected, abs=1e-4)
     assert written.length_s >= expected[-1] + seconds - 0.01
+
+
+def gif_of(path):
+    with Image.open(path) as file:
+        durations_ms = []
+        for number in range(file.n_frames):
+            file.seek(number)
+            durations_ms.append(file.info["duration"])
+        return durations_ms
+
+
+def test_a_gif_of_each_video_is_beside_it(predict, make_video, tmp_path):
+    make_video("a.mp4", frames=40)
+    make_video("b.mp4", frames=5)
+    completed = predict("a.mp4 b.mp4 a.png --save out --gif 2s")
+    assert sum(gif_of(tmp_path / "out/a.gif")) == 2000
+    assert sum(gif_of(tmp_path / "out/b.gif")) == 500
+    assert completed.records[0]["saved"] == ["out/a.mp4", "out/a.gif"]
+    assert completed.records[39]["saved"] == ["out/a.mp4"]
+    assert "wrote 5 files to out" in completed.stderr
+
+
+def test_a_gif_of_a_frame_each_second(predict, make_video, tmp_path):
+    make_video("a.mp4", frames=60)
+    predict("a.mp4 --save out --gif 4s --every 1s")
+    assert sum(gif_of(tmp_path / "out/a.gif")) == 4000
+
+
+def test_a_gif_shows_the_box(predict, make_video, tmp_path):
+    make_video("a.mp4", red_from=0)
+    record = predict("a.mp4 --save out --gif 1s --conf 0.6 --labels none").records[0]
+    with Image.open(tmp_path / "out/a.gif") as file:
+        pixels = np.array(file.convert("RGB")).astype(int)
+    left, top, right, bottom = (round(side) for side in box_of(record["detections"][0]))
+    _, middle = cv2.VideoCapture(str(tmp_path / "a.mp4")).read()
+    differs = np.abs(pixels[..., ::-1] - middle).max(axis=2) > 60
+    rows, columns = np.nonzero(differs)
+    assert columns.min() == pytest.approx(left, abs=2)
+    assert columns.max() == pytest.approx(right, abs=2)
+    assert rows.min() == pytest.approx(top, abs=2)
+    assert rows.max() == pytest.approx(bottom, abs=2)
+
+
+def test_a_gif_of_images_is_none_and_one_line_says_so(predict, tmp_path):
+    completed = predict("a.png a.png --save out --gif 6s")
+    assert completed.stderr.count("--gif: only images came and no video") == 1
+    assert list(tmp_path.glob("out/*.gif")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ("--gif 6s", "--gif needs --save", "name a folder for it: --save DIR"),
+        ("--save out --gif 0", "--gif: 0.0 is not in the range 0.1<=x<=30", ""),
+        ("--save out --gif 1h", "--gif: 3600.0 is not in the range 0.1<=x<=30", ""),
+        ("--save out --gif -3s", "--gif: '-3s' is not a time", "write 1s, 0.5s"),
+        ("--save out --gif short", "--gif: 'short' is not a time", "write 1s, 0.5s"),
+    ],
+)
+def test_a_gif_that_cannot_be_is_an_error(predict, options, message, hint):
+    completed = predict(f"a.png {options}", code=2)
+    assert message in completed.stderr
+    assert hint in completed.stderr
+
+
+def test_a_gif_without_pillow_is_an_error_before_the_model_is_opened(predict, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "detcli.sink.gif", raising=False)
+    monkeypatch.delattr(detcli.sink, "gif", raising=False)
+    completed = predict("a.png --save out --gif 6s", code=1)
+    assert "Pillow does not load" in completed.stderr
+    assert 'pip install "detcli[video]"' in completed.stderr
+
+
+def test_annotated_videos_load_no_pillow(predict, make_video, monkeypatch):
+    make_video("a.mp4")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "Pillow" not in predict("a.mp4 --save out").stderr

@@ -1,0 +1,419 @@
+"""Loops: the first seconds of annotated videos as animated GIFs, which play in any chat or page.
+
+By Pillow. A loop has one palette for all its frames, and stores only the pixels of a frame that
+have changed, so that nothing flickers and the file is small.
+"""
+
+import io
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.errors import loading
+from detcli.core.opencv import cv2
+from detcli.data.detections import Detections
+from detcli.data.geometry import Pixels, Size
+from detcli.data.per_video import PerVideo
+from detcli.data.record import Record, Video, notes_of
+from detcli.sink.draw import DEFAULT_STYLE, Colour, Style, annotate, detection_colours
+from detcli.sink.folder import OutputFolder
+from detcli.sink.frame_clock import FrameClock
+from detcli.storage.files import write_file
+
+INSTALL = 'pip install "detcli[video]"'
+
+with loading("Pillow", INSTALL):
+    from PIL import Image
+
+Indices = npt.NDArray[np.uint8]  # (H, W), for each pixel the number of its colour in the palette
+
+SUFFIX = ".gif"
+MAX_BYTES = 5_000_000  # a file has fewer
+TICKS_PER_S = 100  # GIF counts time in hundredths of a second
+MS_PER_TICK = 10
+MIN_TICKS = 2  # a frame that is shown for less is shown for ten ticks by browsers
+MAX_RATE = 12.5  # frames per second, of those of the source
+RATE_TOLERANCE = 0.01  # of MAX_RATE
+TIME_TOLERANCE_S = 0.005  # by which the times of frames may be rounded
+
+COLOUR_COUNT = 255  # in the palette, numbered from 0
+UNCHANGED = 255  # the number that stands for the colour that a pixel has already
+STILL = 5  # shades by which a pixel may differ from what is shown, and counts as unchanged
+SAMPLED_FRAMES = 24  # so many frames or fewer decide on the palette
+SAMPLED_STEP = 3  # of these, every third pixel of every third row
+SIMILAR = 4  # colours are similar if a multiple of so many shades is not between them
+MAX_BOX_COLOURS = 32  # so many colours of boxes are in the palette
+BOX_COLOUR_SHARE = 0.004  # of the sampled pixels, as which each of them counts
+
+log = logging.getLogger(__name__)
+
+
+class LoopForm(NamedTuple):
+    """How large a loop is, and how many of the frames that were collected it has."""
+
+    longest_side: int  # in pixels; smaller images keep their size
+    step: int  # 1 for all frames, 2 for every second one
+
+
+FORMS = (
+    LoopForm(480, 1),
+    LoopForm(400, 1),
+    LoopForm(400, 2),
+    LoopForm(320, 2),
+    LoopForm(240, 2),
+    LoopForm(160, 2),
+    LoopForm(96, 2),
+)
+"""The forms to try, the best first. Any loop fits the last one: the 188 frames of 30 seconds have
+9216 pixels each, and a pixel takes at most 1.5 bytes."""
+
+LONGEST_SIDE = FORMS[0].longest_side
+
+
+class LoopFrame(NamedTuple):
+    """An annotated frame, small enough for a loop."""
+
+    pixels: Pixels
+    time_s: float  # when it is shown, from the start of the loop
+
+
+class GifSink(PerVideo["AnnotatedLoop"]):
+    """Writes the first seconds of each annotated video to an animated GIF beside it.
+
+    A GIF is written as soon as its seconds are over, which in the recording of a camera is long
+    before the end. Images are left to ImageSink.
+    """
+
+    def __init__(
+        self,
+        folder: OutputFolder,
+        seconds: float,
+        style: Style = DEFAULT_STYLE,
+        *,
+        condensed: bool = False,
+    ) -> None:
+        """Prepare to write GIFs.
+
+        Args:
+            folder: Where they are written.
+            seconds: How long each of them is; that of a shorter video is as long as the video.
+            style: How detections are drawn.
+            condensed: Whether frames are left out on purpose, so that those that come follow one
+                another at the rate of the source.
+        """
+
+        def begin(first: Record) -> AnnotatedLoop:
+            clock = FrameClock(first.origin.video or Video(0.0), is_constant_rate=condensed)
+            return AnnotatedLoop(folder, seconds, style, clock)
+
+        super().__init__(begin, end=AnnotatedLoop.close)
+        self._has_images = False
+        self._has_videos = False
+
+    def write(self, record: Record) -> None:
+        """Add a frame of a video to its loop, if it falls into it."""
+        if record.origin.video is None or record.origin.frame is None:
+            self._has_images = True
+            return
+        self._has_videos = True
+        self.of(record).write(record)
+
+    def close(self) -> None:
+        """Write what is left, and warn if there were only images."""
+        super().close()
+        if self._has_images and not self._has_videos:
+            log.warning("--gif: only images came and no video, so no GIF was written")
+
+
+class AnnotatedLoop:
+    """Collects the first annotated frames of one video in small, and writes them as a GIF.
+
+    The loop ends early where the frames get another size.
+    """
+
+    def __init__(
+        self, folder: OutputFolder, seconds: float, style: Style, clock: FrameClock
+    ) -> None:
+        """Prepare to collect frames.
+
+        Args:
+            folder: Where the GIF is written.
+            seconds: How long it is at most.
+            style: How detections are drawn.
+            clock: Says when each frame is shown.
+        """
+        self._folder = folder
+        self._seconds = seconds
+        self._style = style
+        self._clock = clock
+        self._interval_s = _frame_interval_s(clock.rate)
+        self._frames: list[LoopFrame] = []
+        self._box_colours: Counter[Colour] = Counter()  # how many boxes have each
+        self._path = Path()  # of the GIF, once there is a frame
+        self._shape: tuple[int, ...] = ()  # of the frames of the source
+        self._start_s = 0.0  # when the first frame is shown, by the clock
+        self._last_time_s = 0.0  # of the last frame that falls into the loop
+        self._is_over = False
+
+    def write(self, record: Record) -> None:
+        """Add the annotated frame of a record, if it falls into the loop.
+
+        A frame that could not be read is left out: the one before it is shown for longer.
+        """
+        if self._is_over:
+            return
+        frame_time = self._clock.advance(record.origin)
+        if frame_time is None or record.picture is None or record.detections is None:
+            return
+        if not self._frames:
+            if self._folder.has_earlier(record, SUFFIX):  # it begins the video, and this does not
+                self._is_over = True
+                return
+            self._path = self._folder.video_of(record, SUFFIX)
+            self._shape = record.picture.pixels.shape
+            self._start_s = frame_time.shown_s
+        time_s = frame_time.shown_s - self._start_s
+        is_late = time_s > self._seconds - TIME_TOLERANCE_S
+        if is_late or record.picture.pixels.shape != self._shape:
+            self._finish(min(time_s, self._seconds))
+            return
+        self._last_time_s = time_s
+        if self._is_due(time_s):
+            pixels = self._draw(record, record.detections, record.picture.pixels)
+            self._frames.append(LoopFrame(pixels, time_s))
+        notes_of(record).saved.append(self._path)
+
+    def _is_due(self, time_s: float) -> bool:
+        """Tell whether the loop needs another frame at this time: one for each interval."""
+        if not self._frames:
+            return True
+        interval_number = (time_s + TIME_TOLERANCE_S) // self._interval_s
+        last_interval_number = (self._frames[-1].time_s + TIME_TOLERANCE_S) // self._interval_s
+        return interval_number > last_interval_number
+
+    def _draw(self, record: Record, detections: Detections, pixels: Pixels) -> Pixels:
+        """Draw the detections of a record on its image, and scale it to the size of a loop."""
+        self._box_colours.update(detection_colours(detections))
+        annotated = annotate(pixels, detections, self._style, record.overlay)
+        pixel_aspect = (1, 1)
+        if record.origin.video is not None:
+            pixel_aspect = record.origin.video.pixel_aspect
+        height, width = pixels.shape[:2]
+        return _resize(annotated, loop_size((height, width), pixel_aspect, LONGEST_SIDE))
+
+    def close(self) -> None:
+        """Write the GIF of a video that has ended, if any frame could be read."""
+        if self._frames and not self._is_over:
+            end_s = self._last_time_s + 1 / self._clock.rate
+            self._finish(min(end_s, self._seconds))
+
+    def _finish(self, end_s: float) -> None:
+        """Write the GIF, whose last frame is shown until a time, and drop the frames.
+
+        An interrupt while it is encoded leaves the frames, which `close` then writes.
+        """
+        box_colours = [colour for colour, _ in self._box_colours.most_common(MAX_BOX_COLOURS)]
+        data = encode_loop(self._frames, end_s, box_colours)
+        self._is_over = True
+        self._frames = []
+        write_file(self._folder.real(self._path), data)
+
+
+def _frame_interval_s(rate: float) -> float:
+    """Compute the time between two frames of a loop, in seconds.
+
+    It is that of every frame of the source, or every second one and so on, so that they are evenly
+    apart.
+
+    Args:
+        rate: Frames per second of the source.
+
+    Examples:
+        >>> _frame_interval_s(25), _frame_interval_s(30)
+        (0.08, 0.1)
+    """
+    step = max(1, math.ceil(rate / MAX_RATE - RATE_TOLERANCE))
+    return step / rate
+
+
+def loop_size(image: Size, pixel_aspect: tuple[int, int], longest_side: int) -> Size:
+    """Compute height and width of an image in a loop, where pixels are square.
+
+    Args:
+        image: Height and width of the image in its own pixels.
+        pixel_aspect: Width and height of one of these as it is shown.
+        longest_side: Of the image in the loop, at most; it is not enlarged for it.
+
+    Examples:
+        >>> loop_size((1080, 1920), (1, 1), 480)
+        (270, 480)
+        >>> loop_size((576, 720), (16, 11), 480)  # shown as 576 by 1047 pixels
+        (264, 480)
+    """
+    height, width = image
+    aspect_width, aspect_height = pixel_aspect
+    shown_width = width * aspect_width / aspect_height
+    scale = min(1.0, longest_side / max(height, shown_width))
+    return max(1, round(height * scale)), max(1, round(shown_width * scale))
+
+
+def _resize(image: Pixels, size: Size) -> Pixels:
+    """Scale an image to a height and width, so that each pixel is an average."""
+    height, width = size
+    if image.shape[:2] == size:
+        return image
+    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def encode_loop(
+    frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Colour] = ()
+) -> bytes:
+    """Encode frames as a GIF of fewer than MAX_BYTES, in the best of FORMS in which that can be.
+
+    Args:
+        frames: At least one; all have one size.
+        end_s: Until when the last one is shown.
+        box_colours: BGR, which are kept whatever else is in the images.
+
+    Returns:
+        The file, which players repeat forever.
+    """
+    data = b""
+    pixel_count = 0  # of the frames in `data`
+    for form in FORMS:
+        form_frames = _in_form(frames, form)
+        form_pixel_count = sum(frame.pixels.size for frame in form_frames)
+        # Each pixel takes more bytes in smaller images, and where frames are farther apart. So a
+        # form that is too large if each takes as many as before is not tried.
+        is_hopeless = len(data) * form_pixel_count >= MAX_BYTES * pixel_count
+        if data and is_hopeless and form is not FORMS[-1]:
+            continue
+        data = _encode(form_frames, end_s, box_colours)
+        pixel_count = form_pixel_count
+        if len(data) < MAX_BYTES:
+            break
+    return data
+
+
+def _in_form(frames: Sequence[LoopFrame], form: LoopForm) -> list[LoopFrame]:
+    """Select as many of the frames as a form has, and scale them to its size."""
+    height, width = frames[0].pixels.shape[:2]
+    size = loop_size((height, width), (1, 1), form.longest_side)
+    form_frames = []
+    for frame in frames[:: form.step]:
+        form_frames.append(LoopFrame(_resize(frame.pixels, size), frame.time_s))
+    return form_frames
+
+
+def _encode(frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Colour]) -> bytes:
+    """Encode frames as a GIF as they are; the arguments are those of `encode_loop`."""
+    palette = _palette_of(frames, box_colours)
+    images = []
+    for indices in _changes(frames, palette):
+        image = Image.fromarray(indices)
+        image.putpalette(palette)
+        images.append(image)
+    file = io.BytesIO()
+    images[0].save(
+        file,
+        format="GIF",
+        save_all=True,
+        append_images=images[1:],
+        duration=[MS_PER_TICK * ticks for ticks in _durations(frames, end_s)],
+        loop=0,  # forever
+        palette=palette,  # the only one in the file
+        transparency=UNCHANGED,
+        disposal=1,  # a frame stays, and the next one is drawn over it
+    )
+    return file.getvalue()
+
+
+def _durations(frames: Sequence[LoopFrame], end_s: float) -> list[int]:
+    """Compute for how many ticks each frame is shown.
+
+    The times of frames are rounded, not the durations, as their errors would add up.
+    """
+    start_ticks = [round(TICKS_PER_S * frame.time_s) for frame in frames]
+    end_ticks = [*start_ticks[1:], round(TICKS_PER_S * end_s)]
+    durations = []
+    for start, end in zip(start_ticks, end_ticks, strict=True):
+        durations.append(max(MIN_TICKS, end - start))
+    return durations
+
+
+def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> bytes:
+    """Choose the palette of a loop from pixels of all its frames, and from the colours of boxes.
+
+    Returns:
+        768 bytes: red, green and blue of 256 colours, of which no two are equal.
+    """
+    samples = []
+    for frame in frames[:: math.ceil(len(frames) / SAMPLED_FRAMES)]:
+        samples.append(frame.pixels[::SAMPLED_STEP, ::SAMPLED_STEP].reshape(-1, 3))
+    weighted_samples = _weigh_rare_colours(np.concatenate(samples))
+    # The lines of boxes have few pixels, which would have to do with a similar colour.
+    box_pixel_count = max(1, round(BOX_COLOUR_SHARE * len(weighted_samples)))
+    box_samples = np.repeat(np.array(box_colours, np.uint8).reshape(-1, 3), box_pixel_count, axis=0)
+    bgr_row = np.concatenate([weighted_samples, box_samples])[np.newaxis]
+
+    quantized = _to_pillow(bgr_row).quantize(COLOUR_COUNT, Image.Quantize.MEDIANCUT)
+    rgb_values = (quantized.getpalette() or [])[: 3 * COLOUR_COUNT]
+    rgb_colours = np.array(rgb_values, np.uint8).reshape(-1, 3).tolist()
+    # A dictionary for its keys, which are in order and differ: Pillow looks colours up by value.
+    palette = dict.fromkeys(tuple(colour) for colour in rgb_colours)
+    for grey in range(256):
+        if len(palette) <= COLOUR_COUNT:
+            palette.setdefault((grey, grey, grey))
+    return np.array(list(palette), np.uint8).tobytes()
+
+
+def _weigh_rare_colours(samples: Pixels) -> Pixels:
+    """Give rare colours more weight among samples, so that the palette has them, too.
+
+    A hand that is visible for a second would have few colours beside a wall that is always there.
+    So of similar colours, 100 samples count as 10.
+
+    Args:
+        samples: `(N, 3)`.
+
+    Returns:
+        `(M, 3)`, in which one sample of similar colours stands for all, repeated.
+    """
+    groups = (samples // SIMILAR).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+    _, first_indices, counts = np.unique(groups, return_index=True, return_counts=True)
+    return np.repeat(samples[first_indices], np.ceil(np.sqrt(counts)).astype(int), axis=0)
+
+
+def _to_pillow(image: Pixels) -> Image.Image:
+    """Return an image of Pillow with the same colours."""
+    return Image.fromarray(np.ascontiguousarray(image[..., ::-1]))  # from BGR to RGB
+
+
+def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[Indices]:
+    """Yield the colours of each frame by their number in a palette, `UNCHANGED` where it can be.
+
+    A pixel that hardly differs from what is shown is not changed: that is noise, which would take
+    most of the bytes, and flicker.
+    """
+    palette_image = Image.new("P", (1, 1))
+    palette_image.putpalette(palette[: 3 * COLOUR_COUNT])
+    shown_pixels = frames[0].pixels
+    shown_indices: Indices | None = None
+    for frame in frames:
+        difference = cv2.absdiff(frame.pixels, shown_pixels).max(axis=2, keepdims=True)
+        shown_pixels = np.where(difference > STILL, frame.pixels, shown_pixels)
+        quantized = _to_pillow(shown_pixels).quantize(
+            palette=palette_image, dither=Image.Dither.NONE
+        )
+        indices = np.asarray(quantized)
+        if shown_indices is None:
+            yield indices
+        else:
+            yield np.where(indices == shown_indices, np.uint8(UNCHANGED), indices)
+        shown_indices = indices
