@@ -31,7 +31,9 @@ INSTALL = 'pip install "detcli[video]"'
 with loading("Pillow", INSTALL):
     from PIL import Image
 
-Indices = npt.NDArray[np.uint8]  # (H, W), for each pixel the number of its colour in the palette
+PaletteIndices = npt.NDArray[
+    np.uint8
+]  # (H, W), for each pixel the number of its colour in the palette
 
 SUFFIX = ".gif"
 MAX_BYTES = 5_000_000  # a file has fewer
@@ -395,7 +397,7 @@ def _to_pillow(image: Pixels) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image[..., ::-1]))  # from BGR to RGB
 
 
-def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[Indices]:
+def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[PaletteIndices]:
     """Yield the colours of each frame by their number in a palette, `UNCHANGED` where it can be.
 
     A pixel that hardly differs from what is shown is not changed: that is noise, which would take
@@ -404,7 +406,7 @@ def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[Indices]:
     palette_image = Image.new("P", (1, 1))
     palette_image.putpalette(palette[: 3 * COLOUR_COUNT])
     shown_pixels = frames[0].pixels
-    shown_indices: Indices | None = None
+    shown_indices: PaletteIndices | None = None
     for frame in frames:
         difference = cv2.absdiff(frame.pixels, shown_pixels).max(axis=2, keepdims=True)
         shown_pixels = np.where(difference > STILL, frame.pixels, shown_pixels)

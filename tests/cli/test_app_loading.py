@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
-UNUSUAL = {"obstore", "botocore", "urllib.request", "zxingcpp"}
+UNUSUAL = {"obstore", "botocore", "urllib.request", "zxingcpp", "PIL"}
 
 
 def imported_by(*arguments, environment=None):

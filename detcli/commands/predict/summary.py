@@ -20,6 +20,10 @@ from detcli.sink.formats import FORMATS, is_special
 from detcli.source.sources import Sources
 
 
+VIDEO_SUFFIXES = frozenset({".gif", ".mp4"})
+"""Of annotated videos, and of the GIFs of their first seconds."""
+
+
 @dataclass
 class _LiveFrames:
     """The frames that a live source gave."""
@@ -50,7 +54,7 @@ class _SavedFiles:
     def add(self, paths: Iterable[Path]) -> None:
         """Count the files that a record names; the records of all frames name those of a video."""
         for path in paths:
-            is_of_video = path.suffix == ".mp4" or path.parent == self._outputs.save_mot
+            is_of_video = path.suffix in VIDEO_SUFFIXES or path.parent == self._outputs.save_mot
             if is_of_video and path in self._video_files:
                 continue
             if is_of_video:
