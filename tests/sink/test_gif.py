@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from made_videos import DOOR, YARD, film, live
 from PIL import Image as PillowImage
+from PIL import ImageSequence
 from sample_records import Film, failed_frame, failure, feed_all, frame, image
 
 import detcli.sink
@@ -44,10 +45,9 @@ def read_loop(path):
     images = []
     durations_ms = []
     with PillowImage.open(path) as file:
-        for number in range(file.n_frames):
-            file.seek(number)
-            images.append(np.array(file.convert("RGB"))[..., ::-1])
-            durations_ms.append(file.info["duration"])
+        for shown in ImageSequence.Iterator(file):
+            images.append(np.array(shown.convert("RGB"))[..., ::-1])
+            durations_ms.append(shown.info["duration"])
         return Loop(images, durations_ms, file.info.get("loop"))
 
 
@@ -68,12 +68,12 @@ def shades(*expected):
     return pytest.approx(list(expected), abs=TOLERANCE)
 
 
-def noise(count, size=(120, 160), shade_range=(0, 256)):
+def noise(count, size=(120, 160), darkest=0, brightest=255):
     """Frames of a loop, ten a second, whose pixels have nothing in common."""
     random = np.random.default_rng(0)
     frames = []
     for number in range(count):
-        pixels = random.integers(*shade_range, (*size, 3), np.uint8)
+        pixels = random.integers(darkest, brightest, (*size, 3), np.uint8, endpoint=True)
         frames.append(LoopFrame(pixels, number / 10))
     return frames
 
@@ -242,7 +242,7 @@ def _shown(data):
 
 
 def test_noise_does_not_flicker():
-    frames = noise(20, shade_range=(118, 123))
+    frames = noise(20, darkest=118, brightest=122)
     shown = _shown(encode_loop(frames, 2.0))
     for pixels in shown[1:]:
         assert np.array_equal(pixels, shown[0])
@@ -304,7 +304,7 @@ def test_the_same_frames_give_the_same_file():
 
 def test_other_readers_see_the_same_frames(tmp_path):
     av = pytest.importorskip("av")
-    data = encode_loop(noise(6, shade_range=(60, 200)), 0.77)
+    data = encode_loop(noise(6, darkest=60, brightest=200), 0.77)
     path = tmp_path / "a.gif"
     path.write_bytes(data)
     by_pillow = read_loop(path)
@@ -382,7 +382,7 @@ def test_a_real_video_is_below_five_megabytes(tmp_path, shared):
         is_read, pixels = capture.read()
         assert is_read
         record = frame(number, Film("car.mp4", rate), count=1)
-        feed_record = replace(record, picture=Image.whole(pixels))
+        feed_record = replace(record, picture=Image.whole(np.asarray(pixels, np.uint8)))
         sink.write(feed_record)
     sink.close()
     path = tmp_path / "car.gif"

@@ -19,7 +19,6 @@ from detcli.run.outputs import Destination
 from detcli.sink.formats import FORMATS, is_special
 from detcli.source.sources import Sources
 
-
 VIDEO_SUFFIXES = frozenset({".gif", ".mp4"})
 """Of annotated videos, and of the GIFs of their first seconds."""
 

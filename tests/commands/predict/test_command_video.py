@@ -9,7 +9,7 @@ import pytest
 from colour_model import image_of
 from json_lines import column_of, lines
 from made_videos import record_film, rotate, watch
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import detcli.sink
 from detcli.data.record import box_of
@@ -139,12 +139,9 @@ def test_a_frame_each_second_is_that_which_ffmpeg_selects(predict, tmp_path, tim
 
 
 def gif_of(path):
+    """How long each frame of a GIF is shown, in milliseconds."""
     with Image.open(path) as file:
-        durations_ms = []
-        for number in range(file.n_frames):
-            file.seek(number)
-            durations_ms.append(file.info["duration"])
-        return durations_ms
+        return [shown.info["duration"] for shown in ImageSequence.Iterator(file)]
 
 
 def test_a_gif_of_each_video_is_beside_it(predict, make_video, tmp_path):
