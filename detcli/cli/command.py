@@ -38,6 +38,7 @@ from detcli.config.option import (
     options_of,
 )
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
+from detcli.core.text import public_name
 
 DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
 """Options that make what was measured without them say nothing."""
@@ -53,6 +54,10 @@ HelpEntry = tuple[str, str]
 
 MIN_HIDDEN_OPTIONS = 10
 """The brief help of -h hides options if they are at least this many."""
+
+
+MAX_QUOTED_WORDS = 3
+"""So many words that are too much are quoted; a glob may have made thousands."""
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
@@ -503,9 +508,39 @@ class Command(Help, TyperCommand):
         return pieces
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Note which help is asked for, if any."""
+        """Parse the words of the command, and note which help is asked for, if any.
+
+        Raises:
+            UsageError: There are more words without an option than the command takes.
+        """
         self._is_brief = "--help" not in args
-        return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True  # refused below, in words that say what the command takes
+        extra_words = super().parse_args(ctx, args)
+        if extra_words and not ctx.resilient_parsing:
+            raise self._extra_words_error(ctx, extra_words)
+        return extra_words
+
+    def _extra_words_error(self, ctx: Any, extra_words: Sequence[str]) -> UsageError:
+        """Make the error for words that are neither options nor arguments that the command takes.
+
+        Args:
+            ctx: Click's context.
+            extra_words: Those words.
+        """
+        _, *arguments = self.collect_usage_pieces(ctx)  # behind [OPTIONS]
+        taken = "options only"
+        if arguments:
+            taken = f"{' '.join(arguments)} and options"
+        quoted_words = [f"'{public_name(word)}'" for word in extra_words[:MAX_QUOTED_WORDS]]
+        if len(extra_words) > MAX_QUOTED_WORDS:
+            quoted_words.append("...")
+        verb = "is"
+        if len(extra_words) > 1:
+            verb = "are"
+        return UsageError(
+            f"{ctx.command_path} takes {taken}; {' '.join(quoted_words)} {verb} too much",
+            f"see: {ctx.command_path} --help",
+        )
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Return candidates for a word, without options that are on the line and take one value."""

@@ -45,6 +45,7 @@ REPORT_FORMAT: ReportFormat | None = option(
     f"--format {'|'.join(ReportFormat)}",
     "Default: table on a terminal and json in a pipe.",
     panel=OUTPUT,
+    other_names="f",
     uncertified="it says how a report is written",
 )
 """The option of commands that write a report."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from detcli.config.typed import convert_fields, describe_value
 from detcli.core import frozen
 from detcli.core.errors import UsageError
+from detcli.core.text import closest
 
 DEVICE_NAMES = (
     "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"
@@ -42,12 +43,32 @@ class DeviceKind(StrEnum):
     OPENVINO = "openvino"
 
 
+OTHER_NAMES = {"gpu": "cuda", "trt": "tensorrt"}
+"""What other programs call kinds of devices."""
+
 PROVIDERS = {
     DeviceKind.CPU: "CPUExecutionProvider",
     DeviceKind.CUDA: "CUDAExecutionProvider",
     DeviceKind.TENSORRT: "TensorrtExecutionProvider",
 }
 """ONNX Runtime's execution provider for each kind that it runs."""
+
+
+def _similar_device(name: str) -> str:
+    """Return the device that was probably meant by a name; an empty text if none resembles it.
+
+    Examples:
+        >>> _similar_device("cuad:1"), _similar_device("gpu"), _similar_device("openvino:cpu")
+        ('cuda:1', 'cuda', 'openvino:CPU')
+    """
+    if name.isdecimal():
+        return f"cuda:{name}"
+    kind, _, unit = name.partition(":")
+    similar_kind = OTHER_NAMES.get(kind.lower()) or closest(kind, DeviceKind)
+    for device in (f"{similar_kind}:{unit}", f"{similar_kind}:{unit.upper()}"):
+        if re.fullmatch(NAME, device):
+            return device
+    return similar_kind
 
 
 @frozen
@@ -91,7 +112,11 @@ class Device:
             return cls(DeviceKind(auto_or_cpu))
         if "," in name:
             raise UsageError(f"'{name}' names several devices", "name one of them here")
-        raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
+        question = ""
+        similar_name = _similar_device(name)
+        if similar_name:
+            question = f"did you mean {similar_name}? "
+        raise UsageError(f"unknown device '{name}'", f"{question}use auto, {DEVICE_NAMES}")
 
     def __str__(self) -> str:
         if self.unit is not None:

@@ -28,7 +28,7 @@ from typing import (
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
-from detcli.core.text import looks_like_address, public_name
+from detcli.core.text import closest, looks_like_address, public_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -301,7 +301,11 @@ class Option:
             )
         is_not_finite = isinstance(value, float) and not isfinite(value)
         if value is None or is_not_finite or self._is_bool_of_other_type(raw):
-            raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}")
+            similar_choice = closest(text, [str(choice) for choice in self.choices])
+            hint = ""
+            if similar_choice:
+                hint = f"did you mean {similar_choice}?"
+            raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}", hint)
         if not self._is_in_range(value):
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value

@@ -53,6 +53,7 @@ class Outputs:
         f"--format {'|'.join(Format)}",
         "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
         common=True,
+        other_names="f",
         overridden_by={
             "resume": bool,
             "output": _has_known_suffix,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from detcli.config.typed import convert_fields
 from detcli.core import frozen
 from detcli.core.errors import UsageError
-from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
+from detcli.core.text import OBJECT_SCHEMES, closest, looks_like_address, public_name
 
 if TYPE_CHECKING:
     from detcli.data.geometry import Area, Size
@@ -162,7 +162,12 @@ class Tracking:
         name = name.strip()
         settings_text = settings_text.strip()
         if name not in list(Tracker):
-            raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
+            question = ""
+            similar_name = closest(name, Tracker)
+            if similar_name:
+                question = f"did you mean {similar_name}? "
+            hint = f"{question}write {', '.join(Tracker)}"
+            raise UsageError(f"--track {text}: no tracker '{name}'", hint)
         if not comma:
             return cls(Tracker(name))
 

@@ -13,6 +13,7 @@ from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.lines import bounded_lines, utf8_file
 from detcli.data.record import RecordJson
 from detcli.data.saved_record import RECORD_START, parse_record
+from detcli.storage.file_names import did_you_mean
 from detcli.storage.files import open_lines
 
 ParseRecord = Callable[[bytes], RecordJson]
@@ -37,7 +38,10 @@ def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJs
         with open_lines(Path(name)) as file:
             yield from read_lines(file, name, parse)
     except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
-        raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+        hint = "check it"
+        if isinstance(error, FileNotFoundError):
+            hint = f"{did_you_mean(name)}check it"
+        raise SourceError(f"cannot read {name}: {system_reason(error)}", hint) from error
 
 
 def read_standard_input(parse: ParseRecord = parse_record) -> Iterator[RecordJson]:

@@ -20,6 +20,7 @@ from detcli.core.text import is_object
 from detcli.data.record import RecordJson
 from detcli.data.record_file import is_csv, is_parquet, is_single_object, read_lines
 from detcli.source.loading import STDIN
+from detcli.storage.file_names import did_you_mean
 from detcli.storage.files import open_lines
 
 if TYPE_CHECKING:
@@ -134,7 +135,10 @@ def _read_file(name: str, finder: "Finder | None") -> Iterator[RecordJson]:
                 return
         yield from other_format.read(path, name, finder or _default_finder())
     except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
-        raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
+        hint = "check it"
+        if isinstance(error, FileNotFoundError):
+            hint = f"{did_you_mean(name)}check it"
+        raise SourceError(f"cannot read {name}: {system_reason(error)}", hint) from error
 
 
 def _default_finder() -> "Finder":

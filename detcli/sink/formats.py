@@ -8,7 +8,7 @@ from pathlib import Path
 from detcli.config.values import FORMAT_OF_SUFFIX, Format, Target
 from detcli.core import frozen
 from detcli.core.errors import UsageError
-from detcli.core.text import is_terminal
+from detcli.core.text import closest, is_terminal
 from detcli.data.record import BURST_COLUMNS
 from detcli.sink.protocol import Output, RecordSink, RunDescription
 from detcli.storage.files import AtomicFile, DirectFile, open_output
@@ -131,9 +131,14 @@ def choose_format(requested: Format | None, output: "Target | None") -> Format:
 
     suffix = output.suffix.lower()
     if suffix and suffix not in FORMAT_OF_SUFFIX and not is_special(output):
+        question = ""
+        similar_suffix = closest(suffix, FORMAT_OF_SUFFIX)
+        if similar_suffix:
+            stem = str(output).removesuffix(output.suffix)
+            question = f"did you mean {stem}{similar_suffix}? "
         raise UsageError(
             f"--output {output}: the suffix {output.suffix} names no format",
-            f"use {', '.join(FORMAT_OF_SUFFIX)}, or say which with --format; "
+            f"{question}use {', '.join(FORMAT_OF_SUFFIX)}, or say which with --format; "
             "--save-txt writes YOLO labels",
         )
     return FORMAT_OF_SUFFIX.get(suffix, Format.JSONL)

@@ -27,6 +27,7 @@ from detcli.source.decode import (
 from detcli.source.jpeg_header import read_header
 from detcli.source.limits import LARGER
 from detcli.source.segments import JPEG
+from detcli.storage.file_names import did_you_mean
 from detcli.storage.folder import NO_WAIT
 
 CHUNK = 65536
@@ -245,7 +246,7 @@ def _missing(path: str | Path) -> SourceError:
         has_other_files = next(entries, None) is not None
         is_broken_link = os.path.lexists(path)
         if has_other_files and not is_broken_link:
-            return SourceError("no such file", "check the path")
+            return SourceError("no such file", f"{did_you_mean(path)}check the path")
     hint = "check the path, from which folder it counts, and that its drive is there"
     return PlaceError("no such file", hint)
 

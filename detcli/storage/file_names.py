@@ -1,8 +1,11 @@
-"""Names that every file system takes, made of names that it may not."""
+"""Names of files: those that every file system takes, and those that were probably meant."""
 
+import itertools
 import os
 import re
 import sys
+
+from detcli.core.text import closest, public_name
 
 MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
 
@@ -16,6 +19,40 @@ DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]
 )  # on Windows they exist in every folder, with any suffix
+
+
+MAX_COMPARED = 200  # files in a folder; in a larger one, none is looked for that was meant
+
+
+def similar_file(path: str | os.PathLike[str]) -> str:
+    """Return the path of the file that was probably meant by a path without one.
+
+    Returns:
+        The path of a file in the same folder whose name resembles the path's; an empty text if
+        there is none, or if the folder cannot be read or has very many files.
+    """
+    folder, name = os.path.split(os.fsdecode(path))
+    file_names = []
+    try:
+        with os.scandir(folder or ".") as entries:
+            for entry in itertools.islice(entries, MAX_COMPARED + 1):
+                file_names.append(entry.name)
+    except (OSError, ValueError):
+        return ""
+    similar_name = ""
+    if len(file_names) <= MAX_COMPARED:
+        similar_name = closest(name, sorted(file_names))
+    if not similar_name:
+        return ""
+    return os.path.join(folder, similar_name)  # noqa: PTH118 - a Path would change the folder
+
+
+def did_you_mean(path: str | os.PathLike[str]) -> str:
+    """Begin a hint with a question, as in "did you mean bus.jpg? "; empty if nothing resembles."""
+    file = similar_file(path)
+    if not file:
+        return ""
+    return f"did you mean {public_name(file)}? "
 
 
 def safe(name: str, *, windows: bool = os.name == "nt") -> str:

@@ -137,6 +137,32 @@ def test_unknown_devices_are_refused():
         Device.parse("cpu,cuda")
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("cuad", "cuda"),
+        ("cuda:O", "cuda"),
+        ("gpu", "cuda"),
+        ("gpu:1", "cuda:1"),
+        ("2", "cuda:2"),
+        ("trt", "tensorrt"),
+        ("CPU", "cpu"),
+        ("openvino:gpu", "openvino:GPU"),
+    ],
+)
+def test_a_mistyped_device_names_the_one_that_was_meant(typed, meant):
+    with pytest.raises(UsageError, match="unknown device") as caught:
+        Device.parse(typed)
+    assert caught.value.hint.startswith(f"did you mean {meant}? use auto, cpu")
+
+
+@pytest.mark.parametrize("typed", ["banana", "", "-1", ":", "x:1"])
+def test_what_resembles_no_device_names_none(typed):
+    with pytest.raises(UsageError, match="unknown device") as caught:
+        Device.parse(typed)
+    assert caught.value.hint.startswith("use auto, cpu")
+
+
 def control_groups(root, membership, **files):
     """A machine whose control groups hold these files."""
     (root / "proc/self").mkdir(parents=True)

@@ -44,6 +44,21 @@ def test_an_unknown_suffix_is_refused(name):
     assert choose_format(Format.TABLE, Path(name)) is Format.TABLE
 
 
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("out/x.jsno", "out/x.json"),
+        ("x.cvs", "x.csv"),
+        ("x.JSNOL", "x.jsonl"),
+        ("a.b.parqet", "a.b.parquet"),
+    ],
+)
+def test_a_mistyped_suffix_names_another_name(name, suggestion):
+    with pytest.raises(UsageError) as caught:
+        choose_format(None, Path(name))
+    assert caught.value.hint.startswith(f"did you mean {suggestion}? use .jsonl")
+
+
 def test_a_pipe_may_be_called_anything(tmp_path):
     for name, expected in (("boxes.pipe", Format.JSONL), ("boxes.csv", Format.CSV)):
         os.mkfifo(tmp_path / name)

@@ -43,6 +43,7 @@ from detcli.data.saved_record import coco_box, read_fields
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
+from detcli.storage.file_names import did_you_mean
 from detcli.storage.files import read_json
 
 Form = Literal["coco", "yolo"]  # the format of the labels
@@ -507,7 +508,8 @@ def open_dataset(
         UsageError: The data cannot be read, or has no labelled object.
     """
     if not os.path.exists(data):
-        raise UsageError(f"--data {data}: no such file or folder", "check the path")
+        hint = f"{did_you_mean(data)}check the path"
+        raise UsageError(f"--data {data}: no such file or folder", hint)
     if data.is_file() and data.suffix.lower() == ".json":
         if split is not None:
             raise UsageError(f"--split: {data} has no parts", "name another instances.json")
