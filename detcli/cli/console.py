@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning
@@ -24,6 +24,7 @@ from detcli.core.text import (
     is_terminal,
     kind_of,
     public_text,
+    shell_line,
     wrap_for,
 )
 
@@ -236,6 +237,11 @@ def print_line(text: str, prefix: str = "detcli: ", label: str = "") -> None:
         coloured_label = f"\x1b[{COLOUR_CODES[label]}m{label}\x1b[0m"
         lines = lines.replace(label, coloured_label, 1)
     _print(lines)
+
+
+def print_command(words: Iterable[str]) -> None:
+    """Print a command on a line of its own, which is never broken, so that it can be copied."""
+    _print(f"    {make_printable(shell_line(words))}")
 
 
 def _has_colour() -> bool:

@@ -1,5 +1,6 @@
-"""Rerun: the command that detects as an earlier run did, to be typed or pasted into a shell."""
+"""Rerun: commands that do again what a run did, to be typed or pasted into a shell."""
 
+from pathlib import Path
 from typing import Any
 
 from detcli.config.config import Config
@@ -23,16 +24,69 @@ def rerun_words(config: Config) -> list[str]:
         is_written_apart = name in {"model", "conf", "class_conf"}
         if option.affects_detections and not is_written_apart and value != option.default:
             words += _option_words(option, value)
+    words += _conf_words(config)
+    return _without_secrets(words)
 
-    # One option has both: --conf 0.25,person=0.5
-    confidences = []
-    if values["conf"] is not None:
-        confidences.append(f"{values['conf']}")
-    for class_name, conf in values["class_conf"]:
-        confidences.append(f"{class_name}={conf}")
-    if confidences:
-        words += [options["conf"].flag, ",".join(confidences)]
 
+MAX_WORDS = 60
+"""Of a command in a hint; a longer one, of a pattern that a shell has expanded, is not read."""
+
+
+def resume_words(config: Config, path: Path) -> list[str]:
+    """Write the words of a `detcli predict` that does what a run does, and can be continued.
+
+    Options that --resume excludes are left out.
+
+    Args:
+        config: The options of the run, which has no --resume.
+        path: The file of --resume.
+
+    Returns:
+        The words; none if they would be very many or have a secret, or if inputs or their names
+        came from standard input, which is gone.
+    """
+    options = options_of(Config)
+    values = values_of(config)
+    if "-" in values["source"] or values["files_from"] == "-":
+        return []
+    settled_names = {"source", "output", "format", "base", "conf", "class_conf", "verbose"}
+    settled_names.update(excluded_by_resume())
+    words = ["detcli", "predict", *values["source"]]
+    for name, option in options.items():
+        value = values[name]
+        if name not in settled_names and value != option.default:
+            words += _option_words(option, value)
+    words += _conf_words(config)
+    words += [options["resume"].flag, str(path)]
+    if len(words) > MAX_WORDS:
+        return []
+    return _without_secrets(words)
+
+
+def excluded_by_resume() -> list[str]:
+    """List the names of the options that do not go together with --resume."""
+    options = options_of(Config)
+    names = [*options["resume"].excludes]
+    for name, option in options.items():
+        if "resume" in option.excludes:
+            names.append(name)
+    return names
+
+
+def _conf_words(config: Config) -> list[str]:
+    """Write --conf with the confidence of all classes and those of single ones, if any is set."""
+    conf_texts = []
+    if config.settings.conf is not None:
+        conf_texts.append(f"{config.settings.conf}")
+    for class_name, conf in config.settings.class_conf:
+        conf_texts.append(f"{class_name}={conf}")
+    if not conf_texts:
+        return []
+    return [options_of(Config)["conf"].flag, ",".join(conf_texts)]
+
+
+def _without_secrets(words: list[str]) -> list[str]:
+    """Return the words of a command; none if one of them has a password or another secret."""
     has_secret = any(public_name(word) != word for word in words)
     if has_secret:
         return []
@@ -43,6 +97,8 @@ def _option_words(option: Option, value: Any) -> list[str]:  # noqa: ANN401 - of
     """Write an option that differs from its default."""
     if value is True:
         return [option.flag]
+    if value is False:
+        return [f"--no-{option.flag[2:]}"]
     if not option.is_list:
         return [option.flag, str(value)]
     if option.separator:

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.cli.console import print_line, print_message_counts, print_new_messages
+from detcli.cli.console import (
+    print_command,
+    print_line,
+    print_message_counts,
+    print_new_messages,
+)
+from detcli.commands.predict.continuation import how_to_continue
 from detcli.config.config import Config
-from detcli.config.option import options_of, values_of
 from detcli.config.outputs import Outputs
-from detcli.config.values import Format, Target
+from detcli.config.values import Target
 from detcli.core.text import pluralize
 from detcli.core.timing import StageTimes
 from detcli.data.record import Origin, Record, notes_of
@@ -261,36 +266,12 @@ def _report_interrupt(
     else:
         inputs = f"{done_count} of {pluralize(total_count, 'input')}"
     print_line(f"interrupted after {inputs}")
-    hint = "the same command goes on from here"
-    if config.outputs.resume is None:
-        hint = _hint_to_resume(config, destination)
-    print_line(hint, prefix="  ", label="hint:")
-
-
-def _hint_to_resume(config: Config, destination: Destination) -> str:
-    """Say how to continue an interrupted run that was begun without --resume.
-
-    --resume writes JSON Lines, and can continue a file that was written without it. It excludes
-    some options, which the hint says to leave out.
-    """
-    options = options_of(Config)
-    values = values_of(config)
-    # Two options exclude each other if either of them says so.
-    excluded_names = [*options["resume"].excludes, "format"]
-    for name, option in options.items():
-        if "resume" in option.excludes:
-            excluded_names.append(name)
-    flags_to_leave_out = []
-    for name in excluded_names:
-        is_set = values[name] != options[name].default
-        if is_set:
-            flags_to_leave_out.append(options[name].flag)
-    in_place = ""
-    if flags_to_leave_out:
-        in_place = f" in place of {' and '.join(flags_to_leave_out)}"
-
-    target = destination.target
-    is_file = isinstance(target, Path) and not is_special(target)
-    if is_file and destination.format is Format.JSONL:
-        return f"with --resume {target}{in_place}, the same command goes on from here"
-    return f"this run cannot be continued; one with --resume NEW.jsonl{in_place} can"
+    if config.outputs.resume is not None:
+        print_line("the same command goes on from here", prefix="  ", label="hint:")
+        return
+    sentence, commands = how_to_continue(config, destination)
+    if commands:
+        sentence += ":"
+    print_line(sentence, prefix="  ", label="hint:")
+    for words in commands:
+        print_command(words)

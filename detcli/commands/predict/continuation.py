@@ -1,0 +1,95 @@
+"""How to continue a run that was interrupted: the commands to type."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from detcli.config.config import Config
+from detcli.config.option import options_of, values_of
+from detcli.config.rerun import excluded_by_resume, resume_words
+from detcli.config.values import Format, Target
+from detcli.core.text import public_name
+from detcli.run.outputs import Destination
+from detcli.sink.formats import is_special
+
+MERGED = frozenset({"output", "format", "burst", "apply"})
+"""Options that --resume excludes, and with which `detcli merge` writes the same afterwards."""
+
+
+class Continuation(NamedTuple):
+    """How to continue a run."""
+
+    sentence: str
+    # words of the commands to type one after another; none where the sentence has to do
+    commands: list[list[str]]
+
+
+def how_to_continue(config: Config, destination: Destination) -> Continuation:
+    """Say how to continue an interrupted run that was begun without --resume.
+
+    --resume can continue a file of JSON Lines that was written without it. Any other file is made
+    by `detcli merge`, from the JSON Lines of a new run that can be continued.
+
+    Args:
+        config: The options of the run.
+        destination: Where its records went.
+    """
+    outputs = config.outputs
+    target = destination.target
+    is_file = isinstance(target, Path) and not is_special(target)
+    without = _without_excluded(config)
+    has_all_records = destination.format is Format.JSONL and not (outputs.burst or outputs.apply)
+    if is_file and has_all_records:
+        words = resume_words(config, Path(str(target)))
+        if words:
+            return Continuation(f"go on{without} with", [words])
+        sentence = f"with --resume {target} in place of --output, the same command goes on"
+        return Continuation(f"{sentence}{without} from here", [])
+
+    resume_file = _new_file(target)
+    words = resume_words(config, resume_file)
+    if not words:
+        sentence = f"this run cannot be continued; one with --resume {resume_file}{without} can"
+        return Continuation(sentence, [])
+    commands = [words]
+    is_object = target is not None and not isinstance(target, Path)
+    if (is_file or is_object) and public_name(str(target)) == str(target):
+        merge_words = ["detcli", "merge", str(resume_file), *_merge_words(config)]
+        commands.append([*merge_words, "-o", str(target)])
+    return Continuation(f"this run cannot be continued; one{without} that can", commands)
+
+
+def _without_excluded(config: Config) -> str:
+    """Say which options of a run --resume excludes, as in " without --save-coco"; may be empty."""
+    options = options_of(Config)
+    values = values_of(config)
+    flags = []
+    for name in excluded_by_resume():
+        if name not in MERGED and values[name] != options[name].default:
+            flags.append(options[name].flag)
+    if not flags:
+        return ""
+    return f" without {' and '.join(flags)}"
+
+
+def _new_file(target: "Target | None") -> Path:
+    """Choose the path of a file of JSON Lines that does not exist, beside the file of a run."""
+    path = Path("boxes.jsonl")
+    if isinstance(target, Path) and not is_special(target):
+        path = target.with_suffix(".jsonl")
+    stem = path.stem
+    number = 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"{stem}-{number}.jsonl")
+    return path
+
+
+def _merge_words(config: Config) -> list[str]:
+    """Write the options with which `detcli merge` writes what a run should have written."""
+    options = options_of(Config)
+    values = values_of(config)
+    words = []
+    for name in ("format", "base", "burst", "apply"):
+        if values[name] is not None:
+            words += [options[name].flag, str(values[name])]
+    return words
