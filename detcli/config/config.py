@@ -375,7 +375,7 @@ class Verbosity:
     quiet: bool = option(
         False,
         "-q, --quiet",
-        "Print only fatal errors, and inputs that cannot be read, on stderr.",
+        "Print only errors on stderr, also those of inputs: no progress, warnings and summaries.",
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
     )

@@ -86,8 +86,8 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
     if not quiet:
         for sentence in report.unlike:
             warnings.warn(sentence, DetcliWarning, stacklevel=1)
-        for failure in report.failed:
-            print_error(DetcliError(failure.error), failure.source)
+    for failure in report.failed:
+        print_error(DetcliError(failure.error), failure.source)
     # A table lists what differs.
     is_table = choose_report_format(report_format) is ReportFormat.TABLE
     if comparison is None:
