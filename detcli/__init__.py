@@ -21,7 +21,7 @@ core/       errors, interrupts, text, threads: what all of them share
 
 TYPE_CHECKING = False  # not from `typing`: the command line handles signals only after this import
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 if TYPE_CHECKING:
     from typing import Any

@@ -159,10 +159,11 @@ class Manifest:
         new_header = cast("HeaderJson", {**self.header, **fields})
         different = differences(_flat(self.header), _flat(new_header), implied)
         if different:
-            raise UsageError(
-                f"{self._store} was begun with {', '.join(different)}",
-                "use the same settings, or write to another folder",
-            )
+            hint = "use the same settings, or write to another folder"
+            earlier_version = self.header["detcli"]
+            if new_header["detcli"] != earlier_version:
+                hint = f"finish it with detcli {earlier_version}, or write to another folder"
+            raise UsageError(f"{self._store} was begun with {', '.join(different)}", hint)
 
     def all_names(self) -> Iterator[Name]:
         """Yield the names of all shards, in order."""

@@ -217,3 +217,12 @@ def test_a_run_with_other_options_of_inputs_is_refused(store):
     manifest.require_same(inputs=dict(manifest.header["inputs"]))
     with pytest.raises(UsageError, match="strict false instead of true"):
         manifest.require_same(inputs=manifest.header["inputs"] | {"strict": True})
+
+
+def test_a_run_of_another_version_is_finished_by_that_version(store):
+    manifest = written(store, NAMES, 4)
+    earlier_version = manifest.header["detcli"]
+    with pytest.raises(UsageError, match="was begun with detcli") as caught:
+        manifest.require_same(detcli="9.9.9")
+    hint = f"finish it with detcli {earlier_version}, or write to another folder"
+    assert caught.value.hint == hint
