@@ -23,6 +23,8 @@ from colour_model import image
 from documentation.shells import ROOT, blocks, page, run, section, shell, skip_without_jq, works
 from folders import names_in
 from json_lines import column_of, lines
+from PIL import Image as PillowImage
+from PIL import ImageSequence
 from reviews import answer
 from thinning import only_whole, thin
 
@@ -243,6 +245,19 @@ def test_a_second_network_names_every_box(workplace):
 
 
 FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")
+
+
+def test_a_short_loop_to_share(workplace):
+    video = number_video.open_writer("street.mp4", (64, 64))
+    for number in range(190):
+        video.write(image(("red", number % 8, 3)))
+    video.release()
+    (script,) = blocks(section(PAGE, "A short loop to share"), "sh")
+    works(script)
+    with PillowImage.open(workplace / "out/street.gif") as loop:
+        durations_ms = [shown.info["duration"] for shown in ImageSequence.Iterator(loop)]
+    assert sum(durations_ms) == 6000
+    assert column_of(lines((workplace / "boxes.jsonl").read_text()), "time_s")[0] == 12
 
 
 def test_faces_are_hidden_in_a_folder_and_in_a_video(workplace, shared):
