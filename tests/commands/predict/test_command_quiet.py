@@ -1,4 +1,4 @@
-"""What --quiet hides in each command that has it, and what stays."""
+"""What --quiet hides in `detcli predict` and in each other command that has it, and what stays."""
 
 import re
 
