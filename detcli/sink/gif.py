@@ -21,7 +21,8 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import Pixels, Size
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, Video, notes_of
-from detcli.sink.draw import DEFAULT_STYLE, Colour, Style, annotate, detection_colours
+from detcli.sink.colours import Colour
+from detcli.sink.draw import DEFAULT_STYLE, Style, annotate, detection_colours
 from detcli.sink.folder import OutputFolder
 from detcli.sink.frame_clock import FrameClock
 from detcli.storage.files import write_file
