@@ -121,10 +121,12 @@ class Browser:
         pytest.fail(f"never true: {script}")
 
     def settle(self):
-        """Wait until what was asked for is drawn: two frames."""
+        """Wait until what was asked for is drawn: thumbnails are loaded, then two frames."""
         self.driver.execute_async_script(
             "const done = arguments[0];"
-            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
+            "const loaded = typeof packs === 'undefined' ? Promise.resolve() : packs.lastLoad;"
+            "loaded.then(() =>"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
         )
 
     def press(self, *keys):

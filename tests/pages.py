@@ -1,5 +1,6 @@
 """Makes result pages, and reads them back, as a browser does."""
 
+import base64
 import itertools
 import json
 import re
@@ -56,8 +57,8 @@ def make(path, records, about=PREDICT, boxes=None, conclusion=NOTHING):
 def runs(folder):
     """What the page says of each run."""
     text = (folder / "data/runs.js").read_text("ascii")
-    assert re.fullmatch(r"runs\(1, \[.*\]\);\n", text, re.DOTALL)
-    return json.loads(text[len("runs(1, ") : -len(");\n")])
+    assert re.fullmatch(r"runs\(2, \[.*\]\);\n", text, re.DOTALL)
+    return json.loads(text[len("runs(2, ") : -len(");\n")])
 
 
 def entries(folder):
@@ -100,11 +101,27 @@ def shown(folder):
 
 
 def images(folder, *, thumbnails=True):
-    """Names of the images, each of which has a thumbnail, but for a moment."""
-    names = jpegs(folder / "pictures")
+    """Names of the images, each of which has a thumbnail, but for a moment.
+
+    Images of a long video that were dropped have their thumbnails still.
+    """
+    names = [name.removesuffix(".jpg") for name in jpegs(folder / "pictures")]
     if thumbnails:
-        assert names == jpegs(folder / "thumbnails")
-    return [name.removesuffix(".jpg") for name in names]
+        assert packed_thumbnails(folder).keys() >= set(names)
+    return names
+
+
+def packed_thumbnails(folder):
+    """The thumbnails of all packs, as JPEG, by the names of their images."""
+    thumbnails = {}
+    for pack in (folder / "thumbnails").rglob("*.js"):
+        for line in pack.read_text("ascii").splitlines():
+            match = re.fullmatch(r'thumbnail\("([0-9/]+)", "([A-Za-z0-9+/=]+)"\);', line)
+            assert match, line
+            name, jpeg_base64 = match.groups()
+            assert pack == folder / "thumbnails" / f"{name.rpartition('/')[0]}.js"
+            thumbnails[name] = base64.b64decode(jpeg_base64)
+    return thumbnails
 
 
 def jpegs(folder):

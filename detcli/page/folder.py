@@ -3,16 +3,18 @@
     index.html, files/         what shows any run
     data/runs.js               what made the records; written anew as a chunk begins, and at the end
     data/0.js, data/1.js       chunks: one line a record, added whole
-    pictures/0/0/12.jpg        of run 0, a thousand to a folder
-    thumbnails/0/0/12.jpg      the same, small
+    pictures/0/0/12.jpg        image 12 of run 0, with those of a pack of thumbnails in a folder
+    thumbnails/0/0.js          the same, small, in packs: see page/thumbnails.py
 
 Data are scripts, as a page from a disk may load those and nothing else. They call two functions of
 files/data.js, with lists whose values are told apart by their position:
 
     runs(FORMAT, [run, ...])
-        run = {chunks, command, state, begun, ended, facts, kinds, palette, sides, floor, places,
-               repeats, rerun, summary, tables, curves, agree}
+        run = {chunks, packed, command, state, begun, ended, facts, kinds, palette, sides, floor,
+               places, repeats, rerun, summary, tables, curves, agree}
             chunks      how many chunks of data the run has
+            packed      whether its thumbnails are in packs; runs of format 1, which may be
+                        continued, have each in a file of its own: thumbnails/0/0/12.jpg
             state       running, stopped or complete; begun and ended are times, ended null at first
             facts       [name, value] of each setting
             kinds       [name, colour, text colour, dashed, wrong, side] of each kind of box
@@ -50,12 +52,13 @@ files/data.js, with lists whose values are told apart by their position:
             repeat      the group that its only box stands for: [number, images, boxes, folder or
                         video, name of the first image, of the last, box in fractions]
             ignored     the numbers of the polygons of the run that are for this record
-            picture   the name of the files below pictures/ and thumbnails/; original, if the
-                        page shows a file elsewhere in place of a copy, its address
+            picture   the name of the file below pictures/ and of the thumbnail in its pack;
+                        original, if the page shows a file elsewhere in place of a copy, its
+                        address
             video       the number of its video in the run; stride, from this frame on: every
                         how many frames of it have an image; film, the annotated video
 
-FORMAT rises when this changes: a page of another format is not continued.
+FORMAT rises when this changes: a page of a format that is not in FORMATS is not continued.
 """
 
 import contextlib
@@ -70,19 +73,23 @@ from typing import Any
 from urllib.parse import quote
 
 from detcli.core.errors import OutputError, UsageError
+from detcli.page.thumbnails import ThumbnailPacks, keep_complete_lines, repair_last_pack
 from detcli.sink.folder import mark_folder
-from detcli.storage.files import AppendedFile, make_folder, write_file, writing
-from detcli.storage.folder import NO_LINK, NO_WAIT, LockState, lock
+from detcli.storage.files import AppendedFile, make_folder, write_all, write_file, writing
+from detcli.storage.folder import NO_LINK, NO_WAIT, Folder, LockState, lock, sync
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)  # of pages that can be continued
 CHUNK_RECORDS = 500  # a chunk ends with as many records, or as many bytes
 CHUNK_BYTES = 1 << 20
 IMAGE_FOLDERS = ("pictures", "thumbnails")
 FOLDERS = ("data", "files", *IMAGE_FOLDERS)
 REVIEW_FILES = "review."  # how names of files begin that only the review page has
 
-_OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
+_OURS = re.compile(
+    r"data/\d+\.js|thumbnails/\d+/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII
+)
 _IMAGE_FOLDER = re.compile(r"\d+", re.ASCII)
 
 
@@ -95,7 +102,8 @@ class PageFolder:
         Args:
             path: The folder, which is made if it does not exist.
             inputs: The files that the run reads, which are never removed.
-            resumed: Whether the run is added to those of the page that is there.
+            resumed: Whether the run is added to those of the page that is there, and a later one
+                will be added to it, so that `sync` has to keep what it shows.
 
         Raises:
             UsageError: The folder is not that of a page, another run is writing to it, its page has
@@ -118,6 +126,10 @@ class PageFolder:
             on_error.pop_all()  # the lock stays
         self._chunk_count = sum(run["chunks"] for run in self._runs)
         self.run = len(self._runs)
+        self._packs = ThumbnailPacks(self._real / "thumbnails" / str(self.run))
+        self._is_resumed = resumed
+        self._folder_of_copies: Path | None = None  # the one that was made last
+        self._unsynced_copies: list[Path] = []  # of images that `sync` puts on the disk
         self._chunk: AppendedFile | None = None
         self._chunk_records = 0
         self._chunk_bytes = 0
@@ -174,7 +186,7 @@ class PageFolder:
 
     def describe(self, run: Mapping[str, Any]) -> None:
         """Write what made the records of this run, in place of what was written before."""
-        self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"]}
+        self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"], "packed": True}
         write_file(self._real / "data/runs.js", script_call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
@@ -210,14 +222,49 @@ class PageFolder:
         Returns:
             The name of the image, for `remove_image` and the entry of its record.
         """
-        name = f"{self.run}/{number // 1000}/{number}"
-        folders = IMAGE_FOLDERS[-len(sizes) :]  # the thumbnail's is the last
-        for folder, jpeg in zip(folders, sizes, strict=True):
-            path = self._real / folder / f"{name}.jpg"
-            if not path.parent.exists():
-                make_folder(path.parent)
-            write_file(path, jpeg)
+        name = f"{self.run}/{self._packs.number}/{number}"
+        has_copy = len(sizes) > 1
+        if has_copy:
+            self._write_copy(self._real / f"pictures/{name}.jpg", sizes[0])
+        self._packs.add(name, sizes[-1])
         return name
+
+    def _write_copy(self, path: Path, jpeg: bytes) -> None:
+        """Write the copy of an image.
+
+        Nobody sees it half-written, as it is on no page until its record is added. So it gets its
+        name at once, and is not on the disk before `sync`.
+        """
+        if path.parent != self._folder_of_copies:
+            make_folder(path.parent)
+            self._folder_of_copies = path.parent
+        with writing(path):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_WAIT
+            with FileIO(os.open(path, flags, 0o666), "w") as file:
+                write_all(file, jpeg)
+        if self._is_resumed:
+            self._unsynced_copies.append(path)
+
+    def sync(self) -> None:
+        """Put all that was added on the disk, where it survives a power cut.
+
+        To be called before the file of --resume says there that inputs are done: what it has is on
+        the page, then.
+
+        Raises:
+            OutputError: It cannot be put there.
+        """
+        with writing(self.path):
+            for path in self._unsynced_copies:
+                with contextlib.suppress(FileNotFoundError):  # dropped from a long video since
+                    _sync_file(path)
+            for parent in {path.parent for path in self._unsynced_copies}:
+                with contextlib.closing(Folder(parent)) as folder:
+                    folder.sync()
+            self._unsynced_copies.clear()
+            self._packs.sync()
+            if self._chunk is not None:
+                sync(self._chunk.file.fileno())
 
     def address_of(self, path: Path) -> str:
         """Return the address by which the page shows a file that is elsewhere.
@@ -231,14 +278,14 @@ class PageFolder:
         return quote(os.fsencode(relative.replace(os.sep, "/")))
 
     def remove_image(self, name: str) -> None:
-        """Remove an image that the page no longer shows."""
-        for folder in IMAGE_FOLDERS:
-            with contextlib.suppress(OSError):
-                (self._real / folder / f"{name}.jpg").unlink()
+        """Remove the copy of an image that the page no longer shows; its pack stays as it is."""
+        with contextlib.suppress(OSError):
+            (self._real / f"pictures/{name}.jpg").unlink()
 
     def close(self) -> None:
-        """End the chunk, and unlock the folder for other runs."""
+        """End the chunk and the pack, and unlock the folder for other runs."""
         try:
+            self._packs.end_pack()
             self._end_chunk()
         finally:
             with writing(self.path):
@@ -272,19 +319,14 @@ class PageFolder:
         return runs
 
     def _repair(self) -> None:
-        """Remove incomplete lines from the last chunk, which a kill or a power cut may leave.
+        """Remove incomplete lines from the last chunk and pack, which a kill may leave.
 
         A chunk after it that had begun, but was not counted in runs.js yet, is removed.
         """
         last_chunk = self._real / f"data/{self._chunk_count - 1}.js"
         if self._chunk_count and last_chunk.exists():
-            lines = last_chunk.read_bytes().splitlines(keepends=True)
-            complete_lines = []
-            for line in lines:
-                if line.startswith(b"add(") and line.endswith(b");\n"):
-                    complete_lines.append(line)
-            if complete_lines != lines:
-                write_file(last_chunk, b"".join(complete_lines))
+            keep_complete_lines(last_chunk, b"add(")
+        repair_last_pack(self._real / "thumbnails" / str(self.run - 1))
         uncounted_chunk = self._real / f"data/{self._chunk_count}.js"
         uncounted_chunk.unlink(missing_ok=True)
 
@@ -307,6 +349,12 @@ class PageFolder:
                     path = Path(folder, name)
                     if _OURS.fullmatch(path.relative_to(self._real).as_posix()):
                         yield path
+
+
+def _sync_file(path: Path) -> None:
+    """Put a file on the disk."""
+    with FileIO(os.open(path, os.O_RDWR | NO_LINK | NO_WAIT), "r+") as file:
+        sync(file.fileno())
 
 
 def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
@@ -358,7 +406,7 @@ def _parse_runs(script: bytes) -> list[dict[str, Any]] | None:
     try:
         page_format, runs = json.loads(arguments)
         are_chunks_counted = all(isinstance(run["chunks"], int) for run in runs)
-        if page_format == FORMAT and are_chunks_counted:
+        if page_format in FORMATS and are_chunks_counted:
             return list(runs)
     except (ValueError, TypeError, LookupError, RecursionError):
         pass

@@ -156,6 +156,9 @@ class PageFile:
         """Remove an image that the page no longer shows."""
         self._size -= len(self._images.pop(name, ""))
 
+    def sync(self) -> None:
+        """Do nothing: nothing is on the disk before the end, and --resume needs a folder."""
+
     def close(self) -> None:
         """Write the file, if there are records."""
         if self._is_written:

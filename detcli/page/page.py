@@ -57,6 +57,8 @@ class PageImage(NamedTuple):
 def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     """Encode an image as JPEG in several sizes, such as a copy and a thumbnail.
 
+    Where an image is so small that two sizes are the same, their files are, too.
+
     Args:
         pixels: `(H, W, 3)`.
         sizes: Of each size the longer side in pixels, at most, and the quality of the JPEG. The
@@ -68,16 +70,21 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     Raises:
         OutputError: It cannot be encoded.
     """
+    jpeg_of_larger_size: bytes | None = None
     for longer_side, quality in sizes:
         size = pixels.shape[0], pixels.shape[1]
         smaller_size = Letterbox.fit(size, (longer_side, longer_side), enlarge=1).resized
+        if smaller_size == size and jpeg_of_larger_size is not None:
+            yield jpeg_of_larger_size
+            continue
         if smaller_size != size:
             height, width = smaller_size
             pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
         is_encoded, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not is_encoded:
             raise OutputError("cannot encode an image of the page", "leave out --report")
-        yield jpeg.tobytes()
+        jpeg_of_larger_size = jpeg.tobytes()
+        yield jpeg_of_larger_size
 
 
 class PageRepeat(NamedTuple):
@@ -302,6 +309,10 @@ class Page:
     def describe(self, about: RunInfo) -> None:
         """Replace what the page says of the run, as more is known now."""
         self._about = about
+
+    def sync(self) -> None:
+        """Put the records so far on the disk, with their images, as `PageFolder.sync` does."""
+        self._folder.sync()
 
     def discard(self) -> None:
         """Give up a page that has not begun: what was there stays."""

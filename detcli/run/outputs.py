@@ -363,6 +363,7 @@ class _SinkOpener:
         self._states_before = states_before
         self._undo = undo
         self._folders: list[OutputFolder] = []
+        self._sync_page: Callable[[], None] | None = None  # puts the page on the disk
 
     def open_images(self) -> None:
         """Open the window of --show, and the folder of annotated images and videos of --save.
@@ -444,6 +445,7 @@ class _SinkOpener:
             linked=options.report_link,
         )
         self._undo.callback(page.discard)
+        self._sync_page = page.sync
         self.sinks.append(PageSink(page, only_detections=options.only_detections))
 
     def open_tables(self, class_names: Sequence[str]) -> None:
@@ -495,6 +497,7 @@ class _SinkOpener:
             force=options.force,
             videos=options.save,
             show=show_reading,
+            before_sync=self._sync_page,
         )
         self._undo.callback(journal.close)
         self.sinks.append(journal)

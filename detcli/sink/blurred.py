@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -13,6 +14,8 @@ from detcli.storage.files import write_file
 
 NOTE = ".detcli-blurred"
 """The file of a folder that names the classes that are hidden in all images in it."""
+
+PACK_OF_THUMBNAILS = re.compile(r"/thumbnails/[0-9]+/[0-9]+\.js$")
 
 
 def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
@@ -58,9 +61,13 @@ def _noted_classes(note: Path) -> set[str]:
 
 
 def _has_images(folder: Path) -> bool:
-    """Tell whether an image or a video is in a folder, or in one below it."""
-    for _, _, file_names in os.walk(folder):
+    """Tell whether an image or a video is in a folder, or in one below it.
+
+    A pack of thumbnails of an HTML report counts as well.
+    """
+    for parent, _, file_names in os.walk(folder):
         for file_name in file_names:
-            if is_media(file_name):
+            path = Path(parent, file_name).as_posix()
+            if is_media(file_name) or PACK_OF_THUMBNAILS.search(path):
                 return True
     return False

@@ -84,6 +84,7 @@ class Journal:
         force: bool = False,
         videos: Path | None = None,
         show: ShowReading | None = None,
+        before_sync: Callable[[], None] | None = None,
     ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
@@ -96,6 +97,8 @@ class Journal:
             videos: The folder of the annotated videos. A video that was cut off by a kill is not in
                 it; its frames are detected again, so that it becomes whole.
             show: Shows the progress of reading a large file.
+            before_sync: Is called before the records are put on the disk, so that what other
+                outputs have of them is there first; None if there are no such outputs.
 
         Raises:
             UsageError: The file is not a journal, has other settings, or is in use by another run.
@@ -107,6 +110,7 @@ class Journal:
         self._implied = implied
         self._video_folder = videos
         self._show = show
+        self._before_sync = before_sync
         self._recorded_inputs = RecordedInputs()  # that need no work, and were not skipped yet
         self._sources_to_repeat: set[str] = set()  # all their records are made again
         self._last_sync_s = 0.0  # on the monotonic clock
@@ -298,6 +302,8 @@ class Journal:
 
     def _sync(self) -> None:
         """Make sure that what was written is on the disk, where it survives a power cut."""
+        if self._before_sync is not None:
+            self._before_sync()
         sync(self._file.fileno())
         self._last_sync_s = time.monotonic()
 

@@ -37,7 +37,7 @@ def test_a_page_holds_what_shows_it_and_what_it_shows(page_path):
     names = {".detcli-page", "data", "files", "index.html", "pictures", "thumbnails"}
     assert {path.name for path in page_path.iterdir()} == names
     assert sources(page_path) == ["a", "b"]
-    assert pages.runs(page_path) == [{"state": "complete", "chunks": 1}]
+    assert pages.runs(page_path) == [{"state": "complete", "chunks": 1, "packed": True}]
     assert pages.images(page_path) == ["0/0/0", "0/0/1"]
     assert list(page_path.glob("files/review.*")) == []
     html = (page_path / "index.html").read_text()
@@ -131,7 +131,7 @@ def test_what_a_kill_has_torn_is_cut_off(page_path, torn):
 
 def test_a_page_of_another_version_is_not_gone_on_with(page_path):
     write(page_path, "a")
-    for text in ("", "runs(", "runs(2, []);\n", 'runs(1, [{"chunks":"x"}]);\n', "é"):
+    for text in ("", "runs(", "runs(3, []);\n", 'runs(1, [{"chunks":"x"}]);\n', "é"):
         (page_path / "data/runs.js").write_text(text)
         with pytest.raises(UsageError, match="not written by this version"):
             write(page_path, "b", resumed=True)

@@ -2,13 +2,14 @@
 
 import pytest
 from nasty_names import NASTY
-from pages import box, failure, make, record
+from pages import box, failure, images, make, record
 from thinning import thin
 
 from detcli.config.ignored import IgnoredZone
 from detcli.config.shapes import Line, Zone
 from detcli.page import folder as folders
 from detcli.page import page as module
+from detcli.page import thumbnails as packs
 from detcli.page.page import Conclusion, Curves, PageTable, RunInfo
 from detcli.sink.colours import colour_of
 
@@ -26,6 +27,7 @@ def many(tmp_path_factory):
     records += [failure("torn.jpg"), failure("gone.jpg", "no such file", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folders, "CHUNK_RECORDS", 150)
+        patch.setattr(packs, "PACK_IMAGES", 50)
         return make(tmp_path_factory.mktemp("many") / "page", records)
 
 
@@ -33,7 +35,7 @@ def count(browser):
     return browser.text("#count-pictures")
 
 
-def requested_thumbnails(browser):
+def requested_packs(browser):
     return {name for name in browser.requests() if name.startswith("thumbnails/")}
 
 
@@ -57,9 +59,9 @@ def test_it_shows_what_was_found(browser, many):
 
 def test_only_what_is_near_is_loaded(browser, many):
     browser.open(many)
-    thumbnails = requested_thumbnails(browser)
-    assert 10 < len(thumbnails) < 60
-    assert len(browser.names()) < 60
+    first_packs = requested_packs(browser)
+    assert first_packs == {"thumbnails/0/0.js"}
+    assert 10 < len(browser.names()) < 50
     browser.run("window.scrollTo(0, document.body.scrollHeight)")
     browser.settle()
     assert browser.wait(
@@ -67,7 +69,7 @@ def test_only_what_is_near_is_loaded(browser, many):
         ".some((name) => name.textContent === '399.jpg')"
     )
     assert len(browser.names()) < 60
-    assert requested_thumbnails(browser) - thumbnails
+    assert "thumbnails/0/7.js" in requested_packs(browser) - first_packs
 
 
 def test_filters_and_orders(browser, many):
@@ -364,9 +366,17 @@ def test_no_removed_image_is_requested_while_a_long_video_loads(browser, tmp_pat
     monkeypatch.setattr(module, "VIDEO_IMAGES", 8)
     monkeypatch.setattr(folders, "CHUNK_RECORDS", 5)
     page = make(tmp_path / "page", frames(70))
-    browser.open(page)
-    files = {path.relative_to(page).as_posix() for path in (page / "thumbnails").rglob("*.jpg")}
-    assert requested_thumbnails(browser) == files
+    pack = page / "thumbnails/0/0.js"
+    remaining_names = images(page)
+    remaining_lines = []
+    for line in pack.read_text().splitlines(keepends=True):
+        if line.split('"')[1] in remaining_names:
+            remaining_lines.append(line)
+    pack.write_text("".join(remaining_lines))
+    browser.open(page)  # it would look for the copy of an image that is in no pack
+    requests = browser.requests()
+    assert "thumbnails/0/0.js" in requests
+    assert [name for name in requests if name.startswith("pictures/")] == []
 
 
 HOSTILE = [
@@ -467,7 +477,8 @@ def test_names_are_never_markup(browser, tmp_path):
     conclusion = Conclusion(HOSTILE[:3], tables, curves)
     page = make(tmp_path / "page", records, about, conclusion=conclusion)
     foreign = """return document.querySelectorAll(
-        'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
+        'script:not([src^="files/"], [src^="thumbnails/"]), iframe, object, [onerror], [onload],'
+        + 'img[src="x"], b'
     ).length"""
     browser.open(page)
     views = ("view=wall", "view=figures", "view=problems", "picture=0", "view=wall&group=text")

@@ -26,7 +26,8 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
     page = make(tmp_path / "page", [record(f"{number}.jpg") for number in range(6)])
     (page / "data/0.js").write_text('add({"sour')
     (page / "data/1.js").unlink()
-    (page / "thumbnails/0/0/4.jpg").unlink()
+    (page / "thumbnails/0/0.js").write_text('thumbnail("0/0/4", "/9j')
+    (page / "pictures/0/0/4.jpg").unlink()
     chromium.open(page)
     assert chromium.names() == ["4.jpg", "5.jpg"]
     assert chromium.text("#state") == "2 parts of the records cannot be read"

@@ -63,7 +63,8 @@ function placeholder(text) {
   return element("span.missing", text);
 }
 
-/* An image; a sentence takes its place if it cannot be shown. */
+/* An image, without a source one that gets it later; a sentence takes its place if it cannot be
+   shown. */
 function pictureImage(source, attributes = {}) {
   const image = element("img", {
     alt: "",
@@ -73,7 +74,7 @@ function pictureImage(source, attributes = {}) {
   });
   image.onerror = () =>
     image.replaceWith(placeholder("The image cannot be shown"));
-  image.src = source;
+  if (source) image.src = source;
   return image;
 }
 
@@ -85,14 +86,14 @@ function pictureAddress(record) {
   );
 }
 
-function thumbnailAddress(record) {
-  return inlinedAddress(record) || `thumbnails/${record.picture}.jpg`;
-}
-
 /* The image of a record as the page itself has it, in one size; undefined if it is in files. */
 function inlinedAddress({ picture }) {
   const data = inlined.images[picture];
-  return data && `data:image/jpeg;base64,${data}`;
+  return data && jpegAddress(data);
+}
+
+function jpegAddress(data) {
+  return `data:image/jpeg;base64,${data}`;
 }
 
 /* Shows a part of an image, and what is drawn over it, in all of the room that they have. */

@@ -31,7 +31,7 @@ const grid = {
   columns: 1,
   tileWidth: 0,
   rowHeight: 1,
-  images: new Map(), // of the tiles before, by address: they need not be decoded again
+  images: new Map(), // of the tiles before, by name: they need not be decoded again
   drawnScrollY: 0, // of the window when tiles were drawn last, and when that was
   drawnTimeMs: 0,
   currentIndex: 0, // of the item that the keyboard is at
@@ -80,8 +80,8 @@ function refreshGrid() {
   const hadFocus = hasFocus(byId("grid"));
   grid.images.clear();
   for (const tile of grid.tiles.values()) {
-    const image = tile.querySelector("img:not([style])"); // those of crops have a position
-    if (image) grid.images.set(image.getAttribute("src"), image);
+    const image = tile.querySelector("img[src]:not([style])"); // those of crops have a position
+    if (image) grid.images.set(image.dataset.name, image);
     tile.remove();
   }
   grid.tiles.clear();
@@ -173,7 +173,7 @@ function pictureTile(record) {
   const name = displayName(record);
   const tallyText = tally(record);
   const image = hasPicture(record)
-    ? thumbnail(record)
+    ? tileImage(record)
     : placeholder("No image");
   const frameParts = [image];
   if (record.width) frameParts.push(drawThumbnail(record));
@@ -208,11 +208,10 @@ function tileLink(item, attributes, frameParts, name, text) {
 }
 
 /* A thumbnail; the image of an earlier tile, if there is one. */
-function thumbnail(record) {
-  const address = thumbnailAddress(record);
-  const earlierImage = grid.images.get(address);
-  grid.images.delete(address);
-  return earlierImage || pictureImage(address);
+function tileImage(record) {
+  const earlierImage = grid.images.get(record.picture);
+  grid.images.delete(record.picture);
+  return earlierImage || thumbnailImage(record);
 }
 
 /* "3 person, 2 car" for the boxes that are shown. */

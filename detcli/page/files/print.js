@@ -52,7 +52,9 @@ function fillPaper() {
   const tiles = shownRecords.slice(0, PRINTED_PICTURES).map(makeTile);
   paper.append(element("div", ...tiles));
   const images = [...paper.querySelectorAll("img")];
-  return Promise.allSettled(images.map((image) => image.decode()));
+  return packs.lastLoad.then(() =>
+    Promise.allSettled(images.map((image) => image.decode())),
+  );
 }
 
 function startPrint() {

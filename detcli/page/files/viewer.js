@@ -76,7 +76,7 @@ function viewerImage(record) {
   const fallBack = (text) => {
     fault = text;
     image.onerror = giveUp;
-    image.src = thumbnailAddress(record);
+    showThumbnail(image, record);
   };
   if (record.original)
     image.onerror = () => fallBack("The file is not where it was");

@@ -110,9 +110,9 @@ function cropOf(record, box) {
   const tilePixels = grid.tileWidth * window.devicePixelRatio;
   const thumbnailPixels = (THUMBNAIL * side) / longerSide; // of the crop
   const isThumbnailEnough = thumbnailPixels >= tilePixels;
-  const image = pictureImage(
-    isThumbnailEnough ? thumbnailAddress(record) : pictureAddress(record),
-  );
+  const image = isThumbnailEnough
+    ? thumbnailImage(record)
+    : pictureImage(pictureAddress(record));
   const path = outline([x1, y1, x2, y2]);
   const svg = overlay(record, ...cased(path, styleOf(box).colour));
   if (boxColumns.repeated.has(box)) svg.classList.add("repeated");
