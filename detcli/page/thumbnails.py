@@ -19,7 +19,7 @@ from detcli.storage.folder import Folder, sync
 
 FOLDER = "thumbnails"
 PACK_IMAGES = 1000  # a pack ends with as many thumbnails, or as many bytes
-PACK_BYTES = 4 << 20
+PACK_BYTES = 2 << 20
 
 
 class ThumbnailPacks:

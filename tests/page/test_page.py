@@ -63,6 +63,17 @@ def test_a_record_becomes_an_entry_with_an_image(page):
     assert ["device", "cpu"] in run["facts"]
 
 
+def test_a_small_image_is_encoded_once_and_a_large_one_twice(page):
+    made = Page(page, RunInfo("predict"))
+    made.add(fields("small.jpg"), grey(size=(320, 200)))
+    made.add(fields("large.jpg"), grey(size=(321, 200)))
+    made.close()
+    thumbnails = pages.packed_thumbnails(page)
+    assert thumbnails["0/0/0"] == (page / "pictures/0/0/0.jpg").read_bytes()
+    small = cv2.imdecode(np.frombuffer(thumbnails["0/0/1"], np.uint8), cv2.IMREAD_COLOR)
+    assert small.shape[:2] == (320, 199)
+
+
 def test_a_class_is_introduced_once(page):
     of_another_class = fields()["detections"][0] | {"class_id": 1}
     make(page, fields(), fields(), fields(detections=[of_another_class]))

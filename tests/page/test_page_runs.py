@@ -1,9 +1,12 @@
 """What a page shows of a run that goes on, was cut off, or is compared."""
 
+import shutil
+
 import pytest
 from pages import box, failure, grey, make, record
 
 from detcli.page import folder as folders
+from detcli.page import thumbnails
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Conclusion, Page, PageTable, RunInfo
 
@@ -33,6 +36,65 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
     assert chromium.text("#state") == "2 parts of the records cannot be read"
     chromium.wait("return document.querySelector('.missing')")
     assert chromium.text(".missing") == "The image cannot be shown"
+
+
+SHOWN_SOURCES = """
+return [...document.querySelectorAll(".tile img")].map((image) => image.src.slice(0, 23));
+"""
+
+
+def test_where_a_pack_has_lost_a_thumbnail_the_copy_is_shown(browser, tmp_path):
+    page = make(tmp_path / "page", [record(f"{number}.jpg") for number in range(2)])
+    pack = page / "thumbnails/0/0.js"
+    first_line = pack.read_text().splitlines(keepends=True)[0]
+    pack.write_text(first_line)
+    browser.open(page)
+    assert "pictures/0/0/1.jpg" in browser.requests()
+    assert browser.run(SHOWN_SOURCES)[0] == "data:image/jpeg;base64,"
+    shown = (
+        "return [...document.querySelectorAll('.tile img')].every((image) => image.naturalWidth)"
+    )
+    assert browser.wait(shown)
+
+
+def test_packs_are_let_go_and_loaded_again(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(thumbnails, "PACK_IMAGES", 1)
+    page = make(tmp_path / "page", [record(f"{number:03}.jpg") for number in range(200)])
+    browser.open(page, width=500)
+    loaded = "return [...packs.loaded.keys()]"
+    first_packs = browser.run(loaded)
+    assert first_packs[0] == "thumbnails/0/0.js"
+    browser.run("window.scrollTo(0, document.body.scrollHeight)")
+    last = "return packs.loaded.has('thumbnails/0/199.js')"
+    browser.wait(last)
+    browser.settle()
+    assert len(browser.run(loaded)) <= browser.run("return MAX_PACKS")
+    browser.requests()
+    browser.run("window.scrollTo(0, 0)")
+    browser.wait("return document.querySelector('.tile[aria-posinset=\"1\"] img')?.naturalWidth")
+    assert browser.run("return packs.loaded.has('thumbnails/0/0.js')")
+
+
+def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
+    page = make(tmp_path / "page", [record("old.jpg")])
+    (page / "thumbnails/0/0.js").unlink()
+    old_thumbnail = page / "thumbnails/0/0/0.jpg"
+    old_thumbnail.parent.mkdir()
+    shutil.copy(page / "pictures/0/0/0.jpg", old_thumbnail)
+    runs = page / "data/runs.js"
+    runs.write_text(runs.read_text().replace("runs(2", "runs(1").replace(',"packed":true', ""))
+    resumed = Page(page, RunInfo("predict"), resumed=True)
+    resumed.add(record("new.jpg", box()), grey)
+    resumed.close()
+    browser.open(page)
+    assert browser.names() == ["old.jpg", "new.jpg"]
+    requests = browser.requests()
+    assert "thumbnails/0/0/0.jpg" in requests
+    assert "thumbnails/1/0.js" in requests
+    shown = (
+        "return [...document.querySelectorAll('.tile img')].every((image) => image.naturalWidth)"
+    )
+    assert browser.wait(shown)
 
 
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):

@@ -30,6 +30,17 @@ def test_an_empty_folder_is_noted_and_then_known(tmp_path):
         check_folder(tmp_path, ["person", "car"])
 
 
+def test_a_pack_of_thumbnails_has_images_and_no_other_script_has(tmp_path):
+    for name in ("data/0.js", "thumbnails/0/notes.js", "files/thumbnails.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    check_quietly(tmp_path, ["car"])
+    (tmp_path / NOTE).unlink()
+    (tmp_path / "thumbnails/0/12.js").touch()
+    with pytest.warns(DetcliWarning, match="which may show car"):
+        check_folder(tmp_path, ["car"])
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"car": 1}', "[" * 10_000, '["dog"]'])
 def test_a_note_that_says_something_else_is_no_note(tmp_path, text):
     (tmp_path / "deep").mkdir()

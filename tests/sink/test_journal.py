@@ -318,6 +318,16 @@ def test_records_are_put_on_the_disk_about_once_a_second(journal_path, synced, m
     assert synced == ["folder", "file", "file", "file", "file", "file"]
 
 
+def test_what_others_have_of_a_record_is_on_the_disk_before_it(journal_path, synced):
+    journal = Journal(journal_path, before_sync=lambda: synced.append("others"))
+    synced.clear()
+    journal.write(image("a"))
+    assert synced == ["others", "file"]
+    synced.clear()
+    journal.close()
+    assert synced == ["others", "file"]
+
+
 def test_a_journal_that_is_written_anew_is_on_the_disk_first(journal_path, synced):
     write(journal_path, image("a"), failure("b"))
     synced.clear()

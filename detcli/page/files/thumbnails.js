@@ -3,7 +3,7 @@
 /* Thumbnails are in packs: scripts that call thumbnail() for each of up to a thousand. A pack is loaded
    when an image near the window needs it, and let go when others were needed since. */
 
-const MAX_PACKS = 16; // of 4 MB at most
+const MAX_PACKS = 32; // of 2 MB at most
 
 const packs = {
   loaded: new Map(), // thumbnails in base64 by name, of each pack; the one needed last is the last
