@@ -324,6 +324,19 @@ def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(
     chromium.messages(), chromium.requests()
 
 
+def test_where_a_copy_is_lost_its_thumbnail_and_a_sentence_are_shown(chromium, tmp_path):
+    page = Page(tmp_path / "page", RunInfo("predict"))
+    large = record("a.jpg", box(), width=800, height=600)
+    page.add(large, lambda: grey((600, 800)))
+    page.close()
+    (tmp_path / "page/pictures/0/0/0.jpg").unlink()
+    opened(chromium, tmp_path / "page")
+    chromium.wait("return document.querySelector('#stage img').naturalWidth === 320")
+    assert chromium.texts("#viewer-warnings p") == ["The copy of the image is lost"]
+    assert "a copy of 320 \u00d7 240" in chromium.text("#viewer-facts")
+    chromium.messages(), chromium.requests()
+
+
 def test_a_smaller_copy_says_so(browser, tmp_path):
     page = Page(tmp_path / "page", RunInfo("predict"))
     large = record("a.jpg", box(), width=2000, height=1500)

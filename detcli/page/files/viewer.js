@@ -65,7 +65,7 @@ function borderSlider() {
   return slider;
 }
 
-/* The image, or its thumbnail if the file has moved or changed. */
+/* The image, or its thumbnail if the file has moved or changed, or a power cut has taken the copy. */
 function viewerImage(record) {
   if (!hasPicture(record)) return placeholder("No image was kept");
   const alt = `${displayName(record)}: ${tally(record)}`;
@@ -78,8 +78,10 @@ function viewerImage(record) {
     image.onerror = giveUp;
     showThumbnail(image, record);
   };
-  if (record.original)
-    image.onerror = () => fallBack("The file is not where it was");
+  const lossText = record.original
+    ? "The file is not where it was"
+    : "The copy of the image is lost";
+  image.onerror = () => fallBack(lossText);
   image.onload = () => {
     const { naturalWidth: width, naturalHeight: height } = image;
     const hasOtherSize = record.original && !fault && width !== record.width;
