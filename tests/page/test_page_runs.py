@@ -38,7 +38,10 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
     assert chromium.text(".missing") == "The image cannot be shown"
 
 
-SHOWN_SOURCES = """
+ARE_ALL_LOADED = """
+return [...document.querySelectorAll(".tile img")].every((image) => image.naturalWidth);
+"""
+SOURCE_STARTS = """
 return [...document.querySelectorAll(".tile img")].map((image) => image.src.slice(0, 23));
 """
 
@@ -50,25 +53,20 @@ def test_where_a_pack_has_lost_a_thumbnail_the_copy_is_shown(browser, tmp_path):
     pack.write_text(first_line)
     browser.open(page)
     assert "pictures/0/0/1.jpg" in browser.requests()
-    assert browser.run(SHOWN_SOURCES)[0] == "data:image/jpeg;base64,"
-    shown = (
-        "return [...document.querySelectorAll('.tile img')].every((image) => image.naturalWidth)"
-    )
-    assert browser.wait(shown)
+    assert browser.run(SOURCE_STARTS)[0] == "data:image/jpeg;base64,"
+    assert browser.wait(ARE_ALL_LOADED)
 
 
 def test_packs_are_let_go_and_loaded_again(browser, tmp_path, monkeypatch):
     monkeypatch.setattr(thumbnails, "PACK_IMAGES", 1)
     page = make(tmp_path / "page", [record(f"{number:03}.jpg") for number in range(200)])
     browser.open(page, width=500)
-    loaded = "return [...packs.loaded.keys()]"
-    first_packs = browser.run(loaded)
-    assert first_packs[0] == "thumbnails/0/0.js"
+    pack_paths = "return [...packs.loaded.keys()]"
+    assert browser.run(pack_paths)[0] == "thumbnails/0/0.js"
     browser.run("window.scrollTo(0, document.body.scrollHeight)")
-    last = "return packs.loaded.has('thumbnails/0/199.js')"
-    browser.wait(last)
+    browser.wait("return packs.loaded.has('thumbnails/0/199.js')")
     browser.settle()
-    assert len(browser.run(loaded)) <= browser.run("return MAX_PACKS")
+    assert len(browser.run(pack_paths)) <= browser.run("return MAX_PACKS")
     browser.requests()
     browser.run("window.scrollTo(0, 0)")
     browser.wait("return document.querySelector('.tile[aria-posinset=\"1\"] img')?.naturalWidth")
@@ -91,10 +89,7 @@ def test_a_page_with_a_file_for_each_thumbnail_still_opens(browser, tmp_path):
     requests = browser.requests()
     assert "thumbnails/0/0/0.jpg" in requests
     assert "thumbnails/1/0.js" in requests
-    shown = (
-        "return [...document.querySelectorAll('.tile img')].every((image) => image.naturalWidth)"
-    )
-    assert browser.wait(shown)
+    assert browser.wait(ARE_ALL_LOADED)
 
 
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
