@@ -62,29 +62,35 @@ def split(
             f"{review} has a review for each class: {folders}",
             "split each with --how list: an image needs eyes if any eyes.txt has it",
         )
-    (review,) = reviews
+    review_folder = reviews[0]
+
+    # Each file goes into one of two folders: images for somebody's eyes, and those without need.
     with progress(lambda: None, enabled=not quiet) as advance:
-        threshold = promised_threshold(review, records, advance)
-        files = split_files(review, records, threshold, advance)
+        threshold = promised_threshold(review_folder, records, advance)
+        files_with_folders = split_files(review_folder, records, threshold, advance)
+
     folder = make_folder(output)
     log = SortLog(folder, [f"promise {threshold}"], how)
     try:
-        counts = _put_files(files, folder, log, how)
+        counts = _put_files(files_with_folders, folder, log, how)
     finally:
         log.close()
+
     if not quiet:
-        eyes = pluralize(counts[EYES], "image")
-        print_line(f"wrote {output}: {eyes} for eyes, {counts[NO_EYES]:,} that need none")
+        images_for_eyes = pluralize(counts[EYES], "image")
+        print_line(
+            f"wrote {output}: {images_for_eyes} for eyes, {counts[NO_EYES]:,} that need none"
+        )
 
 
 def _put_files(
-    files: "Iterable[tuple[str, str]]", folder: Path, log: "SortLog", how: How
+    files_with_folders: "Iterable[tuple[str, str]]", folder: Path, log: "SortLog", how: How
 ) -> dict[str, int]:
     """Link, copy or list files, and return how many are in which folder.
 
     Args:
-        files: The name of each file, and the folder that it belongs into.
-        folder: The folder with these folders.
+        files_with_folders: The name of each file, and "eyes" or "no-eyes", where it belongs.
+        folder: The folder in which these two are.
         log: Gets a line for everything that is made.
         how: Whether files are linked, copied or listed.
 
@@ -95,11 +101,11 @@ def _put_files(
     from detcli.sink.sorted_files import Placer, write_lists
 
     if how is How.LIST:
-        counts, unlisted = write_lists(files, [EYES, NO_EYES], folder, log)
+        counts, unlisted = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
         problem_names = unlisted
     else:
         placer = Placer(folder, log, how)
-        for name, class_folder in files:
+        for name, class_folder in files_with_folders:
             placer.place(name, class_folder)
         counts = placer.counts
         problem_names = placer.missing + placer.blocked
