@@ -196,8 +196,9 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     matched with others that are above it.
 
     Args:
-        left: The detections of the first side, with scores above `rules.lowered_conf`.
-        right: Those of the second side.
+        left: All that the first side selected, with scores above `rules.lowered_conf`. None may be
+            left out before: how many were selected says whether a missing one was pushed out.
+        right: The same of the second side.
         rules: The confidence above which detections count, and the tolerance.
     """
     conf = np.float32(rules.conf)

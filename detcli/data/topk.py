@@ -6,11 +6,14 @@ time, and only the k survivors are sorted. In a long row, most columns of 16 ent
 first.
 
 This is the order of any list of values: of `top_k`, and of `rank_descending` where all are kept.
-Which anchor wins among equal scores is step 2 of backend/postprocess.py, which uses it. The
-selection (backend/postprocess.py, run/selections.py), tiles (data/tiling.py) and the evaluation
-(commands/eval/evaluator.py) call them; backend/cuda/kernels/order.cuh has the same order on a GPU,
-and commands/convert/selection.py in ONNX nodes. Every backend must agree with it. Other keys are
-sorted, in a stable way too, in compare/detections.py, analytics/codes.py and data/tiling.py.
+The selection uses it (backend/postprocess.py, run/selections.py), and every backend must agree:
+
+- on a GPU, `unique_key` in backend/cuda/kernels/order.cuh has this order, on which top_k.cu and
+  select.cu rely; which class is best among equal scores is in class_max.cu;
+- in ONNX nodes, commands/convert/selection.py relies on what TopK and ArgMax do with equals.
+
+Tiles (data/tiling.py) and the evaluation (commands/eval) use it as well, but are no backends: the
+figures of an evaluation depend on this order as pycocotools has it.
 """
 
 from typing import Any

@@ -296,6 +296,7 @@ def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeE
         hint = FETCH_AGAIN
     else:
         # Without its end it is an error however sound the rest is, so no other reason is given.
+        # How many rows are there is counted with --lenient only, by `describe_cut`.
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
             "fetch it again; predict takes what is there with --lenient",

@@ -40,6 +40,7 @@ __device__ __forceinline__ float score_of(u32 key) {
 }
 
 // Score first, then the lower index: unique, so nothing depends on the order in which threads run.
+// The complement of the index also keeps 0 free, which stands for "none" in top.cuh.
 __device__ __forceinline__ u64 unique_key(u32 key, u32 index) {
   return (u64)key << 32 | (u32)~index;
 }
