@@ -23,7 +23,7 @@ LABEL_OF_NOTHING = 0
 """What a label says of a unit; null is "unsure"."""
 
 DECIDING_PASS = 3
-"""From this pass on, an answer decides where reviewers disagree."""
+"""From this pass on, an answer decides where those before it differ."""
 
 
 class Answer(Enum):
@@ -168,6 +168,13 @@ class RepeatCounts(NamedTuple):
     changed: int  # those of them in which the second answer differed
 
 
+class AnswersToUnit(NamedTuple):
+    """The different answers to a unit, of all reviewers."""
+
+    early: set[Any]  # of the first and second look
+    third: set[Any]  # of the third look, which is to decide where these differ
+
+
 class Answers:
     """The answers of all reviewers to all units, after undo.
 
@@ -214,8 +221,8 @@ class Answers:
     def to_unit(self, source: str) -> Answer | None:
         """Return the answer that counts for a unit, an image or several that are labelled together.
 
-        A third look at the unit decides, if there was one: then only its answers count. The unit is
-        doubtful if the answers that count differ, or if one of them is "unsure".
+        A third look decides where the answers before it differ. The unit is doubtful if the answers
+        that count differ, or if one of them is "unsure".
 
         Args:
             source: The name of the unit.
@@ -223,9 +230,9 @@ class Answers:
         Returns:
             None if nobody has answered.
         """
-        if source not in self._answers:
-            return None
         answers = self._counting_answers(source)
+        if not answers:
+            return None
         if answers == {LABEL_OF_ANIMAL}:
             return Answer.ANIMAL
         if answers == {LABEL_OF_NOTHING}:
@@ -233,23 +240,41 @@ class Answers:
         return Answer.DOUBTFUL
 
     def disagreements(self, sources: Iterable[str]) -> list[str]:
-        """Return the units that were answered differently, and no third pass decides.
+        """Return the units that were answered differently, and no third look decides.
 
-        A third pass that is unsure ends it, too: the unit stays doubtful.
+        A third look that is unsure ends it, too: the unit stays doubtful.
         """
-        return [source for source in sources if len(self._counting_answers(source)) > 1]
+        disputed_sources = []
+        for source in sources:
+            answers = self._answers_to(source)
+            if len(answers.early) > 1 and len(answers.third) != 1:
+                disputed_sources.append(source)
+        return disputed_sources
 
     def _counting_answers(self, source: str) -> set[Any]:
-        """Return the answers to a unit in the third pass, or in those before if it has none."""
+        """Return the answers to a unit that count, several if they contradict each other.
+
+        A third look is asked for only where the answers before it differ. So it replaces them
+        there; elsewhere it is one answer more, and none if nobody has answered before.
+        """
+        answers = self._answers_to(source)
+        if not answers.early:
+            return set()
+        if len(answers.early) == 1:
+            return answers.early | answers.third
+        return answers.third or answers.early
+
+    def _answers_to(self, source: str) -> AnswersToUnit:
+        """Return all answers to a unit that stand."""
         early_answers: set[Any] = set()
-        deciding_answers: set[Any] = set()
+        third_answers: set[Any] = set()
         for passes in self._answers.get(source, {}).values():
             for pass_number, answers in passes.items():
                 if pass_number >= DECIDING_PASS:
-                    deciding_answers |= answers
+                    third_answers |= answers
                 else:
                     early_answers |= answers
-        return deciding_answers or early_answers
+        return AnswersToUnit(early_answers, third_answers)
 
     def count_repeats(self, sources: Iterable[str]) -> RepeatCounts:
         """Count how often a reviewer answered twice to the same image, or group of images.

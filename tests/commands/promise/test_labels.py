@@ -80,6 +80,22 @@ def test_where_reviewers_disagree_a_third_pass_decides():
     assert decided.disagreements(["a"]) == []
 
 
+@pytest.mark.parametrize("agreed", [0, 1])
+def test_a_third_pass_overrides_no_answers_that_agree(agreed):
+    early = [label("a", agreed), label("a", agreed, who="ben"), label("a", agreed, pass_=2)]
+    answers = Answers([*early, label("a", 1 - agreed, who="cleo", pass_=3)])
+    assert answers.to_unit("a") is Answer.DOUBTFUL
+    assert answers.disagreements(["a"]) == []  # one more look decides nothing
+    confirmed = Answers([*early, label("a", agreed, who="cleo", pass_=3)])
+    assert confirmed.to_unit("a") is Answers(early).to_unit("a")
+
+
+def test_a_third_pass_alone_is_no_answer():
+    answers = Answers([label("a", 0, pass_=3)])
+    assert answers.to_unit("a") is None
+    assert answers.disagreements(["a"]) == []
+
+
 def test_what_is_gone_is_doubtful_whoever_answered():
     answers = Answers([label("a", 0), label("b", 0)])
     expected = {"a": Answer.NOTHING, "b": Answer.DOUBTFUL, "c": Answer.DOUBTFUL}
