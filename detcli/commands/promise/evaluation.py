@@ -46,12 +46,13 @@ class Row:
         """Tell whether both the bound and all that was seen so far keep the loss.
 
         A later round may show that a bound was too small. Such a row is not promised any more,
-        which makes no promise less certain.
+        which makes no promise less certain. Of a later round only lost animals count, as somebody
+        could choose to answer where animals are kept.
 
         Args:
             loss: The share of animals that may be lost.
         """
-        return self.bound_keeps(loss) and keeps_loss(self.all_misses, self.all_animals_seen, loss)
+        return self.bound_keeps(loss) and keeps_loss(self.all_misses, self.animals_seen, loss)
 
     def to_json(self) -> Fields:
         """Return the row as promise.json has it, under the symbols that docs/promise.md explains.

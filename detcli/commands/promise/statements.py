@@ -221,9 +221,9 @@ class Wording:
             row = result.row_promised_at_first(largest_loss)
             if row is not None and not row.keeps(largest_loss):
                 lines.append(
-                    f"round {result.round} promised --conf {row.threshold}, which is withdrawn: "
-                    f"later answers lose {row.all_misses:,} below it, of "
-                    f"{row.all_misses + row.all_animals_seen:,} {self.wanted_units}"
+                    f"round {result.round} promised --conf {row.threshold}, which is withdrawn: at "
+                    f"most {row.most_lost:,} {self.wanted_units} could be below it, and "
+                    f"{row.all_misses:,} are by later answers"
                 )
         return lines
 

@@ -345,6 +345,34 @@ def test_later_answers_withdraw_a_promise_of_an_earlier_round(reviewed):
     assert doubtful.highest_row(0.3) != doubtful.rows[-1]
 
 
+def test_answers_of_later_rounds_that_were_chosen_save_no_promise(reviewed):
+    """Somebody answers of the second round what is kept, and leaves the rest of it."""
+    units, _ = reviewed
+    deck = deck_of(units, plan=[40, 30], loss=[0.15])
+    draw = Draw(units, below=0.05, plan=[40, 30], above=ALL)
+    first = dict.fromkeys(units.names(draw.below_by(1)), Answer.NOTHING)
+    first |= dict.fromkeys(units.names(draw.above), Answer.ANIMAL)
+    threshold = evaluate(deck, units, first, 1).rows[-4].threshold
+    lost_names = []
+    kept_names = []
+    for unit in draw.below[40:]:
+        names = lost_names if units.scores[unit] < threshold else kept_names
+        names.append(units.name(int(unit)))
+    lost = first | dict.fromkeys(lost_names, Answer.ANIMAL)
+    everything = lost | dict.fromkeys(kept_names, Answer.ANIMAL)
+
+    def row_of(answers):
+        rows = evaluate(deck, units, answers, 1).rows
+        return next(row for row in rows if row.threshold == threshold)
+
+    row = row_of(lost)
+    loss = row.all_misses / (row.all_misses + row.animals_seen) - 1e-9
+    assert keeps_loss(row.most_lost, row.animals_seen, loss)
+    assert not row.keeps(loss)
+    assert row_of(everything).all_animals_seen > row.all_animals_seen
+    assert not row_of(everything).keeps(loss)
+
+
 def test_a_threshold_that_nothing_is_below_is_no_promise(reviewed):
     units, answers = reviewed
     deck = replace(deck_of(units, plan=[40], loss=[0.0001, 0.5]), grid=[-1.0, 0.05])
