@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[3]
         ({"animals_below": []}, "does not hold: at"),
         ({"t": None}, "promises nothing"),
         ({"round": 9}, "its round cannot be"),
+        ({"round": -1}, "its round cannot be"),
         ({"seed": 3.7}, "its seed cannot be"),
         ({"seed": float("inf")}, "its seed cannot be"),
         ({"asked": []}, "its losses cannot be"),
@@ -74,6 +75,12 @@ def test_the_script_of_the_documentation_checks_a_promise(promise, card, review)
         {"lost": 0.5},
         {"sure": 0.99999},
         {"t": float("nan")},
+        {"round": 0},
+        {"round": -1},
+        {"round": 9},
+        {"round": 1.0},
+        {"plan": [*promise.promise()["plan"], -1]},
+        {"error": 0.05},
     ):
         (card.folder / "forged.json").write_text(json.dumps(promise.promise() | change))
         assert "AssertionError" in run("forged.json").stderr
