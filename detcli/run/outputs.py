@@ -382,7 +382,7 @@ class _SinkOpener:
         if options.show:
             from detcli.sink.window import WindowSink
 
-            self.windows.append(WindowSink(style))
+            self.windows.append(self._without_repeats(WindowSink(style)))
         if options.save is not None:
             from detcli.sink.image import ImageSink
             from detcli.sink.video import VideoSink
@@ -592,11 +592,15 @@ class _SinkOpener:
 
     def _add(self, sink: Sink) -> None:
         """Add a sink of images, labels or tables, which gets no repeats that marks drop."""
-        if self._options.apply is not None:
-            from detcli.sink.image import WithoutRepeats
+        self.sinks.append(self._without_repeats(sink))
 
-            sink = WithoutRepeats(sink)
-        self.sinks.append(sink)
+    def _without_repeats(self, sink: Sink) -> Sink:
+        """Return the sink; with --apply, it gets no repeats that marks drop."""
+        if self._options.apply is None:
+            return sink
+        from detcli.sink.image import WithoutRepeats
+
+        return WithoutRepeats(sink)
 
     def _with_detections(self, sink: Sink) -> Sink:
         """Return the sink; with --only-detections, it gets only images that have detections."""

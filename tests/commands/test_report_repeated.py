@@ -1,6 +1,7 @@
 """`report --repeated`, and what `--apply` makes of marks on groups of repeats."""
 
 import json
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -223,3 +224,17 @@ def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
     assert all(len(path.read_text().splitlines()) == 1 for path in tmp_path.glob("labels/**/*.txt"))
     table = predict("pics --conf 0.5 --apply marks.json --format csv").stdout
     assert table.splitlines()[0].endswith(",repeated")
+
+
+def test_the_window_draws_no_repeats_that_are_dropped(predict, make_image, monkeypatch, tmp_path):
+    make_image("pics/0.png", ("red", 2, 3), ("blue", 0, 0))
+    (only_record,) = predict("pics --conf 0.5").records
+    (red,) = [found for found in only_record["detections"] if found["class_name"] == "red"]
+    fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
+    stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
+    write_marks(tmp_path, {"mark": "drop", **stone})
+    shown = Mock()
+    monkeypatch.setattr("detcli.sink.window.WindowSink", lambda _style: shown)
+    predict("pics --conf 0.5 --apply marks.json --show")
+    ((record_in_window,), _) = shown.write.call_args
+    assert len(record_in_window.detections) == 1

@@ -59,7 +59,7 @@ def records_of_units(
         records: The name of the records.
         unit_by_record: `(N,)`, the number of the unit that each of N records belongs to.
         units: The numbers of the units to read.
-        wanted_classes: The classes whose boxes are kept.
+        wanted_classes: The classes whose boxes are kept, but for boxes that are marked as repeated.
 
     Returns:
         The records of each unit, in the order of the file, by its number.
@@ -72,7 +72,7 @@ def records_of_units(
     for record_number, record in read_numbered(records, is_needed):
         boxes = []
         for detection in record["detections"]:
-            if wanted_classes.has(detection):
+            if wanted_classes.has(detection) and "repeated" not in detection:
                 boxes.append(detection)
         boxes.sort(key=lambda detection: detection["score"], reverse=True)
         record["detections"] = boxes[:MAX_BOXES]

@@ -137,7 +137,8 @@ class InputColumns:
         """Take the detections of one image into account, and return the best score that counts.
 
         It updates `lowest_score`, and counts the image in `cut_off_count` if its detections are so
-        many that one of a wanted class may have been left out.
+        many that one of a wanted class may have been left out. Boxes that are marked as repeated,
+        such as a stone, do not count.
 
         Returns:
             The best score of the wanted classes; 0 if no detection is of one.
@@ -147,7 +148,7 @@ class InputColumns:
         for detection in detections:
             score = detection["score"]
             self.lowest_score = min(score, self.lowest_score)
-            if self._wanted_classes.has(detection):
+            if self._wanted_classes.has(detection) and "repeated" not in detection:
                 has_wanted = True
                 best_score = max(score, best_score)
         if len(detections) >= self._max_det and not has_wanted:

@@ -117,6 +117,21 @@ def test_a_link_to_an_empty_folder_gets_the_review(promise, card):
 
 
 @pytest.mark.usefixtures("linked_images")
+def test_a_repeat_that_marks_drop_is_no_score_and_no_box(promise, card):
+    name = next(name for name in card.animals if "site1" in name)
+    stone = box(0.99, name="animal") | {"repeated": 1}
+    for fields in card.records:
+        if fields["source"] == name:
+            fields["detections"] = [stone, box(0.5, name="animal", column=1)]
+    card.write()
+    promise.deal()
+    assert name not in deck_of(promise.review)["known"]  # 20 others have better scores
+    copies = {copy["source"]: copy for copy in lines((promise.review / "images.jsonl").read_text())}
+    (image,) = copies[name]["images"]
+    assert len(image["boxes"]) == 1
+
+
+@pytest.mark.usefixtures("linked_images")
 def test_a_class_of_another_spelling_is_said(promise, card):
     card.records[0] = record(card.records[0]["source"], box(0.5, name="Animal"))
     card.write()
