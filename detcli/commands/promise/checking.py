@@ -9,8 +9,10 @@ from typing import NamedTuple
 from detcli.commands.promise.bounds import smallest_share
 from detcli.commands.promise.deck import (
     DEAL,
+    DECK,
     DISPUTED,
     FURTHER_BOUND_SHARE,
+    Deck,
     read_deck,
     review_id_of,
 )
@@ -35,6 +37,7 @@ from detcli.commands.promise.labels import (
 from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_promise
 from detcli.commands.promise.reading import read_units_of
 from detcli.commands.promise.statements import Reviewing, Wording, count_text, misses_by_folder
+from detcli.commands.promise.thresholds import grid_of
 from detcli.commands.promise.units import Units
 from detcli.core import Fields, frozen
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
@@ -96,6 +99,7 @@ class Checker:
         self._draw = Draw.of(deck, self._units)
         self._wording = Wording(deck)
         require_same_draw(folder / DEAL, self._units, self._draw)
+        _require_same_numbers(folder / DECK, deck, self._units)
 
     def check(self, *, is_corrected: bool) -> Checked:
         """Compute what the complete rounds of a review promise, and write it to promise.json.
@@ -132,6 +136,7 @@ class Checker:
             computed.answers, computed.noted, threshold, computed.complete_rounds
         )
         warnings = self._warn_of_unknown_names(computed.answers)
+        warnings += _warn_of_unassigned_labels(computed.answers)
         if promise is None:
             failure = self._wording.no_promise_error(computed.result)
             return Checked(None, lines, warnings, failure)
@@ -384,6 +389,43 @@ def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
     expected_text = "".join(f"{json.dumps(name)}\n" for name in units.names(draw.sample_below))
     if text != expected_text:
         raise UsageError(f"{path} was changed, or its deck was", "deal anew")
+
+
+def _require_same_numbers(path: Path, deck: Deck, units: Units) -> None:
+    """Refuse a deck whose thresholds or numbers of units do not follow from the records.
+
+    Args:
+        path: The file of the deck, for the message.
+        deck: What it says.
+        units: The images of the records, or groups of images.
+
+    Raises:
+        UsageError: They do not.
+    """
+    has_same_counts = (deck.units, deck.failed) == (len(units), len(units.failed))
+    has_same_count_below = deck.units_below == units.count_below(deck.below)
+    has_same_thresholds = deck.grid == grid_of(units.scores, deck.below)
+    if not (has_same_counts and has_same_count_below and has_same_thresholds):
+        raise UsageError(
+            f"{path} was changed: its numbers do not follow from the records", "deal anew"
+        )
+
+
+def _warn_of_unassigned_labels(answers: Answers) -> list[str]:
+    """Warn of labels that do not say which review they answer, as all of the page do.
+
+    Nothing shows that they are not of another review, or of this one before its deck was changed.
+
+    Returns:
+        The warning, or nothing.
+    """
+    if not answers.unassigned_count:
+        return []
+    warning = (
+        f"{count_text(answers.unassigned_count, 'label')} without a review, which the page did not "
+        "save like this: nothing shows that they answer this review"
+    )
+    return [warning]
 
 
 def _warn_of_overlooked(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:

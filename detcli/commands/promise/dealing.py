@@ -235,6 +235,11 @@ class Dealer:
             write_copies(folder, copies.values())
             review_id = review_id_of(deck)
             answered = self._keep_labels(set(units.names(draw.sample_above)), copies, review_id)
+            if answered:
+                self._notes.append(
+                    f"{count_text(len(answered), Wording(deck).noun)} of these answered in "
+                    f"{self._options.keep_labels}, which the page does not ask again"
+                )
             write_review_page(
                 folder,
                 deck_id=review_id,

@@ -179,6 +179,9 @@ class Answers:
     """The answers of all reviewers to all units, after undo.
 
     The order of lines counts, not their times, as a clock may be set back.
+
+    Attributes:
+        unassigned_count: How many lines do not say which review they answer.
     """
 
     def __init__(self, lines: Iterable[Fields]) -> None:
@@ -187,10 +190,13 @@ class Answers:
         Args:
             lines: The lines of labels.jsonl, in which an undo follows the answer that it withdraws.
         """
+        self.unassigned_count = 0
         # The answers that one reviewer gave to one unit in one pass, without those withdrawn.
         answer_stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
         for line in lines:
             label = to_label(line)
+            if label.review is None:
+                self.unassigned_count += 1
             stack = answer_stacks[label.source, label.who, label.pass_]
             if label.animal != UNDO:
                 stack.append(label.animal)

@@ -105,6 +105,10 @@ def test_a_folder_that_is_no_review_is_refused(promise):
         ({"above": None}, "its above is damaged"),
         ({"seed": "7"}, "its seed is damaged"),
         ({"seed": 8}, "has changed since the deal"),
+        ({"units": 1_000_000}, "its numbers do not follow from the records"),
+        ({"failed": 0}, "its numbers do not follow from the records"),
+        ({"units_below": 1}, "its numbers do not follow from the records"),
+        ({"grid": [0.0001]}, "its numbers do not follow from the records"),
     ],
 )
 def test_a_changed_deck_is_refused(promise, review, change, says):
@@ -149,3 +153,9 @@ def test_a_deck_that_was_edited_after_the_answers_is_refused(promise, card, revi
     deck = deck_of(review)
     (review / "deck.json").write_text(json.dumps(deck | {"expect": 0.31}))
     promise.check(code=2, says="its deck.json was changed after the deal")
+
+
+def test_labels_that_do_not_say_their_review_are_warned_of(promise, card, review):
+    path = answer(review, card.animals)
+    says = "labels without a review, which the page did not save like this"
+    promise.check(path, "--records", "boxes.jsonl", says=says)
