@@ -129,6 +129,11 @@ def report(
     if request.repeated:
         _report_repeats(request, records, finder, hidden, marks)
         return
+    if marks is not None and not _is_pipe(records):
+        # The page may take minutes, so marks of other records are refused before.
+        for record in read_records(records, finder):
+            marks.corrected(record)
+        marks.require_fit()
     with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
         existing_records = _existing_records(read_records(records, finder), finder, marks)
         shown = _select_records(hidden.checked(existing_records), request.sample, marks)
@@ -217,13 +222,19 @@ def _require_rereadable(name: str) -> None:
     Raises:
         UsageError: They come from standard input or a pipe.
     """
-    path = Path(name)
-    is_pipe = path.exists() and not path.is_file() and not path.is_dir()
-    if is_pipe or name == "-":
+    if _is_pipe(name):
         raise UsageError(
             "--repeated reads the records twice, and they come from a pipe",
             "write them to a file first, as with detcli predict -o boxes.jsonl",
         )
+
+
+def _is_pipe(name: str) -> bool:
+    """Tell whether records come from standard input or a pipe, and can be read only once."""
+    if name == "-":
+        return True
+    path = Path(name)
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _print_lost_images(request: ReportRequest, finder: "Finder") -> None:
@@ -462,6 +473,12 @@ class _PageOfRecords:
                 without_dropped += f", with {groups} of repeats marked"
         records = pluralize(self._record_count, "record")
         yield f"wrote a page of {records}{without_dropped}: {self._address}"
+        if self._marks is not None:
+            marks_path = self._request.config.outputs.apply
+            yield (
+                "count and sort read records, not this page: detcli merge RECORDS --apply "
+                f"{marks_path} -o corrected.jsonl writes them"
+            )
         if self._dropped_hidden_count:
             detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"

@@ -243,6 +243,7 @@ class Outputs:
         range=(0, None),
         parse=parse_duration,
         sharded=False,
+        common=True,
         excludes={
             "resume": (
                 "--burst with --resume would not know the photographs of the runs before",

@@ -33,7 +33,8 @@ class Repeats:
         return [
             f"{groups} of boxes of one class at one place of a camera.",
             "Drop what is not there, such as a stone; keep what is, such as a parked car.",
-            "Then save the marks for --apply.",
+            "Then save the marks, for detcli merge RECORDS --apply marks.json -o corrected.jsonl:",
+            "count and sort leave these boxes out of such records.",
         ]
 
 

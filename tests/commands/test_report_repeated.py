@@ -208,6 +208,18 @@ def test_a_page_of_records_shows_the_numbers_and_the_next_page_of_repeats_leaves
     assert [group[0] for group in groups_of_page(tmp_path)] == [4, 5]
 
 
+def test_marks_of_other_records_are_refused_before_there_is_a_page(run, tmp_path):
+    write_marks(tmp_path, {"mark": "drop", **STONE, "source": "site9"})
+    run("report card.jsonl --apply marks.json -o page", code=6, says="1 of 1 mark")
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_page_says_how_counts_follow_its_marks(run, tmp_path):
+    write_marks(tmp_path, {"mark": "drop", **STONE})
+    says = "detcli merge RECORDS --apply marks.json -o corrected.jsonl"
+    run("report card.jsonl --apply marks.json -o page", says=says)
+
+
 def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
     for number in range(3):
         make_image(f"pics/{number}.png", ("red", 2, 3), ("blue", 0, 0))

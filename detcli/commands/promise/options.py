@@ -63,8 +63,8 @@ class DealOptions:
     records: str = option(
         REQUIRED,
         "RECORDS",
-        "JSON Lines of detcli predict or merge, MegaDetector's results, or the folder of a run in "
-        "shards.",
+        "JSON Lines, CSV or Parquet of detcli predict or merge, MegaDetector's results, or the "
+        "folder of a run in shards.",
     )
     output: Path = option(
         REQUIRED,

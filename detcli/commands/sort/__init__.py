@@ -27,6 +27,9 @@ from detcli.storage.files import make_folder
 SHOWN_NAMES = 5
 """How many names of images that could not be sorted are printed."""
 
+SHOWN_CLASSES = 10
+"""How many classes of the records are named where that of a rule is not among them."""
+
 
 @command(
     Verbosity,
@@ -122,8 +125,12 @@ def _unseen_line(class_name: str, rules: SortRules) -> str:
     """Say that no box is of the class of a rule, which may be misspelt."""
     line = f"no box is of the class {public_name(class_name)}"
     suggestion = closest(class_name, rules.seen_classes)
+    class_names = sorted(name for name in rules.seen_classes if not name.isdecimal())
     if suggestion:
         line += f"; did you mean {suggestion}?"
+    elif class_names:
+        names_text = ", ".join(public_name(name) for name in class_names[:SHOWN_CLASSES])
+        line += f"; --by takes classes of the records, such as {names_text}"
     return line
 
 

@@ -287,6 +287,12 @@ def test_a_class_that_no_box_is_of_is_mentioned(sort):
     assert "0 animol, 3 any, 1 failed, 0 empty" in completed.stderr
 
 
+def test_a_key_of_count_is_no_rule(sort):
+    completed = sort("card.jsonl", "--by", "class", "-o", "out")
+    assert "no box is of the class class; --by takes classes of the records" in completed.stderr
+    assert "such as animal, " in completed.stderr
+
+
 def test_a_score_is_met_exactly_or_from_above(sort, card):
     sort("card.jsonl", "--by", "animal>0.2,person>=0.3", "-o", "out", "-q")
     assert "person/card/site1/a.jpg" in files(card / "out")
