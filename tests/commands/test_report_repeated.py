@@ -224,13 +224,13 @@ def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
     for number in range(3):
         make_image(f"pics/{number}.png", ("red", 2, 3), ("blue", 0, 0))
     (first_record, *_) = predict("pics --conf 0.5").records
-    (red,) = [found for found in first_record["detections"] if found["class_name"] == "red"]
+    (red,) = [box for box in first_record["detections"] if box["class_name"] == "red"]
     fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
     stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
     write_marks(tmp_path, {"mark": "drop", **stone})
     records = predict("pics --conf 0.5 --apply marks.json").records
     for fields in records:
-        numbers = {found["class_name"]: found.get("repeated") for found in fields["detections"]}
+        numbers = {box["class_name"]: box.get("repeated") for box in fields["detections"]}
         assert numbers == {"red": 7, "blue": None}
     predict("pics --conf 0.5 --apply marks.json --save-txt labels -q --fail-if red>0")
     assert all(len(path.read_text().splitlines()) == 1 for path in tmp_path.glob("labels/**/*.txt"))
@@ -241,12 +241,12 @@ def test_predict_marks_boxes_of_a_dropped_group(predict, make_image, tmp_path):
 def test_the_window_draws_no_repeats_that_are_dropped(predict, make_image, monkeypatch, tmp_path):
     make_image("pics/0.png", ("red", 2, 3), ("blue", 0, 0))
     (only_record,) = predict("pics --conf 0.5").records
-    (red,) = [found for found in only_record["detections"] if found["class_name"] == "red"]
-    fractions = [red[side] / 64 for side in ("x1", "y1", "x2", "y2")]
+    (red,) = [box for box in only_record["detections"] if box["class_name"] == "red"]
+    fractions = [red[edge] / 64 for edge in ("x1", "y1", "x2", "y2")]
     stone = {"source": "pics", "repeated": 7, "class_name": "red", "box_fractions": fractions}
     write_marks(tmp_path, {"mark": "drop", **stone})
-    shown = Mock()
-    monkeypatch.setattr("detcli.sink.window.WindowSink", lambda _style: shown)
+    window = Mock()
+    monkeypatch.setattr("detcli.sink.window.WindowSink", lambda _style: window)
     predict("pics --conf 0.5 --apply marks.json --show")
-    ((record_in_window,), _) = shown.write.call_args
+    ((record_in_window,), _) = window.write.call_args
     assert len(record_in_window.detections) == 1
