@@ -431,7 +431,7 @@ def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectatio
     error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
     first_expectation = _expect_in_first_round(options, expectation, error_of_rounds)
     looks_below = first_expectation.looks(options.misses)
-    if not looks_below:  # no sample from below suffices
+    if looks_below is None:  # no sample from below suffices
         looks_below = deck.units_below
     look_count = looks_below + SUGGESTED_SAMPLE
     return (
