@@ -349,13 +349,13 @@ def test_answers_of_later_rounds_that_were_chosen_save_no_promise(reviewed):
     """Somebody answers of the second round what is kept, and leaves the rest of it."""
     units, _ = reviewed
     deck = deck_of(units, plan=[40, 30], loss=[0.15])
-    draw = Draw(units, below=0.05, plan=[40, 30], above=ALL)
-    first = dict.fromkeys(units.names(draw.below_by(1)), Answer.NOTHING)
-    first |= dict.fromkeys(units.names(draw.above), Answer.ANIMAL)
+    draw = Draw(units, threshold=0.05, round_sizes=[40, 30], above_limit=ALL)
+    first = dict.fromkeys(units.names(draw.sample_below_by(1)), Answer.NOTHING)
+    first |= dict.fromkeys(units.names(draw.sample_above), Answer.ANIMAL)
     threshold = evaluate(deck, units, first, 1).rows[-4].threshold
     lost_names = []
     kept_names = []
-    for unit in draw.below[40:]:
+    for unit in draw.sample_below[40:]:
         names = lost_names if units.scores[unit] < threshold else kept_names
         names.append(units.name(int(unit)))
     lost = first | dict.fromkeys(lost_names, Answer.ANIMAL)
