@@ -26,21 +26,27 @@ from detcli.model.families import FAMILIES  # noqa: E402
 from detcli.model.family import Family  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
+COMMON_OPTIONS = re.compile(
+    r"^  (?:-h, --help|-q, --quiet|-v, --verbose) .*\n(?: {9,}.*\n)*", re.MULTILINE
+)
+"""Options that mean the same in each command, with the further lines of their help."""
 COMMANDS = DOCS.parent / "detcli/commands"
 ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 HEADER = """
-| family | input | preprocessing | boxes | NMS | source | test |
-| --- | --- | --- | --- | --- | --- | --- |
+| family | input | preprocessing | boxes | NMS | source |
+| --- | --- | --- | --- | --- | --- |
 """
 TESTS = DOCS.parent / "tests"
-HOLDING = {
-    "model/test_recognise_heads.py": ("head_graphs", "anchor_graphs", "query_graphs"),
-    "model/heads/test_raw_outputs.py": ("cell_graphs",),
-    "model/test_families.py": ("model/test_families",),
-    "model/test_adapt.py": ("model/test_adapt",),
-    "model/test_zoo_faces.py": ("model/test_zoo_faces",),
-}
-"""Tests that hold families against their own code, and the modules that name these."""
+TEST_MODULES = (
+    "head_graphs",
+    "anchor_graphs",
+    "query_graphs",
+    "cell_graphs",
+    "model/test_families",
+    "model/test_adapt",
+    "model/test_zoo_faces",
+)
+"""Modules of tests that hold families against their own code; each family is named in one."""
 
 
 def detcli(*arguments: str) -> str:
@@ -65,16 +71,30 @@ def commands(*group: str) -> Iterator[list[str]]:
 
 
 def cli() -> str:
-    """The text of docs/cli.md."""
-    parts = ["# Command line\n", "Written by docs/generate.py from the program's own help.\n"]
+    """The text of docs/cli.md, in which options of every command are explained once."""
+    sections = []
+    commands_without_quiet = []
     for arguments in ([], *commands()):
         title = " ".join(["detcli", *arguments])
-        parts.append(f"## {title}\n\n```text\n{detcli(*arguments, '--help').strip()}\n```\n")
-    return "\n".join(parts)
+        help_text = detcli(*arguments, "--help")
+        if "  -q, --" not in help_text and "\nCommands:\n" not in help_text:
+            commands_without_quiet.append(f"`{' '.join(arguments)}`")
+        text = COMMON_OPTIONS.sub("", help_text).strip().removesuffix("\n\nOptions:")
+        sections.append(f"## {title}\n\n```text\n{text}\n```\n")
+    explained = "".join(COMMON_OPTIONS.findall(detcli("merge", "--help")))
+    introduction = (
+        "# Command line\n\n"
+        "Written by docs/generate.py from the program's own help. Every command has these options; "
+        f"{', '.join(commands_without_quiet)} have only the last:\n\n"
+        f"```text\n{explained}```\n"
+    )
+    return "\n".join([introduction, *sections])
 
 
 def models(text: str) -> str:
     """The text of docs/models.md with the families in their place."""
+    for family in FAMILIES:
+        check_tested(family)
     table = HEADER + "".join(f"| {' | '.join(cells(family))} |\n" for family in FAMILIES) + "\n"
     return ROWS.sub(lambda found: found[1] + table + found[2], text)
 
@@ -90,7 +110,6 @@ def cells(family: Family) -> tuple[str, ...]:
         boxes(family),
         suppressed(family),
         f"[{repository}](https://github.com/{repository}),{rest}" if known else family.source,
-        held(family),
     )
 
 
@@ -137,15 +156,12 @@ def suppressed(family: Family) -> str:
     return f"{family.nms:g}{where}{', all classes together' * family.class_agnostic}{blended}"
 
 
-def held(family: Family) -> str:
-    """The first test that builds graphs of a family; StopIteration if there is none."""
-    test = next(
-        test
-        for test, modules in HOLDING.items()
-        for module in modules
-        if f'"{family.name}"' in (TESTS / f"{module}.py").read_text(encoding="utf-8")
-    )
-    return f"[{Path(test).stem}](../tests/{test})"
+def check_tested(family: Family) -> None:
+    """Exit with an error if no test module has the name of a family in quotes."""
+    for module in TEST_MODULES:
+        if f'"{family.name}"' in (TESTS / f"{module}.py").read_text(encoding="utf-8"):
+            return
+    sys.exit(f"no test of {', '.join(TEST_MODULES)} builds graphs of the family {family.name}")
 
 
 def contents() -> Iterator[tuple[Path, str]]:
