@@ -182,7 +182,7 @@ class AnnotatedVideo:
             return encoder
         if self._pixel_aspect != (1, 1):
             warn_once(SQUARE_PIXELS)
-        return Mpeg4Encoder(file.written, shape, self._clock.rate)
+        return Mpeg4Encoder(file.temporary_path, shape, self._clock.rate)
 
     def _open_h264(
         self, file: AtomicFile, shape: tuple[int, ...], sound_address: str | None, start_s: float
@@ -247,7 +247,7 @@ class VideoFile:
         """
         index_bytes = INDEX_ENTRY * self._encoder.count
         needed_bytes = DISK_RESERVE + index_bytes + self._encoder.unwritten + image.nbytes
-        if shutil.disk_usage(self._file.written.parent).free < needed_bytes:
+        if shutil.disk_usage(self._file.temporary_path.parent).free < needed_bytes:
             end = "ends here, and can be played" if self._encoder.count else "has no frame"
             raise OutputError(
                 f"cannot write {self._file.path}: no space left", f"make room; the video {end}"
@@ -283,7 +283,7 @@ class VideoFile:
     def _count_readable_frames(self) -> int:
         """Return the number of frames by the index of the file; 0 if the video cannot be read."""
         # As bytes, as odd names would crash OpenCV.
-        path: str = os.fsencode(self._file.written)  # type: ignore[assignment]
+        path: str = os.fsencode(self._file.temporary_path)  # type: ignore[assignment]
         capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
         return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
 

@@ -74,9 +74,12 @@ def is_cached(name: str) -> bool:
 
 
 def can_be_cached(name: str) -> bool:
-    """Whether a new entry can be written, as far as its folder tells; the disk may be full.
+    """Tell whether a new entry could be written to the cache, before it is built at great cost.
 
-    What takes longer to build than it takes to do without is not worth building where it is not.
+    Only permissions are looked at. A disk that is full is noticed when the entry is written.
+
+    Args:
+        name: The path of the entry's file, within the cache.
     """
     try:
         folder = cache_folder()
@@ -85,7 +88,7 @@ def can_be_cached(name: str) -> bool:
     path = folder / name
     if not is_cache_trusted(folder, path.parent, path):
         return False
-    existing_folder = path.parent
+    existing_folder = path.parent  # the missing folders would be made in it
     while not existing_folder.exists() and existing_folder != existing_folder.parent:
         existing_folder = existing_folder.parent
     return existing_folder.is_dir() and os.access(existing_folder, os.W_OK | os.X_OK)

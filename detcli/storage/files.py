@@ -199,14 +199,14 @@ class AtomicFile:
         self._display_name = display_name or path
         self._written_bytes = 0  # by writes that succeeded
         self._has_failed_write = False
-        self._is_open = False  # whether the temporary file exists
+        self._is_open = False  # whether the temporary file exists, at `temporary_path`
         with writing(self._display_name):
             self._folder = Folder(path.parent)
             try:
                 mode_before = self._folder.mode(path.name)
                 with interrupts.held():
                     temporary_name, self.file = self._folder.create(suffix)
-                    self.written = path.with_name(temporary_name)
+                    self.temporary_path = path.with_name(temporary_name)
                     self._is_open = True
             except BaseException:
                 if self._is_open:  # an interrupt came after the file was made
@@ -266,7 +266,7 @@ class AtomicFile:
                     sync(self.file.fileno())
                     if sys.platform == "win32":  # where no open file is moved
                         self.file.close()
-                    result = rename(self.written.name, self.path.name)
+                    result = rename(self.temporary_path.name, self.path.name)
                     self.file.close()  # network file systems report failed writes
             finally:
                 self.discard()  # closes the folder, and removes the temporary name if it is left
@@ -279,7 +279,7 @@ class AtomicFile:
         if sys.platform == "win32":  # where no open file is removed
             self.file.close()
         with contextlib.suppress(OSError):  # it has been moved
-            self._folder.remove(self.written.name)
+            self._folder.remove(self.temporary_path.name)
         self._is_open = False
         with contextlib.suppress(OSError):
             self.file.close()
@@ -333,7 +333,7 @@ class ResultFile(AtomicFile):
             The name that it has now: the final one, or else the first free one with a number, as
             boxes-2.jsonl for boxes.jsonl.
         """
-        if self._folder.replace(temporary_name, name, self._state_before):
+        if self._folder.move_if_unchanged(temporary_name, name, self._state_before):
             return name
         number = 2
         while True:

@@ -76,9 +76,13 @@ class Folder:
     _opened_before: ClassVar[set[tuple[int, int]]] = set()  # device and inode of each
 
     def __init__(self, path: Path) -> None:
-        """Open the folder; the first time in this process, remove what dead processes have left.
+        """Open a folder.
 
-        These are temporary files of processes that were killed.
+        When this process opens it for the first time, the temporary files of processes that were
+        killed are removed from it. In Windows the folder is not opened, and nothing is removed.
+
+        Raises:
+            OSError: It cannot be opened, or is a link.
         """
         self._path = path
         self._descriptor: int | None = None
@@ -144,31 +148,36 @@ class Folder:
         os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
         self.sync()
 
-    def replace(self, old: str, new: str, before: OutputState) -> bool:
-        """Give a file another name, unless another process has written a file of that name.
+    def move_if_unchanged(
+        self, temporary_name: str, final_name: str, expected_state: OutputState
+    ) -> bool:
+        """Move a file over another one, unless some other process has written to that since.
 
         Where folders have no locks, as on some network drives and in Windows, two processes that do
         this in the same millisecond may both succeed.
 
         Args:
-            old: Its present name.
-            new: Its new name, whose file is replaced.
-            before: The state that the file of the new name should have, if it exists at all.
+            temporary_name: The name that the file has now.
+            final_name: The name that it gets. A file of this name is replaced.
+            expected_state: The size and time that the file to be replaced had when it was looked at
+                last. It may also be gone by now.
 
         Returns:
-            False if its state is another one, so that nothing was done.
+            Whether the file was moved. It is not if the file to be replaced has changed.
         """
         with self._locked():
-            if OutputState.of(self._path / new) not in {before, NO_OUTPUT}:
+            current_state = OutputState.of(self._path / final_name)
+            has_changed = current_state not in {expected_state, NO_OUTPUT}
+            if has_changed:
                 return False
-            self.move(old, new)
+            self.move(temporary_name, final_name)
             return True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the folder while the block runs, so that `replace` of other processes waits.
+        """Lock the folder while the block runs, so that other processes do not move files now.
 
-        Without locks in the system or the file system, nothing waits.
+        Where the system or the file system has no locks, nothing waits.
         """
         if sys.platform == "win32" or self._descriptor is None:
             yield
@@ -184,14 +193,18 @@ class Folder:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def link(self, old: str, new: str) -> bool:
-        """Give a file a name that no other file has, and write the folder to the disk.
+        """Give a file a second name, unless that is taken, and sync the folder to the disk.
 
-        A link is made, as that fails if the name is taken. On a file system without links, as of
-        memory cards, the file is renamed; two processes that do this at the same time then both
-        succeed, and the later one's file stays.
+        Making a hard link fails if the name is taken, even at this very moment. A file system
+        without links, as on memory cards, has no such operation. There the file is renamed; if two
+        processes do so at the same time, both succeed, and the file of the later one stays.
+
+        Args:
+            old: The name that the file has.
+            new: The name that it gets.
 
         Returns:
-            False if something has the name, so that nothing was done.
+            False if a file has the new name already; then nothing was done.
         """
         folder = self._descriptor
         try:

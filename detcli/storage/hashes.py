@@ -22,11 +22,11 @@ class FileChangedError(Exception):
 
 
 def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
-    """Return the SHA-256 of a file from the cache, or compute it, and keep it there.
+    """Return the SHA-256 of a file: from the cache, or else computed and put into the cache.
 
-    A file counts as unchanged if its size, its times, its inode and its disk are the same. Among
-    its times is that of its last change of any kind, which no program can set. Windows has no such
-    time, so nothing is kept there.
+    An entry of the cache is for a file in a certain state: its size, its times, its inode and its
+    disk. Among the times is that of the last change of any kind (ctime), which no program can set.
+    Windows has no such time, so nothing is cached there.
 
     Args:
         path: The file.
@@ -36,12 +36,12 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
         FileChangedError: The file was written while `compute` read it.
     """
     state = _settled_state(path)
-    if state is None:  # a change may not show, so that no hash can be kept
+    if state is None:
         return compute()
 
     def compute_unchanged() -> bytes:
         sha256 = compute()
-        if _settled_state(path) != state:
+        if _settled_state(path) != state:  # it would be cached for the state before
             raise FileChangedError
         return sha256.encode()
 
@@ -50,7 +50,14 @@ def recorded_sha256(path: Path, compute: Callable[[], str]) -> str:
 
 
 def _settled_state(path: Path) -> str | None:
-    """Describe what changes with a file; None if a change may not show, or it cannot be read."""
+    """Describe the state of a file by a text, which is another one after any change of the file.
+
+    It is made of the disk, the inode, the size and the times: "66306-1234-5678-1700...-1700...".
+
+    Returns:
+        The text; None if the file was changed so recently that one more change might have the same
+        time, if the system has no such times (Windows), or if the file cannot be read.
+    """
     if sys.platform == "win32":
         return None
     try:

@@ -78,8 +78,8 @@ class Address:
             >>> Address.parse("s3://photos/2024/a b#1.jpg")
             Address(scheme='s3', bucket='photos', key='2024/a b#1.jpg')
         """
-        scheme, _, rest = text.partition("://")
-        bucket, _, key = rest.partition("/")
+        scheme, _, bucket_and_key = text.partition("://")
+        bucket, _, key = bucket_and_key.partition("/")
         scheme = scheme.lower()
         if not re.fullmatch(r"[\w.-]+", bucket):
             raise AddressError("not a valid address", f"write it as in {scheme}://bucket/pics/")

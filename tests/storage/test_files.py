@@ -43,10 +43,10 @@ def test_a_file_has_its_name_from_its_commit_on(tmp_path, old, suffix):
         path.write_text(old)
     for commits in (False, True):
         file = AtomicFile(path, suffix=suffix)
-        assert file.written.parent == tmp_path
-        assert file.written.name.endswith(f".part{suffix}")
+        assert file.temporary_path.parent == tmp_path
+        assert file.temporary_path.name.endswith(f".part{suffix}")
         if suffix:
-            file.written.write_text("half whole")
+            file.temporary_path.write_text("half whole")
         else:
             file.write("half")
             file.write(" whole")
@@ -471,7 +471,7 @@ def open_below(folder):
 @pytest.mark.parametrize("end", [AtomicFile.commit, AtomicFile.discard])
 def test_a_file_that_has_ended_leaves_nothing_open(tmp_path, end):
     file = AtomicFile(tmp_path / "a.jpg")
-    assert sorted(open_below(tmp_path)) == [tmp_path, file.written]
+    assert sorted(open_below(tmp_path)) == [tmp_path, file.temporary_path]
     end(file)
     assert open_below(tmp_path) == []
 
@@ -487,9 +487,9 @@ def test_a_file_that_cannot_begin_leaves_nothing_open(tmp_path):
 def test_a_file_that_is_committed_is_not_discarded_any_more(tmp_path):
     file = AtomicFile(tmp_path / "a.jpg")
     file.commit()
-    file.written.write_text("of somebody else")
+    file.temporary_path.write_text("of somebody else")
     file.discard()
-    assert file.written.read_text() == "of somebody else"
+    assert file.temporary_path.read_text() == "of somebody else"
 
 
 def test_the_states_of_files_are_noted_and_those_of_other_outputs_are_not(tmp_path):

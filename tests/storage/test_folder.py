@@ -61,7 +61,7 @@ def test_files_of_dead_processes_are_removed(tmp_path):
     Folder._opened_before.clear()  # noqa: SLF001 - another process
     write_file(tmp_path / "a.jpg", b"")
     names = set(names_in(tmp_path))
-    assert names == {"a.jpg", live.written.name} | set(other_names)
+    assert names == {"a.jpg", live.temporary_path.name} | set(other_names)
     live.discard()
     dead[0].touch()  # looked for once in a process: a folder may hold millions of files
     write_file(tmp_path / "a.jpg", b"")
