@@ -41,9 +41,9 @@ class InputGuard:
         file_identity = identity(path)
         if file_identity is None:  # there is no such file
             return False
-        if file_identity in self._named:
+        if file_identity in self._identities_of_named_files:
             return True
-        return _is_media_file(path) and file_identity in self._in_folders
+        return _is_media_file(path) and file_identity in self._identities_of_files_in_folders
 
     def refuse(self, outputs: Iterable[Path | Address | None]) -> None:
         """Refuse to write over an input.
@@ -63,8 +63,11 @@ class InputGuard:
                 raise UsageError(f"{path} is one of the inputs", "write to another file")
 
     @cached_property
-    def _named(self) -> frozenset[FileIdentity | None]:
-        """Device and inode of each file that is named, matches a pattern, or is the list itself."""
+    def _identities_of_named_files(self) -> frozenset[FileIdentity | None]:
+        """Device and inode of each input that is a named file, or a file that matches a pattern.
+
+        The list of --files-from is among them. Folders are not.
+        """
         names = [name for name in self._paths if not os.path.isdir(name)]
         if self._inputs.files_from not in {None, STDIN}:
             names.append(str(self._inputs.files_from))
@@ -77,15 +80,18 @@ class InputGuard:
         return frozenset(identities)
 
     @cached_property
-    def _in_folders(self) -> frozenset[FileIdentity | None]:
-        """Device and inode of each image and video that a search of the named folders finds."""
+    def _identities_of_files_in_folders(self) -> frozenset[FileIdentity | None]:
+        """Device and inode of each image and video that a search of the named folders finds.
+
+        Folders that the run writes into are not searched.
+        """
         omit = {identity(path) for path in self._written}
         identities: set[FileIdentity | None] = set()
         for folder in self._paths:
             if not os.path.isdir(folder):
                 continue
             for page in search(folder, recursive=self._inputs.recursive, omit=omit):
-                if not isinstance(page, Item):
+                if not isinstance(page, Item):  # the error of a folder that cannot be listed
                     identities.update(identity(file) for file in page)
         return frozenset(identities)
 
