@@ -74,7 +74,7 @@ class DatasetSink:
             make_folder(folder)
         self._real_path = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
-        self._prefixes = PerVideo(lambda record: self._names.prefix(_plain_name(record)))
+        self._prefixes = PerVideo(lambda record: self._names.choose_prefix(_plain_name(record)))
         self._present_count = 0  # images that were there already
 
     def write(self, record: Record) -> None:
@@ -146,7 +146,7 @@ class DatasetSink:
 
         frame_number = record.origin.frame
         if frame_number is None:
-            return self._names.file(_plain_name(record), "", is_usable)
+            return self._names.choose_file_name(_plain_name(record), "", is_usable)
         name_of_frame = f"{self._prefixes.of(record)}_{frame_number}"
         name = name_of_frame
         number = 1

@@ -89,20 +89,20 @@ class UniqueNames:
         """Keep a name for the files of the input with this mark."""
         self._reserved.setdefault(_fold(name), mark)
 
-    def file(
+    def choose_file_name(
         self,
         name: str,
         suffix: str,
         usable: Callable[[str], bool] | None = None,
         mark: str = "",
     ) -> str:
-        """Choose a unique name for one file, and remember it as taken.
+        """Choose a unique name for a file, and note that it is taken.
 
         Args:
             name: The name that the file should have, without its suffix.
             suffix: The suffix of the file.
-            usable: Tells of a name with its suffix whether the file may have it; for example, as
-                no such file exists. Without it, any name may be used.
+            usable: Is called with a unique name and its suffix, and tells whether the file may have
+                it. If not, the next name is tried. None if any unique name will do.
             mark: A hash of the input that the file is for; empty if its names are told apart by
                 numbers only.
 
@@ -110,9 +110,12 @@ class UniqueNames:
             The name with its suffix: `bus.jpg` if possible, else with the mark, a number, or both,
             as in `bus-1f3c9b20.jpg` or `bus-2.jpg`.
         """
-        for candidate in self._candidates(name, suffix, mark):  # without an end
+        candidates = self._candidates(name, suffix, mark)  # without an end
+        while True:
+            candidate = next(candidates)
             file_name = candidate + suffix
-            if self._is_free(candidate, suffix) and (usable is None or usable(file_name)):
+            is_free = self._is_free(candidate, suffix)
+            if is_free and (usable is None or usable(file_name)):
                 break
         self._taken.add(_fold(candidate) + suffix.lower())
         self._unusable_prefixes.update(_prefixes_of(candidate))
@@ -125,19 +128,21 @@ class UniqueNames:
             return False
         return self._taken.isdisjoint(_prefixes_of(name))
 
-    def prefix(self, name: str, usable: Callable[[str], bool] | None = None, mark: str = "") -> str:
+    def choose_prefix(
+        self, name: str, usable: Callable[[str], bool] | None = None, mark: str = ""
+    ) -> str:
         """Choose a unique prefix for files whose names append `_` and a number to it.
 
-        The arguments are those of `file`; `usable` is given the prefix with its `_`.
+        The arguments are those of `choose_file_name`; `usable` is given the prefix with its `_`.
         """
-        return self.file(name, "_", usable, mark).removesuffix("_")
+        return self.choose_file_name(name, "_", usable, mark).removesuffix("_")
 
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
         """Yield the names to try for a file, without the suffix, the best first; they never end.
 
         They are `a`, `a-2`, `a-3` and so on. If `a` belongs to an input with another mark, they are
-        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. A name that was yielded in an earlier call does not
-        come again.
+        `a-1f3c9b20`, `a-1f3c9b20-2` and so on. The numbers go on where an earlier call has stopped,
+        so no name is tried twice.
         """
         first_name = name
         if mark and self._owner_of(name, suffix, mark) != mark:
@@ -254,10 +259,10 @@ class OutputFolder:
         self._claims: Claims | None = None
         if self._is_made_by_detcli:
             self._claims = Claims(self._real_path / MARK)
-        # A bound method would refer back to this object, which would then outlive its run, and its
-        # names would stay taken.
+        # This object must be freed when its run ends, as its names stay taken until then. So what
+        # it has must not refer back to it, as a bound method would.
         folder = weakref.proxy(self)
-        self._prefixes = PerVideo(lambda record: folder._prefix(record))  # noqa: SLF001, PLW0108
+        self._prefixes = PerVideo(lambda record: folder._choose_prefix(record))  # noqa: SLF001, PLW0108
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Choose the path of a record's file: `bus.txt`, or `film_17.txt` for a frame of a video.
@@ -265,8 +270,8 @@ class OutputFolder:
         Call either this or `prefix_of`, once per record.
         """
         if record.origin.frame is not None:
-            return self.member(record, self.path, self.prefix_of(record), suffix)
-        return self._file(record.origin, suffix)
+            return self.path_of_numbered_file(record, self.path, self.prefix_of(record), suffix)
+        return self._path_of_single_file(record.origin, suffix)
 
     def video_of(self, record: Record, suffix: str) -> Path:
         """Choose the path for an annotated video whose first frame is that of a record.
@@ -282,7 +287,7 @@ class OutputFolder:
             The path, whose folder exists.
         """
         origin = record.origin
-        path = self._file(origin, suffix, keep=self._resumed)
+        path = self._path_of_single_file(origin, suffix, keep=self._resumed)
         usual_path = self.path / f"{self._relative_name(origin)}{suffix}"
         is_second_video = path != usual_path and os.path.lexists(self.real(usual_path))
         if self._resumed and is_second_video:
@@ -304,18 +309,18 @@ class OutputFolder:
     def prefix_of(self, record: Record) -> str:
         """Choose how the names of a record's files begin: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:
-            return self._prefix(record)
+            return self._choose_prefix(record)
         return f"{self._prefixes.of(record)}_{record.origin.frame}"
 
-    def member(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
-        """Choose the path of a file among several of one record or video, such as crops.
+    def path_of_numbered_file(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
+        """Choose the path of one of several files of a record or a video, as of a crop.
 
-        The name has a number already, `bus_0`. Where a file of this name must not be replaced,
-        another number is added: `bus_0_2`.
+        Their names end with a number: `bus_0`, `bus_1`. Where a file that must not be replaced has
+        the name, a second number is added: `bus_0_2`.
 
         Args:
             record: The record that the file is for.
-            folder: This folder, or one below it.
+            folder: The folder of the file: this one, or one below it.
             name: The name without its suffix; it begins with the result of `prefix_of`.
             suffix: The suffix of the file.
         """
@@ -380,8 +385,8 @@ class OutputFolder:
         """Return the path of a file in this folder without links in the folder's own path."""
         return self._real_path / path.relative_to(self.path)
 
-    def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
-        """Choose the path of the only file that an input has in this folder, as `bus.jpg`.
+    def _path_of_single_file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
+        """Choose the path of the file of an input that has one file here: `bus.jpg`.
 
         If `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
         every run. If it is a file that must not be replaced, a number is added.
@@ -394,22 +399,22 @@ class OutputFolder:
         """
         name = self._relative_name(origin)
         self._reserve_for_others(name, suffix, origin)
-        may_replace = not keep and not origin.is_new
-        mark = ""
-        if may_replace:
-            mark = _input_mark(origin)
+        keeps_existing = keep or origin.is_new
+        mark = _input_mark(origin)
+        if keeps_existing:  # then names are told apart by numbers only
+            mark = ""
 
         def is_usable(file_name: str) -> bool:
-            may_write = self._may_write(self.path / file_name, keep=not may_replace)
-            return may_write and self._take(file_name, suffix, origin)
+            may_write = self._may_write(self.path / file_name, keep=keeps_existing)
+            return may_write and self._take_name(file_name, suffix, origin)
 
-        return self.path / self._names.file(name, suffix, is_usable, mark)
+        return self.path / self._names.choose_file_name(name, suffix, is_usable, mark)
 
     def _reserve_for_others(self, name: str, suffix: str, origin: Origin) -> None:
-        """Keep a name from an input if somebody else has it: another program, or a run at work.
+        """Reserve the usual name of an input for others, if another program or run has it already.
 
         The input then gets the name with a hash of its own, which is the same in every run:
-        `bus-1f3c9b20.jpg` for `bus.jpg`.
+        `bus-1f3c9b20.jpg` for `bus.jpg`. If nobody has the name, it is claimed for the input.
 
         Args:
             name: The name that the input's file should have, without its suffix.
@@ -420,11 +425,11 @@ class OutputFolder:
             has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
             if self._marked or has_file_of_name:
                 self._names.reserve(name, "somebody else")  # which is the mark of no input
-        is_taken_by_this_run = self._take(f"{name}{suffix}", suffix, origin)
+        is_taken_by_this_run = self._take_name(f"{name}{suffix}", suffix, origin)
         if not is_taken_by_this_run:
             self._names.reserve(name, "another run")
 
-    def _prefix(self, record: Record) -> str:
+    def _choose_prefix(self, record: Record) -> str:
         """Choose the prefix for the numbered files of an input: `film` for frames `film_17.jpg`.
 
         A video gets the same prefix in every run, and replaces the files of an earlier one. A new
@@ -432,7 +437,7 @@ class OutputFolder:
         """
         origin = record.origin
         name = self._relative_name(origin)
-        is_taken_by_this_run = self._take(f"{name}_", "_", origin)
+        is_taken_by_this_run = self._take_name(f"{name}_", "_", origin)
         if not is_taken_by_this_run:
             # Then this input gets the name with a hash of its own: `film-1f3c9b20_17.jpg`.
             self._names.reserve(name, "another run")
@@ -443,9 +448,9 @@ class OutputFolder:
             excluded_prefixes = self._present_prefixes()
 
         def is_usable(prefix: str) -> bool:
-            return _fold(prefix) not in excluded_prefixes and self._take(prefix, "_", origin)
+            return _fold(prefix) not in excluded_prefixes and self._take_name(prefix, "_", origin)
 
-        return self._names.prefix(name, is_usable, mark)
+        return self._names.choose_prefix(name, is_usable, mark)
 
     def _present_prefixes(self) -> set[str]:
         """Return the prefixes that files in this folder and below have in their names."""
@@ -455,15 +460,18 @@ class OutputFolder:
                 present_prefixes.update(_prefixes_of(PurePath(file_name).stem))
         return present_prefixes
 
-    def _take(self, name: str, suffix: str, origin: Origin) -> bool:
-        """Take a name for an input among all runs at work; False if another run has it.
+    def _take_name(self, name: str, suffix: str, origin: Origin) -> bool:
+        """Claim a name for an input, so that other runs into this folder leave it to this run.
 
         Args:
             name: The name of a file with its suffix, or a prefix with its `_`.
             suffix: The end of the name: the suffix, or `_`.
             origin: The input that the file is for.
+
+        Returns:
+            False if a run at work has the name for another input.
         """
-        if self._claims is None:
+        if self._claims is None:  # somebody else made the folder, so nothing is claimed in it
             return True
         prefixes = _prefixes_of(name.removesuffix(suffix))
         return self._claims.take(_fold(name), prefixes, _input_mark(origin), is_new=origin.is_new)

@@ -86,7 +86,9 @@ class CropSink(FolderSink):
             class_folder = self._folder.path / self._class_folders[class_id]
             pixels = crop(record.picture.pixels, box, self._shape)
             data, suffix = encode(pixels, record)
-            path = self._folder.member(record, class_folder, f"{prefix}_{number}", suffix)
+            path = self._folder.path_of_numbered_file(
+                record, class_folder, f"{prefix}_{number}", suffix
+            )
             self._folder.write(record, path, data)
 
     def _folder_names(self, class_names: Sequence[str]) -> list[str]:
@@ -94,7 +96,9 @@ class CropSink(FolderSink):
         unique_names = UniqueNames()
         folder_names = []
         for class_name in class_names:
-            folder_name = unique_names.file(safe(class_name), "", self._folder.is_usable)
+            folder_name = unique_names.choose_file_name(
+                safe(class_name), "", self._folder.is_usable
+            )
             folder_names.append(folder_name)
         return folder_names
 
@@ -291,7 +295,7 @@ class Anonymizer:
         loses_barcode = is_hidden.copy()
         if record.origin.frame is not None and detections.track_id is not None:
             tracks = self._tracks.of(record)
-            loses_barcode |= tracks.add(detections.track_id.tolist(), is_hidden.tolist())
+            loses_barcode |= tracks.note_frame(detections.track_id.tolist(), is_hidden.tolist())
 
         hidden_boxes = detections.xyxy[is_hidden]
         barcodes = np.array(detections.symbols, np.object_)  # a copy, as others use the record
@@ -309,8 +313,12 @@ class HiddenTracks:
         # The keys are the numbers of the tracks; those not seen for longest come first.
         self._hidden_numbers: dict[int, None] = {}
 
-    def add(self, numbers: Sequence[int], is_hidden: Sequence[bool]) -> npt.NDArray[np.bool_]:
-        """Tell which detections of the next frame are of tracks that were ever hidden.
+    def note_frame(
+        self, numbers: Sequence[int], is_hidden: Sequence[bool]
+    ) -> npt.NDArray[np.bool_]:
+        """Note the tracks that are hidden in the next frame, and tell which ever were.
+
+        Only the REMEMBERED_TRACKS hidden tracks that were seen last are remembered.
 
         Args:
             numbers: The number of each detection's track; 0 or less without a track.

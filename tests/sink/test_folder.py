@@ -80,7 +80,9 @@ def test_prefixes_for_several_files_of_a_record(output_folder):
     assert re.fullmatch("a-[0-9a-f]{8}", output_folder.prefix_of(image("y/a.jpg")))
     assert output_folder.prefix_of(frame(3)) == "film_3"
     assert output_folder.prefix_of(frame(4)) == "film_4"
-    path = output_folder.member(image("x/a.jpg"), output_folder.path / "cat", "a_7", ".png")
+    path = output_folder.path_of_numbered_file(
+        image("x/a.jpg"), output_folder.path / "cat", "a_7", ".png"
+    )
     assert path == output_folder.path / "cat" / "a_7.png"
 
 
@@ -91,7 +93,7 @@ def test_an_input_is_never_the_path(tmp_path):
     assert names(folder, [image("a.jpg")]) == ["a-2.txt"]
     assert names(folder, [frame(0), frame(1)]) == ["film_0_3.txt", "film_1.txt"]
     cat = folder.path / "cat"
-    assert folder.member(image("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
+    assert folder.path_of_numbered_file(image("b.jpg"), cat, "b_0", ".txt").name == "b_0_2.txt"
 
 
 @pytest.mark.parametrize(
@@ -312,7 +314,9 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
         record = frame(0, Film(source, 1.0)) if is_video else image(source)
         paths += [folder.file_of(record, ".txt"), folder.video_of(frame(0), ".mp4")]
         prefix = folder.prefix_of(image(source))
-        paths.append(folder.member(image(source), folder.path, f"{prefix}_3", ".png"))
+        paths.append(
+            folder.path_of_numbered_file(image(source), folder.path, f"{prefix}_3", ".png")
+        )
     for path in paths:
         assert path.parent == folder.path
         path.open("x").close()

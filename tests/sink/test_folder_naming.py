@@ -121,7 +121,7 @@ def test_an_output_is_named_after_its_input(source, expected):
 
 def give(unique_names, *names, suffix=".png", usable=lambda _: True, mark=""):
     """The names of files that are to be called so."""
-    return [unique_names.file(safe(name), suffix, usable, mark) for name in names]
+    return [unique_names.choose_file_name(safe(name), suffix, usable, mark) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_name_that_another_mark_has_gets_its_own():
     assert give(names, "a", "a", mark="x") == ["a.png", "a-2.png"]
     assert give(names, "A", "b", "a", mark="y") == ["A-y.png", "b.png", "a-y-2.png"]
     assert give(names, "a", suffix=".jpg", mark="y") == ["a.jpg"]
-    assert names.prefix("a", mark="x") == "a"
-    assert names.prefix("a", mark="y") == "a-y"
-    assert names.prefix("a", mark="x") == "a-2"
+    assert names.choose_prefix("a", mark="x") == "a"
+    assert names.choose_prefix("a", mark="y") == "a-y"
+    assert names.choose_prefix("a", mark="x") == "a-2"
 
 
 def test_a_reserved_name_is_for_one_mark():
@@ -154,9 +154,9 @@ def test_a_reserved_name_is_for_one_mark():
     names.reserve("A", "x")
     names.reserve("a", "y")  # too late
     assert give(names, "a", mark="y") == ["a-y.png"]
-    assert names.prefix("a", mark="y") == "a-y"
+    assert names.choose_prefix("a", mark="y") == "a-y"
     assert give(names, "a", mark="x") == ["a.png"]
-    assert names.prefix("a", mark="x") == "a"
+    assert names.choose_prefix("a", mark="x") == "a"
 
 
 def test_many_of_one_name_are_quick():
@@ -174,7 +174,7 @@ def test_many_of_one_name_are_quick():
 
 def test_no_file_gets_a_name_of_a_prefix():
     names = UniqueNames()
-    assert names.prefix("a") == "a"
+    assert names.choose_prefix("a") == "a"
     assert give(names, "a", "a_7", "A_7_8", "a_x", "a_") == [
         "a.png",
         "a_7-2.png",
@@ -188,7 +188,7 @@ def test_no_file_gets_a_name_of_a_prefix():
 def test_no_prefix_begins_the_name_of_a_file(name):
     names = UniqueNames()
     give(names, name)
-    assert names.prefix("a") == "a-2"
+    assert names.choose_prefix("a") == "a-2"
 
 
 @given(st.lists(st.tuples(anything, st.sampled_from([".png", ".PNG", "", "prefix"])), max_size=8))
@@ -202,12 +202,12 @@ def test_all_files_have_different_names(requests):
     file_names = []
     for name, suffix in requests:
         if suffix == "prefix":
-            prefix = unique_names.prefix(safe(name))
+            prefix = unique_names.choose_prefix(safe(name))
             for number in ("_1", "_1_1", "_2"):
                 file_names.append(f"{prefix}{number}.png")
                 file_names.append(f"{prefix}{number}")
         else:
-            file_names.append(unique_names.file(safe(name), suffix))
+            file_names.append(unique_names.choose_file_name(safe(name), suffix))
     assert len({entry(name) for name in file_names}) == len(file_names)
 
 

@@ -353,15 +353,15 @@ def test_as_many_hidden_tracks_are_known_as_there_is_room_for(monkeypatch, other
     monkeypatch.setattr(image_module, "REMEMBERED_TRACKS", 3)
     tracks = HiddenTracks()
     for number in range(1, 2 + others):
-        tracks.add([number], [True])
-    assert tracks.add([1], [False]).tolist() == [is_hidden]
+        tracks.note_frame([number], [True])
+    assert tracks.note_frame([1], [False]).tolist() == [is_hidden]
 
 
 def test_ten_thousand_hidden_tracks_are_known():
     tracks = HiddenTracks()
     numbers = range(1, 10_002)
-    tracks.add(numbers, [True] * len(numbers))
-    assert tracks.add([1, 2], [False, False]).tolist() == [False, True]
+    tracks.note_frame(numbers, [True] * len(numbers))
+    assert tracks.note_frame([1, 2], [False, False]).tolist() == [False, True]
 
 
 def test_a_record_without_detections_has_none_that_are_hidden():
