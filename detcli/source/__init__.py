@@ -10,6 +10,7 @@ listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit
 reading.py             bytes from files, pipes and standard input
 fetch.py               bytes from the network, ahead of their turn
+http_opener.py         what opens addresses on web servers, with passwords
 decode.py              bytes to pixels
 header_checks.py       headers for which OpenCV would allocate far too much
 forms.py               which forms of which formats OpenCV reads, and which are read here

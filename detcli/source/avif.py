@@ -122,18 +122,18 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     Raises:
         struct.error: The data end within the beginning of a box.
     """
-    rest = data
-    while rest:
-        size, name = struct.unpack_from(">I4s", rest)
+    remaining = data
+    while remaining:
+        size, name = struct.unpack_from(">I4s", remaining)
         start = 8
         if size == 1:
-            (size,) = struct.unpack_from(">Q", rest, 8)
+            (size,) = struct.unpack_from(">Q", remaining, 8)
             start = 16
-        end = len(rest)
+        end = len(remaining)
         if size > 0:
             end = max(size, start)
-        yield name, rest[start:end]
-        rest = rest[end:]
+        yield name, remaining[start:end]
+        remaining = remaining[end:]
 
 
 def _property_indices(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:

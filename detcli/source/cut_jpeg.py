@@ -207,8 +207,8 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     opposite_noise = 0xFF - noise  # every bit differs
     images = []
     for missing_bytes in (noise, opposite_noise):
-        rest = _with_restarts(missing_bytes, _next_restart(data))
-        file = np.frombuffer(beginning + rest + END_MARKER, np.uint8)
+        noise_in_place_of_rest = _with_restarts(missing_bytes, _next_restart(data))
+        file = np.frombuffer(beginning + noise_in_place_of_rest + END_MARKER, np.uint8)
         image = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if image is None:
             raise _nothing_is_there()

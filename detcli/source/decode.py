@@ -149,10 +149,11 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
 
 
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image:
-    """Decode a JPEG by simplejpeg, which is faster, or else by OpenCV.
+    """Decode a JPEG by simplejpeg, which is fast, or else by OpenCV.
 
-    OpenCV decodes what is left to it because of its colours or EXIF, and shows what there is of an
-    image that simplejpeg calls damaged. Such an image gets a warning, or with `--strict` an error.
+    OpenCV is for an image with colours or EXIF that simplejpeg is not trusted with, and for all if
+    simplejpeg is not installed. It also decodes what there is of an image that simplejpeg calls
+    damaged, which then has a warning, or is an error with `--strict`.
 
     Raises:
         DecodeError: Nothing decodes it, it is damaged and the options are strict, or its end is
@@ -172,7 +173,7 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
         return image
 
     image = _decode_by_opencv(data, inputs.max_pixels)
-    if image is None:  # OpenCV refuses a JPEG without its end, too; which it was is found out now
+    if image is None:
         raise _undecodable_jpeg(data, reason, inputs)
     if not reason:
         return image

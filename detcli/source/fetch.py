@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from detcli.core.errors import PlaceError, SourceError
 from detcli.core.text import public_name
@@ -26,7 +26,6 @@ from detcli.storage.objects import Address, Bucket
 
 if TYPE_CHECKING:
     from http.client import HTTPException, HTTPResponse
-    from urllib.request import OpenerDirector
 
 AHEAD_ITEMS = 64  # images that are fetched at the same time, or wait as bytes for their turn
 
@@ -363,50 +362,18 @@ def _open_http(url: str, byte_range: str = "") -> "HTTPResponse":
         url: The address, with a user name and password or without.
         byte_range: The value of the Range header, as in "bytes=0-99"; empty for the whole file.
     """
+    from detcli.source.http_opener import opener_with_password
+
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     path = quote(parts.path, safe=_LEGAL)
     query = quote(parts.query, safe=_LEGAL)
     address_without_password = urlunsplit((parts.scheme, host, path, query, ""))
-    opener = _build_opener(address_without_password, parts)
+    opener = opener_with_password(address_without_password, parts)
     if byte_range:
         opener.addheaders.append(("Range", byte_range))
     response: HTTPResponse = opener.open(address_without_password, timeout=HTTP_TIMEOUT_S)
     return response
-
-
-def _build_opener(address: str, parts: SplitResult) -> "OpenerDirector":
-    """Build what opens an address, and sends the password when the server asks for it.
-
-    Args:
-        address: The address without a user name and password.
-        parts: The parts of the same address, which may have them.
-    """
-    import urllib.request as requests
-
-    class ClosingProcessor(requests.HTTPErrorProcessor):
-        """Closes error responses, which a second request with a password would leave open."""
-
-        def http_response(
-            self, request: requests.Request, response: "HTTPResponse"
-        ) -> "HTTPResponse":
-            if not 200 <= response.status < 300:
-                response.close()
-            handled: HTTPResponse = super().http_response(request, response)
-            return handled
-
-        https_response = http_response
-
-    passwords = requests.HTTPPasswordMgrWithDefaultRealm()
-    if parts.username:
-        user = unquote(parts.username)
-        password = unquote(parts.password or "")
-        passwords.add_password(None, address, user, password)
-    return requests.build_opener(
-        ClosingProcessor,
-        requests.HTTPBasicAuthHandler(passwords),
-        requests.HTTPDigestAuthHandler(passwords),
-    )
 
 
 @contextlib.contextmanager
@@ -470,10 +437,12 @@ class Prefetcher:
     def put(self, index: int, item: Item) -> bool:
         """Pass an item to the run, behind all items that were put before it.
 
-        An item from a network begins to be fetched at once, and waits as bytes for its turn. The
-        first of these starts the thread that passes waiting items on. Until then, items that are
-        not fetched ahead, such as frames of a camera, go straight to the run; later they wait in
-        line, one at a time.
+        There are two kinds of items:
+
+        - One from a network is fetched ahead: that begins now, and it waits in line for its turn.
+          The first of them starts the thread that passes waiting items on.
+        - Any other, such as a frame of a camera, goes straight to the run as long as there is no
+          such thread. Once there is, it waits in line, and this waits until it has been passed on.
 
         Args:
             index: The position of the item in the run.
@@ -486,7 +455,7 @@ class Prefetcher:
             if self._thread is None:
                 return self._admit(index, item)
             self._waiting.put((index, item))
-            return self._acquire(self._passed_on)  # released when the thread has passed it on
+            return self._acquire(self._passed_on)  # which the thread then releases
 
         if self._thread is None:
             self._thread = BackgroundThread(self._pass_on, stop=self._stop)

@@ -173,7 +173,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
     """The names of a source, in its order, each once; see `hash_of` for `stamped`."""
 
     def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
-        """Write down the names of the entries, and find out which come more than once.
+        """Write the names of the entries to a temporary file, and find out which are repeated.
 
         Args:
             entries: The files and addresses of a source.
@@ -186,6 +186,8 @@ class Names(contextlib.AbstractContextManager["Names"]):
         except BaseException:
             self.__exit__()
             raise
+
+        # Of sorted hashes, those that are equal are neighbours.
         all_hashes = np.frombuffer(hash_bytes, HASH)
         all_hashes.sort()  # in place: there may be many
         equals_previous = np.zeros(len(all_hashes), bool)
@@ -280,10 +282,15 @@ def _as_name(entry: SourceEntry) -> Name:
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
-    """Return a name with the stamp of its file as it is now, by which a change is noticed later.
+    """Add the size and time of its file to a name (the stamp), to notice a change of it later.
 
-    It is returned as it is if it has a stamp, as objects in a store do, or if there is no such
-    file. `address` is the path or address in the name.
+    Args:
+        name: The name: a path, an address, or a line of a list.
+        address: The path or address in it.
+
+    Returns:
+        The name with the stamp; or as it is, if it has one already, as objects in a store do, or if
+        there is no such file.
     """
     if isinstance(address, VersionedPath):
         return name

@@ -243,7 +243,7 @@ class _Watcher(BackgroundThread):
                     "make it a file: ffmpeg -i ADDRESS -c copy clip.mp4",
                 )
             while self._grab(capture):
-                self._keep(capture)
+                self._offer_frame(capture)
         finally:
             capture.release()
 
@@ -263,11 +263,12 @@ class _Watcher(BackgroundThread):
                 break
         return False
 
-    def _keep(self, capture: cv2.VideoCapture) -> None:
+    def _offer_frame(self, capture: cv2.VideoCapture) -> None:
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
-        They may select a span of time, and the first frame of each step: of every N frames, or of
-        each span of seconds. `InputOptions.step` numbers the steps.
+        It replaces an older frame that still waits. The options may select a span of time, and the
+        first frame of each step: of every N frames, or of each span of seconds. `InputOptions.step`
+        numbers the steps.
         """
         number = self._frame_count
         self._frame_count += 1

@@ -38,10 +38,10 @@ class NameSearch:
         progress: SourceProgress,
         fetches: Fetches,
     ) -> None:
-        """Nothing is searched yet.
+        """Prepare to search; nothing is searched before `entries` is called.
 
         Args:
-            inputs: Tells whether folders are searched with the folders in them.
+            inputs: The options, which say whether folders in folders are searched.
             written: Folders that the run writes into, which are left out.
             progress: Counts what is yielded.
             fetches: Lists the folders of object stores.

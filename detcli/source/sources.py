@@ -114,6 +114,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             inputs: How names are searched for, and which frames of videos are used.
             written: Folders that this run writes into, which a search leaves out.
             decode: How images are decoded, if not only `inputs` says it.
+
+        Raises:
+            UsageError: The names and options cannot be used together, or a list cannot be read.
+            DeviceError: A name is in an object store, and the library for these is missing.
         """
         if any(is_object(name) for name in names):
             require_obstore()
@@ -130,15 +134,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if inputs.files_from is None:
             total = len(names)
         self.progress = SourceProgress(total)
+        # What is behind addresses is fetched by the first, and names are searched by the second.
         self._fetches = Fetches(self._decode, self.progress.stop)
         self._search = NameSearch(inputs, written, self.progress, self._fetches)
+        # Tells of the path of an image file whether an earlier run has its record already. Such a
+        # file is yielded as `RECORDED`. A run that resumes the earlier one sets this.
         self.skip_file: Callable[[str], bool] | None = None
-        """Tells of the path of an image file that it needs no item, as it has a record already.
-
-        Such a file is yielded as `RECORDED`. A run that resumes another one sets this.
-        """
         self._ended = Event()
-        self._items = self._iterate()
+        self._items = self._iterate()  # the generator that is iterated over
 
     def __iter__(self) -> Iterator[Item]:
         return self._items
@@ -185,7 +188,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 yield from of_input(self.open(entry), input_number)
         live_names = [name for name in self._names if is_live(name)]
         if live_names:
-            yield from self._watch(live_names, input_numbers)
+            yield from self._frames_of_live_sources(live_names, input_numbers)
 
     def _items_of_name(self, name: str, input_numbers: Iterator[int]) -> Iterator[Item]:
         """Yield the inputs that one name stands for; a SourceError becomes the last of them.
@@ -367,9 +370,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             check_address(entry)
             path = path_of(entry)
         if is_archive(path):
-            yield from self._archive(public, entry)
+            yield from self._images_in_archive(public, entry)
         elif is_video(path):
-            yield from self._video(public, entry)
+            yield from self._frames_of_video(public, entry)
         else:
             yield self._image_item(public, entry)
 
@@ -393,7 +396,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         return Item(Origin(entry.name), load)
 
-    def _video(self, public: str, entry: str) -> Iterator[Item]:
+    def _frames_of_video(self, public: str, entry: str) -> Iterator[Item]:
         """Yield the frames of a video file, which is read on a thread with a time limit.
 
         Args:
@@ -428,7 +431,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return self._fetches.video(entry)
         return entry
 
-    def _archive(self, public: str, entry: str) -> Iterator[Item]:
+    def _images_in_archive(self, public: str, entry: str) -> Iterator[Item]:
         """Yield the images in a tar or Parquet file, read on a thread with a time limit.
 
         `public` is the name of the path or address `entry` in records, without passwords.
@@ -488,7 +491,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             else:
                 yield listed
 
-    def _watch(self, names: Sequence[str], input_numbers: Iterator[int]) -> Iterator[Item]:
+    def _frames_of_live_sources(
+        self, names: Sequence[str], input_numbers: Iterator[int]
+    ) -> Iterator[Item]:
         """Yield frames of all cameras and streams, which are read at the same time.
 
         A source that cannot be read is an item with the error.

@@ -68,7 +68,12 @@ class Splitter:
     """
 
     def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
-        """Each image has at most `max_bytes`, and begins with the bytes in `start`."""
+        """Prepare to split a stream of images of one format.
+
+        Args:
+            max_bytes: The most bytes that an image may have.
+            start: The bytes with which each image begins: those of a JPEG, a PNG or a binary PNM.
+        """
         self._max_bytes = max_bytes
         self._start_bytes = start
         if start == JPEG:
@@ -77,15 +82,20 @@ class Splitter:
             self._find_end = self._find_png_end
         else:
             self._find_end = self._find_pnm_end
-        self._data = bytearray()
-        self._offset = 0  # of the data in the stream
+        self._data = bytearray()  # what has come and was not yielded yet
+        self._offset = 0  # of the first byte of the data, in the stream
         self._has_ended = False  # whether no more data come
-        self._junk_bytes = 0  # bytes since the last image
-        self._is_junk_reported = False  # they follow an image whose error covers them
         self._count = 0  # images and errors so far
-        self._has_pixels = False  # whether compressed data of this image have begun
-        self._attached: set[_Span] = set()  # images that belong to the one before them
-        self._parts = self._split()
+
+        # Junk is what lies between two images. It is an error, unless it follows a broken image:
+        # then the error of that covers it.
+        self._junk_bytes = 0
+        self._is_junk_reported = False
+
+        self._has_pixels = False  # whether the pixels of the current image have begun
+        # Where in the stream the images are that a camera has appended to an earlier one.
+        self._attached: set[_Span] = set()
+        self._parts = self._split()  # the generator that `feed` goes on with
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
         """Take more bytes; yield the images that they complete, and errors for broken ones."""

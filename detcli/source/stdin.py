@@ -174,7 +174,7 @@ def _read_stream(
         behind = bytes(begin[len(images[0]) :])
     if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
         raise _several_images_error()
-    yield _item(bytes(begin), options)
+    yield _item_of_part(bytes(begin), options)
 
 
 class _StreamFrames:
@@ -203,11 +203,13 @@ class _StreamFrames:
             step = inputs.step(number, time_s=number / rate)
             is_of_new_step = step > self._last_step
             if is_of_new_step or isinstance(part, DecodeError):
-                yield _item(part, self._options, number)
+                yield _item_of_part(part, self._options, number)
             self._last_step = max(step, self._last_step)
 
 
-def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
+def _item_of_part(
+    part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None
+) -> Item:
     """Return the item of an image on standard input, or of the error in place of one.
 
     Args:

@@ -261,10 +261,11 @@ class TarReader:
         header: tarfile.TarInfo,
         extension: _Extension,
     ) -> Member:
-        """Return the member that a header describes, together with extended headers before it.
+        """Describe a member of the archive, by its header and the extended headers before it.
 
-        What the extended headers say counts more than the header itself. A sparse file, whose
-        zeros are not stored, gets a map of its stored regions, unless that precedes its content.
+        What the extended headers say counts more than the header itself. Of a sparse file, whose
+        zeros are not stored, the stored regions are noted; in one form of archives their list is
+        part of the content, and is read later.
 
         Args:
             block: The bytes of the header.

@@ -178,10 +178,10 @@ def _requested_frames(declared: int, rate: float, inputs: InputOptions) -> range
 
 
 def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
-    """Yield the frames between the requested start and end, one for each step.
+    """Yield the frames of a video that the options select, as items with their images.
 
-    A step is a number of frames (--vid-stride) or of seconds (--every). If the first frame of a
-    step is damaged, the next one that can be decoded is taken.
+    One frame of each step is taken, which is a number of frames (--vid-stride) or of seconds
+    (--every): the first that can be decoded.
     """
     video = frames.video
     rate = frames.rate / inputs.vid_stride
@@ -189,21 +189,12 @@ def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
         rate = min(rate, 1 / inputs.every)
     video_info = Video(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
 
-    first_number = None
     last_step = -1
-    while frames.advance():
-        if frames.time_s < inputs.start - EPSILON_S:
-            continue
-        if frames.time_s >= inputs.end_s - EPSILON_S:
-            frames.at_end = False
-            return
-        if first_number is None:
-            first_number = frames.number
-        step = inputs.step(frames.number - first_number, frames.time_s)
-        if step <= last_step:
+    for step in _steps_of_requested_frames(frames, inputs):
+        if step <= last_step:  # a frame of this step was taken
             continue
         image = frames.retrieve()
-        if image is None:
+        if image is None:  # damaged: the next frame may stand for this step
             continue
         last_step = step
         origin = Origin(
@@ -214,6 +205,31 @@ def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
             file_stamp=video.stamp,
         )
         yield decoded(origin, image)
+
+
+def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[int]:
+    """Go to each frame from the requested start to the requested end, and yield its step.
+
+    With --vid-stride 3, the steps are 0, 0, 0, 1, 1, 1 and so on, from the first frame after the
+    start. With --every 2, they count the spans of two seconds.
+
+    Args:
+        frames: The reader of the video; while a step is yielded, its frame is the current one. If
+            the requested end comes first, `at_end` is set to False.
+        inputs: The start, the end, and what a step is.
+    """
+    first_number = None  # of the first frame after the start
+    while frames.advance():
+        is_before_start = frames.time_s < inputs.start - EPSILON_S
+        if is_before_start:
+            continue
+        is_after_end = frames.time_s >= inputs.end_s - EPSILON_S
+        if is_after_end:
+            frames.at_end = False
+            return
+        if first_number is None:
+            first_number = frames.number
+        yield inputs.step(frames.number - first_number, frames.time_s)
 
 
 def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputError | None:
@@ -307,17 +323,24 @@ def _count_in_fragments(frames: VideoFrames) -> int | None:
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     """Return whether a video file has fewer packets, each of which holds a frame, than it should.
 
+    How many it should have depends on the container, as the suffix tells it:
+
+        MP4 and others whose headers count the frames     that count
+        others whose headers say nothing                  any number
+        others, where OpenCV estimated the count from     the estimate, if also the time of the last
+        the duration and the rate                         packet and the length of the file say so
+
     Args:
         frames: The reader of the video, after its last frame.
-        name: The name of the video in lower case; its suffix tells the container.
-        declared: How many frames the header of the file declares. Where it does not, as in most
-            containers but MP4, OpenCV has estimated them from the duration and the rate.
+        name: The name of the video in lower case.
+        declared: How many frames the header counts, or OpenCV has estimated.
     """
     try:
         packets = _measure_packets(frames)
     except InputError:
         return True
     tolerance = _tolerated_frames(frames, name)
+    # Packets go on long after the last frame that could be decoded.
     unread_frames = (packets.last_s - frames.time_s) * frames.rate
     if unread_frames > tolerance:
         return True
@@ -326,8 +349,8 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     if name.endswith(_MEASURED):  # the header says nothing, so that nothing can be missing
         return False
 
-    # A video with a variable rate has fewer packets than the estimate, so that the time of its last
-    # packet has to be too early as well.
+    # A video with a variable rate has fewer packets than the estimate, although it is whole. So the
+    # time of its last packet has to be too early as well.
     frames_by_time = packets.last_s * frames.rate
     if declared - max(packets.number, frames_by_time) <= tolerance:
         return False

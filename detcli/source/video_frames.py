@@ -102,7 +102,14 @@ class VideoFrames:
     """Reads the frames of a video in order, and knows the number and time of the current one."""
 
     def __init__(self, video: VideoSource, progress: SourceProgress) -> None:
-        """Open the video, before its first frame."""
+        """Open a video, and read from its headers what its times and numbers depend on.
+
+        No frame is read yet: the first call of `advance` goes to the first one.
+
+        Args:
+            video: The video, which is opened here, and closed by the caller.
+            progress: Counts the steps, by which a reader that hangs is noticed.
+        """
         self.capture = video.open()
         self.video = video
         self._progress = progress
@@ -110,6 +117,8 @@ class VideoFrames:
         self._is_conversion_checked = False
         self.rate = frames_per_second(self.capture)
         self.track = _movie_track(video.part)
+        # How many frames are to be shown, as the file says; None if it does not. And whether it
+        # holds others, which are not to be shown.
         self.declared, self.has_hidden_frames = _declared_frames(self.capture, self.track)
         self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
 
@@ -121,12 +130,13 @@ class VideoFrames:
         self.damaged = 0  # frames that could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
-        # See `_look_ahead`.
-        self._has_looked_ahead = False  # whether the next frame was grabbed already
-        self._has_next = False  # whether there was one, then
-        self._current_image: Pixels | None = None  # the frame before it, then
+        # After `_look_ahead`, the capture is one frame further than the current one. Then these say
+        # whether there was a next frame, and keep the image of the current one.
+        self._has_looked_ahead = False
+        self._has_next = False
+        self._current_image: Pixels | None = None
 
-        # See `_time_in_program_stream`.
+        # Frames of an MPEG program stream may have wrong times, see `_time_in_program_stream`.
         self._regular_time_s = self.time_s  # of the last frame, before times are made to increase
         self._rejected_jump_s = 0.0  # how much later a frame claimed to be, last rejected
         self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
@@ -313,8 +323,8 @@ class VideoFrames:
         """Seek to a frame before `start_s` seconds, and find out the number of this frame.
 
         Returns:
-            Whether this succeeded. If not, the file has to be opened again: FFmpeg came out behind
-            the time, or the number of the frame cannot be counted.
+            Whether this succeeded. If not, the file has to be opened again: FFmpeg may have gone to
+            a frame after that time, or to one whose number cannot be counted.
         """
         asked_time_ms = 1000 * (start_s - SEEK_MARGIN_S)
         self.capture.set(cv2.CAP_PROP_POS_MSEC, asked_time_ms)
