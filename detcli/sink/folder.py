@@ -531,14 +531,14 @@ def _beginnings_of_inputs(roots: Iterable[str]) -> list[str]:
 
 
 def _beginning_of_inputs(root: str) -> str | None:
-    """Return how the names of all inputs begin that a folder or a pattern stands for.
+    """Return how the paths of all inputs begin that a folder or a glob pattern stands for.
 
-    It is None for a pattern without a folder, `*.jpg`. For a single file it is the name with a
-    slash, which no input begins with.
+    That is the folder, or the folders of the pattern before its first wildcard. A pattern without
+    such folders, `*.jpg`, gives None. A single file gives a path that no input begins with.
 
     Examples:
-        >>> _beginning_of_inputs("pics/*/a.jpg")
-        'pics/'
+        >>> _beginning_of_inputs("pics/*/a.jpg"), _beginning_of_inputs("pics")
+        ('pics/', 'pics/')
     """
     is_pattern = glob.has_magic(root) and not os.path.lexists(root)
     if not is_pattern:

@@ -175,7 +175,7 @@ class AnnotatedLoop:
         if frame_time is None or record.picture is None or record.detections is None:
             return
         if not self._frames:
-            if self._folder.has_earlier(record, SUFFIX):  # it begins the video, and this does not
+            if self._folder.has_earlier(record, SUFFIX):  # it has the video's beginning
                 self._is_over = True
                 return
             self._path = self._folder.video_of(record, SUFFIX)
@@ -277,7 +277,10 @@ def _resize(image: Pixels, size: Size) -> Pixels:
 def encode_loop(
     frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Colour] = ()
 ) -> bytes:
-    """Encode frames as a GIF of fewer than MAX_BYTES, in the best of FORMS in which that can be.
+    """Encode frames as a GIF of fewer than MAX_BYTES, in the best of FORMS that allows it.
+
+    They are tried one after the other, until one is small enough. Encoding takes long, so
+    a form is passed over if the result of an earlier one shows that it would be too large as well.
 
     Args:
         frames: At least one; all have one size.
@@ -287,20 +290,20 @@ def encode_loop(
     Returns:
         The file, which players repeat forever.
     """
+    bytes_per_value = 0.0  # in the last form that was tried
     data = b""
-    pixel_count = 0  # of the frames in `data`
     for form in FORMS:
         form_frames = _in_form(frames, form)
-        form_pixel_count = sum(frame.pixels.size for frame in form_frames)
-        # Each pixel takes more bytes in smaller images, and where frames are farther apart. So a
-        # form that is too large if each takes as many as before is not tried.
-        is_hopeless = len(data) * form_pixel_count >= MAX_BYTES * pixel_count
-        if data and is_hopeless and form is not FORMS[-1]:
+        value_count = sum(frame.pixels.size for frame in form_frames)
+        # In smaller images, and where frames are farther apart, a pixel takes no fewer bytes.
+        least_bytes = bytes_per_value * value_count
+        is_last = form is FORMS[-1]
+        if least_bytes >= MAX_BYTES and not is_last:
             continue
         data = _encode(form_frames, end_s, box_colours)
-        pixel_count = form_pixel_count
         if len(data) < MAX_BYTES:
             break
+        bytes_per_value = len(data) / value_count
     return data
 
 
@@ -357,7 +360,8 @@ def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> b
         768 bytes: red, green and blue of 256 colours, of which no two are equal.
     """
     samples = []
-    for frame in frames[:: math.ceil(len(frames) / SAMPLED_FRAMES)]:
+    frame_step = math.ceil(len(frames) / SAMPLED_FRAMES)
+    for frame in frames[::frame_step]:
         samples.append(frame.pixels[::SAMPLED_STEP, ::SAMPLED_STEP].reshape(-1, 3))
     weighted_samples = _weigh_rare_colours(np.concatenate(samples))
     # The lines of boxes have few pixels, which would have to do with a similar colour.
@@ -368,7 +372,8 @@ def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> b
     quantized = _to_pillow(bgr_row).quantize(COLOUR_COUNT, Image.Quantize.MEDIANCUT)
     rgb_values = (quantized.getpalette() or [])[: 3 * COLOUR_COUNT]
     rgb_colours = np.array(rgb_values, np.uint8).reshape(-1, 3).tolist()
-    # A dictionary for its keys, which are in order and differ: Pillow looks colours up by value.
+    # No two colours may be equal, as Pillow looks them up by value. The keys of a dictionary
+    # differ, and stay in order. Greys take the places of colours that came twice.
     palette = dict.fromkeys(tuple(colour) for colour in rgb_colours)
     for grey in range(256):
         if len(palette) <= COLOUR_COUNT:
@@ -380,17 +385,19 @@ def _weigh_rare_colours(samples: Pixels) -> Pixels:
     """Give rare colours more weight among samples, so that the palette has them, too.
 
     A hand that is visible for a second would have few colours beside a wall that is always there.
-    So of similar colours, 100 samples count as 10.
+    So a group of similar colours counts by the square root of its size: 100 samples as 10.
 
     Args:
-        samples: `(N, 3)`.
+        samples: `(N, 3)`, blue, green and red.
 
     Returns:
-        `(M, 3)`, in which one sample of similar colours stands for all, repeated.
+        `(M, 3)`: of each group its first sample, repeated as often as the group counts.
     """
-    groups = (samples // SIMILAR).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
-    _, first_indices, counts = np.unique(groups, return_index=True, return_counts=True)
-    return np.repeat(samples[first_indices], np.ceil(np.sqrt(counts)).astype(int), axis=0)
+    coarse_samples = (samples // SIMILAR).astype(np.int64)  # equal for similar colours
+    group_numbers = coarse_samples @ np.array([1 << 16, 1 << 8, 1])  # (N,), 8 bits for each channel
+    _, first_indices, group_sizes = np.unique(group_numbers, return_index=True, return_counts=True)
+    weights = np.ceil(np.sqrt(group_sizes)).astype(int)
+    return np.repeat(samples[first_indices], weights, axis=0)
 
 
 def _to_pillow(image: Pixels) -> Image.Image:
@@ -399,10 +406,15 @@ def _to_pillow(image: Pixels) -> Image.Image:
 
 
 def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[PaletteIndices]:
-    """Yield the colours of each frame by their number in a palette, `UNCHANGED` where it can be.
+    """Yield for each frame the number in the palette of each pixel's colour.
 
-    A pixel that hardly differs from what is shown is not changed: that is noise, which would take
-    most of the bytes, and flicker.
+    From the second frame on, pixels whose colour stays have the number `UNCHANGED`, which takes few
+    bytes. A pixel that hardly differs from what is shown keeps its colour, since that is noise: it
+    would take most of the bytes, and flicker.
+
+    Args:
+        frames: The frames of the loop.
+        palette: Red, green and blue of each colour, one after the other.
     """
     palette_image = Image.new("P", (1, 1))
     palette_image.putpalette(palette[: 3 * COLOUR_COUNT])

@@ -176,7 +176,7 @@ class Sound:
         """Yield the source's audio packets without encoding them anew, for the annotated video.
 
         Their timestamps are moved so that 0 is the first frame of the annotated video. Packets that
-        end before it are left out, except the last of them, which decoders need to begin.
+        end before it are left out, but for the last of them.
 
         Args:
             track: The audio track of the annotated video, to which the packets will belong.
@@ -196,6 +196,7 @@ class Sound:
                 continue
             time_s = float(packet.pts * packet.time_base)
             duration_s = float((packet.duration or 0) * packet.time_base)
+            # Decoders need one packet before the first that is heard, that is, ends after 0.
             next_packet_end_s = time_s + 2 * duration_s
             next_packet_is_heard = next_packet_end_s >= 0
             if next_packet_is_heard:

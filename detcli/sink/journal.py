@@ -134,7 +134,12 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Remove the records that this run makes again, and prepare the file for its own records.
+        """Remove the records that this run makes again, and settle whether it writes its settings.
+
+        A run writes its settings with its first record. If it tracks objects, it does not where the
+        records before have the same settings: see `_find_incomplete_videos`, which would take the
+        video before them for one in which a run was killed. Once the records of such videos are
+        removed, all videos in the file are complete.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -144,10 +149,7 @@ class Journal:
             self._find_incomplete_videos()
         has_these_settings = self._remove_records_to_repeat(force=force)
         if is_tracking and has_these_settings:
-            # Settings in a record say that a run begins there, and the run before it may have been
-            # killed within a video. So the next run would track the video before them again,
-            # although all videos that are still in the file are complete.
-            self._settings = None
+            self._settings = None  # they are in the file already
         with contextlib.closing(Folder(self._target.parent)) as folder:
             folder.sync()  # so that the name of a new file survives a power cut
 

@@ -45,12 +45,16 @@ class LabelLayout:
         """
         width, height = image
         self._image_size = np.array([width, height], np.float32)
+        self._gap = np.array(
+            [-gap, -gap, gap, gap], np.float32
+        )  # added to x1, y1, x2, y2 of labels
+
+        # The visible boxes as far as they lie in the image, their areas, and how much of each area
+        # is covered by labels so far.
         limits = np.array([width, height, width, height], np.float32)  # of x1, y1, x2, y2
         self._visible = np.clip(visible, 0, limits)
         self._visible_areas = area(self._visible)
-        # The area of each visible box that labels cover so far.
         self._covered_areas = np.zeros(len(visible), np.float32)
-        self._gap = np.array([-gap, -gap, gap, gap], np.float32)  # to enlarge a label on all sides
         self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
 
     def place(self, box: Boxes, size: tuple[int, int], cover: float) -> Corner | None:

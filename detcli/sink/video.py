@@ -110,7 +110,7 @@ class AnnotatedVideo:
         from now on, another file begins.
         """
         time = self._clock.advance(record.origin)
-        if time is None:  # the frame is not shown
+        if time is None:  # a frame of a live source that is not later than the one before
             return
         if self._first_time is None:
             self._first_time = time
@@ -129,7 +129,7 @@ class AnnotatedVideo:
             file = self._open_file(record, image.shape, self._first_time.source_s)
             has_unreadable_start = time > self._first_time
             if has_unreadable_start:
-                file.repeat(0.0)  # black until now
+                file.repeat(0.0)  # a black frame, which is shown until now
         file.append(image, time.shown_s - self._first_time.shown_s)
         notes_of(record).saved.append(self._path)
 

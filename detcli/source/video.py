@@ -325,10 +325,10 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
 
     How many it should have depends on the container, as the suffix tells it:
 
-        MP4 and others whose headers count the frames     that count
-        others whose headers say nothing                  any number
-        others, where OpenCV estimated the count from     the estimate, if also the time of the last
-        the duration and the rate                         packet and the length of the file say so
+        MP4 and MOV, whose headers count the frames       that count
+        MPEG and OGV, whose headers say nothing           any number
+        others, where OpenCV estimated the count from     that estimate, unless the time of the last
+        the duration and the rate                         packet or the length of the file is right
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -340,7 +340,7 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     except InputError:
         return True
     tolerance = _tolerated_frames(frames, name)
-    # Packets go on long after the last frame that could be decoded.
+    # There are packets of frames behind the last one that could be decoded.
     unread_frames = (packets.last_s - frames.time_s) * frames.rate
     if unread_frames > tolerance:
         return True
