@@ -118,12 +118,15 @@ def _without_border(
         border: The border before and behind the image.
         image_height: The number of rows of the image, without the border.
     """
-    first_row = max(block.source_rows.start - border.before, 0)
-    end_row = min(block.source_rows.stop - border.before, image_height)
-    end_row = max(end_row, first_row)  # where the block only needs the border
-    rows_of_border = first_row + border.before - block.source_rows.start  # before the image
-    weights = block.weights[:, rows_of_border : rows_of_border + end_row - first_row]
-    return slice(first_row, end_row), weights
+    # The rows of the block, counted from the first row of the image; negative in the border.
+    block_start = block.source_rows.start - border.before
+    block_end = block.source_rows.stop - border.before
+
+    first_row = max(block_start, 0)
+    end_row = max(first_row, min(block_end, image_height))  # empty if all rows are of the border
+    first_column = first_row - block_start  # of the weights, which have a column for each row
+    end_column = end_row - block_start
+    return slice(first_row, end_row), block.weights[:, first_column:end_column]
 
 
 @frozen
@@ -438,17 +441,17 @@ def to_tensor(canvas: Pixels, out: Tensor, preprocessing: Preprocessing = DEFAUL
     channels = list(cv2.split(canvas))  # blue, green, red
     if not preprocessing.bgr:
         channels.reverse()
-    tables = values(preprocessing, out.dtype)
+    tables = input_value_tables(preprocessing, out.dtype)
     for channel, table, plane in zip(channels, tables, out, strict=True):
         cv2.LUT(channel, table, dst=plane)
 
 
 @functools.lru_cache(maxsize=16)
-def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
-    """Tabulate the network's input for each of the 256 values of a pixel, and each channel.
+def input_value_tables(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
+    """Tabulate which number of the network's input each of the 256 values of a pixel becomes.
 
-    Values are computed in float64, rounded to float32, and from there to float16 if the network
-    takes that.
+    There is a table for each channel. The numbers are computed in float64, rounded to float32, and
+    from there to float16 if the network takes that.
 
     Args:
         preprocessing: The scale by which a value is multiplied, then the mean that is subtracted

@@ -90,8 +90,8 @@ class Run:
     decode: DecodeOptions  # how images are decoded
 
     @classmethod
-    def over(cls, config: Config, detector: BatchDetector) -> Self:
-        """Make the run of a Config with a detector that is open already.
+    def with_open_detector(cls, config: Config, detector: BatchDetector) -> Self:
+        """Make the run that a Config asks for, with a detector that is open already.
 
         Args:
             config: All options of the run.
@@ -215,11 +215,12 @@ class Run:
 
     @property
     def implied_settings(self) -> frozenset[str]:
-        """The settings that make no difference with this model and its suppression.
+        """The names of settings that make no difference with this model.
 
-        That is `unique`, which takes one class from each anchor, if the model does so anyway; and
-        `agnostic_nms`, if the model's suppression compares all classes anyway. Two runs that
-        differ only in these have the same boxes.
+        `unique`, which keeps one class for each place of the image, is among them if the model
+        gives one class for each anyway. `agnostic_nms`, by which suppression compares boxes of
+        different classes, is among them if the model asks for that anyway. So two runs that differ
+        only in these settings have the same boxes.
         """
         detector = self.detector
         names = set()
@@ -304,7 +305,7 @@ def open_run(
     device = runtime.device[0]
     with BatchDetector(model, device, config.settings, options, runtime.batch) as detector:
         _warn_of_assumptions(config, detector)
-        yield Run.over(config, detector)
+        yield Run.with_open_detector(config, detector)
 
 
 def _default_workers(config: Config, cores: int | None) -> int:
@@ -327,11 +328,13 @@ def _default_workers(config: Config, cores: int | None) -> int:
 
 
 def _warn_of_assumptions(config: Config, detector: BatchDetector) -> None:
-    """Warn of each step of the preprocessing that the model's file does not say.
+    """Warn of each step of the preprocessing that is an assumption, as the model's file says none.
 
-    Of the published models, which detcli fetches by their names, it is known to be right.
+    There is no warning for a published model, which detcli fetches by its name: what is assumed of
+    these models is known to be right. Nor is there one for an input size that the user gave.
     """
-    if config.runtime.model in MODELS:
+    is_published_model = config.runtime.model in MODELS
+    if is_published_model:
         return
     is_size_given = config.settings.imgsz is not None
     for step, assumption in detector.contract.assumed_preprocessing:

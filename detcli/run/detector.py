@@ -223,7 +223,7 @@ class Detector:
             raise UsageError(f"fps is {fps}", "give the frames per second, such as 25")
         self._open_records.require_open()
         with _errors_in_python_words():
-            run = Run.over(Config(watched=watched), self._detector)
+            run = Run.with_open_detector(Config(watched=watched), self._detector)
             watcher = run.watcher()
 
         def as_image(frame: AnyImage) -> Image:
@@ -354,7 +354,7 @@ def predict(
     with _errors_in_python_words():
         input_options = InputOptions(source=names, **input_values)
         config = Config(inputs=input_options, watched=watched)
-        run = Run.over(config, detector._detector)  # noqa: SLF001 - it opens no other one
+        run = Run.with_open_detector(config, detector._detector)  # noqa: SLF001 - it opens no other one
         pipeline = run.pipeline()
         records = Records(_records_of(run, pipeline), pipeline.stop)
         detector._open_records.add(records)  # noqa: SLF001 - as above

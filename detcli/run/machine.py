@@ -170,6 +170,7 @@ class FileHashes:
         if path is None:
             return None
 
+        # The frames of a video have the same file, which is hashed once.
         if path == self._last_path and self._last_digest is not None:
             return self._last_digest
         digest = None

@@ -145,9 +145,11 @@ class Marks:
     ) -> int:
         """Return the number of the dropped group of repeats that a detection is in; 0 for none.
 
-        It is in a group if their boxes overlap enough. Of several such groups the first in the
-        file counts; but if a mark keeps one of them, it keeps the detection. The marks of all of
-        them are noted as used, see `require_fit`.
+        A mark says of a group whether it is dropped or kept. A detection is in a group if their
+        boxes overlap enough. It may be in several: then the first that is dropped counts, unless
+        any of them is kept.
+
+        The marks of the groups that it is in are noted as used, see `require_fit`.
 
         Args:
             marks: The marks of groups with the place and class of the detection.
@@ -157,19 +159,13 @@ class Marks:
         if not marks:
             return 0
         box = fractions_of(detection, record)
-        dropped_groups = []
-        is_kept = False
-        for mark in marks:
-            if not overlap_enough(box, mark["box_fractions"]):
-                continue
+        overlapping_marks = [mark for mark in marks if overlap_enough(box, mark["box_fractions"])]
+        for mark in overlapping_marks:
             self._note_as_used(mark)
-            if _is_drop(mark):
-                dropped_groups.append(mark["repeated"])
-            else:
-                is_kept = True
-        if is_kept or not dropped_groups:
+        is_any_kept = not all(_is_drop(mark) for mark in overlapping_marks)
+        if is_any_kept or not overlapping_marks:
             return 0
-        return dropped_groups[0]
+        return overlapping_marks[0]["repeated"]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
         """Apply the marks to a record, as JSON.

@@ -362,8 +362,8 @@ class _SinkOpener:
         self._guard = guard
         self._states_before = states_before
         self._undo = undo
-        self._folders: list[OutputFolder] = []
-        self._sync_page: Callable[[], None] | None = None  # puts the page on the disk
+        self._folders: list[OutputFolder] = []  # that were opened so far
+        self._sync_page: Callable[[], None] | None = None  # puts the page, once open, on the disk
 
     def open_images(self) -> None:
         """Open the window of --show, and the folder of annotated images and videos of --save.

@@ -115,8 +115,9 @@ class Pipeline:
         detector_count = 1 + len(clones)
         log.info("batches of %d, detectors: %d", batch, detector_count)
 
-        # So many items may be on their way at a time: for each detector the batches that run and
-        # one that waits, and the batch that is being gathered.
+        # The reader takes a permit for each item, which comes back with its record. So only as many
+        # items are on their way as fill, for each detector, the batches that run and one that
+        # waits, and besides them the batch that is being gathered.
         batches_per_detector = detector.in_flight + 1
         max_batches = detector_count * batches_per_detector + 1
         self._room = threading.Semaphore(batch * max_batches)
@@ -484,7 +485,9 @@ class Worker:
     def _finish_batch(self, detector: BatchDetector, started: StartedBatch) -> None:
         """Wait for the detections of a batch, and set the records of its items.
 
-        An error that every other batch would meet, too, is reported to the run instead.
+        The batch is then put into the inbox of the run. If it failed, all of its records have the
+        error; but an error that every other batch would meet, too, is put there alone, and ends the
+        run.
 
         Args:
             detector: The detector that the batch runs on.
@@ -495,17 +498,17 @@ class Worker:
             self._inbox.put(results)
             return
         batch_error: DetcliError | None = None
-        results_of_loaded: Iterator[Detections] = iter(())  # of items that could be loaded
+        loaded_results: Iterator[Detections] = iter(())
         if isinstance(results, DetcliError):
             batch_error = results
         else:
-            results_of_loaded = iter(results)
+            loaded_results = iter(results)  # one for each item that could be loaded, in order
 
         for entry in started.entries:
             error = entry.item.error or batch_error
             detections = None
             if not error:
-                detections = next(results_of_loaded)
+                detections = next(loaded_results)
             entry.record = _record_of(entry, detector, detections, error)
         self._inbox.put(started.entries)
 

@@ -12,12 +12,12 @@ from PIL import Image as PillowImage
 from detcli.backend.preprocess import (
     DEFAULT,
     fit_letterbox,
+    input_value_tables,
     letterbox_image,
     resample,
     resize,
     to_batch,
     to_tensor,
-    values,
 )
 from detcli.data.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
@@ -73,9 +73,9 @@ def test_the_default_divides_by_255(dtype):
     No value is a negative zero: the kernel shares one table where all channels are equal.
     """
     expected = (np.arange(256, dtype=np.float32) / np.float32(255)).astype(dtype)
-    np.testing.assert_array_equal(values(DEFAULT, np.dtype(dtype)), [expected] * 3)
+    np.testing.assert_array_equal(input_value_tables(DEFAULT, np.dtype(dtype)), [expected] * 3)
     tiny = Preprocessing(mean=(1e-300, 2e-90, 0.0))
-    assert not np.signbit(values(tiny, np.dtype(dtype))).any()
+    assert not np.signbit(input_value_tables(tiny, np.dtype(dtype))).any()
 
 
 def test_mean_and_std_follow_the_order_of_the_channels(random):

@@ -90,17 +90,18 @@ class _SelectedRows:
     ) -> None:
         """Prepare to copy the rows; the GPU need not have written them yet.
 
-        The slot gets `copy` into its list `unread`, to be called before another batch uses it.
+        The method `copy` is added to the slot's list `unread`: all in it are called before the slot
+        is handed to another batch.
 
         Args:
             slot: The memory of the batch.
-            selection: The selection, which is enqueued already. It reads the rows that it has
-                written, in a form that only it knows.
+            selection: The selection, which is enqueued already. Only it knows in which form the
+                rows are written.
             download: The part of the slot's memory on the host that the GPU writes the rows to.
             report_download: Is called after the rows have been copied.
         """
         self._slot = slot
-        self._selection: Any = selection
+        self._selection: Any = selection  # its two classes have rows of different types
         self._download = download
         self._report_download = report_download
         self._rows_by_image: list[Any] = []  # empty until they have been copied

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.cuda.memory import is_page_locked
-from detcli.backend.preprocess import DEFAULT, scaled, values
+from detcli.backend.preprocess import DEFAULT, input_value_tables, scaled
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.model.contract import Interpolation, Preprocessing
 
@@ -50,7 +50,10 @@ class LetterboxBatch:
         dtype: np.dtype[Any],
         preprocessing: Preprocessing = DEFAULT,
     ) -> None:
-        """Lay out all that the kernel reads, as offsets in one block; nothing is copied yet.
+        """Lay out all that the kernel reads in one block of memory; nothing is copied yet.
+
+        Each part gets an offset in the block: the tables of values and of weights, a descriptor of
+        each image, which has the offsets of what belongs to it, and the pixels.
 
         Args:
             images: `(H, W, 3)` uint8 BGR each, which may be views.
@@ -58,13 +61,14 @@ class LetterboxBatch:
             dtype: The type of the network's input, float32 or float16.
             preprocessing: How images are resized and what their values become.
         """
-        self.shape = (len(images), 3, *letterboxes[0].canvas)
-        self.size = 0
+        self.shape = (len(images), 3, *letterboxes[0].canvas)  # of the network's input
         self._kernel = f"letterbox_{dtype.name}"
-        self._parts: list[tuple[int, npt.NDArray[Any]]] = []
-        self._tables: dict[int, int] = {}  # offset of each table, by its identity
         self._pad = preprocessing.pad
-        self._red_plane = 2 if preprocessing.bgr else 0
+        self._red_plane = 2 if preprocessing.bgr else 0  # the channel of the input for red
+
+        self.size = 0  # of the block so far, in bytes
+        self._parts: list[tuple[int, npt.NDArray[Any]]] = []  # each with its offset
+        self._tables: dict[int, int] = {}  # the offset of each table of weights, by its `id`
         self._reserve_values(preprocessing, dtype)
 
         descriptors = np.zeros(len(images), IMAGE)
@@ -152,7 +156,9 @@ class LetterboxBatch:
         The kernel reads the channels of an image as blue, green and red, and steps from the table
         of one to that of the next. If all are the same, there is one, and the step is 0.
         """
-        table = values(preprocessing, dtype)  # `(3, 256)`, channels in the model's order
+        table = input_value_tables(
+            preprocessing, dtype
+        )  # `(3, 256)`, channels in the model's order
         table_in_bgr = table
         if not preprocessing.bgr:
             table_in_bgr = table[::-1]

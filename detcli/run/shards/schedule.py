@@ -61,9 +61,9 @@ class Schedule:
         shuffled = list(shards)
         random.shuffle(shuffled)
 
-        # How many shards there are to work, and how many of them were found to be published by
-        # another run, or by a worker that died before it said so.
-        self.total = len(shuffled)
+        self.total = len(shuffled)  # how many shards there are to work
+        # How many of them were found to be done already, by another run, or by a worker that died
+        # after it had published the records and before it said so.
         self.elsewhere = 0
 
         # A shard waits until a worker gets it; the worker then holds it as a task.
@@ -73,8 +73,8 @@ class Schedule:
         # A task whose worker has died is a suspect: it may be what killed the worker. It waits
         # here, to be worked by a worker that holds nothing else.
         self._suspects: deque[Task] = deque()
-        self._deaths_over: Counter[Task] = Counter()
-        self.deaths = 0  # of all workers
+        self._deaths_over: Counter[Task] = Counter()  # how many workers died while they held a task
+        self.deaths = 0  # of workers in all
 
         # To find the name that kills, a shard over which workers died again and again is worked
         # name by name. These are the names that are done: by shard, then by position in it.

@@ -88,7 +88,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
     def __init__(self, count: int, begin: Begin) -> None:
-        """Prepare; the first worker starts with the context, the others in `run`.
+        """Prepare to run workers; none is started yet.
+
+        The first one is started when the context is entered, and the others in `run`.
 
         Args:
             count: How many workers to start at most.
@@ -221,21 +223,21 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._replace(number, ended, "the last one had no shard in hand")
         return counts
 
-    def _replace(self, number: int, ended: Ended, when: str) -> None:
-        """Start another worker in place of one that has ended.
+    def _replace(self, number: int, ended: Ended, circumstances: str) -> None:
+        """Start another worker in place of one that has died.
 
         Args:
             number: The index of the worker, which the new one inherits.
-            ended: The event that told the end.
-            when: What the worker was doing, for the message of the error.
+            ended: The event that told the death, and its cause.
+            circumstances: A clause for the message of the error, such as "none has started".
 
         Raises:
-            InferenceError: Workers keep dying: none can be started, and no other is left.
+            InferenceError: No worker is left, as workers died again and again.
         """
         del self._workers[number]
         self._start_worker(number)
         if not self._workers:
-            raise repeated_deaths_error(ended.cause, when)
+            raise repeated_deaths_error(ended.cause, circumstances)
 
     def _report_silent(self, schedule: Schedule) -> None:
         """Warn, once for each, of workers that should have told something for SILENT_S seconds.
