@@ -70,28 +70,32 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
         ModelError: ONNX Runtime cannot load the model.
     """
     opener = _Opener(model, threads, spins)
-    has_name_in_cache = bool(model.stored_graph.identity)
-    if not has_name_in_cache:
-        return opener.open(model.graph)
-    name = _entry_name(model)
-    if not is_cached(name) and not can_be_cached(name):
+    if not _has_cache_entry(model):
         return opener.open(model.graph)
 
     first_use = _FirstUse(model, opener)
     try:
-        optimised_graph = cached(name, first_use.optimise)
+        optimised_graph = cached(_entry_name(model), first_use.optimise)
     except _NotSavedError as error:
         log.info("%s: its optimised graph is not cached: %s", model.name, error)
         optimised_graph = UNUSABLE
     if first_use.session is not None:  # to fill the cache, the model was opened already
         return first_use.session
-    if optimised_graph == UNUSABLE:
-        return opener.open(model.graph)
-    try:
-        return opener.open(optimised_graph)
-    except ModelError as error:
-        log.info("%s: its optimised graph from the cache is not used: %s", model.name, error)
-        return opener.open(model.graph)
+    if optimised_graph != UNUSABLE:
+        try:
+            return opener.open(optimised_graph)
+        except ModelError as error:
+            log.info("%s: its optimised graph from the cache is not used: %s", model.name, error)
+    return opener.open(model.graph)
+
+
+def _has_cache_entry(model: PreparedModel) -> bool:
+    """Tell whether a model's optimised graph is in the cache, or could be put there."""
+    has_name_in_cache = bool(model.stored_graph.identity)
+    if not has_name_in_cache:
+        return False
+    name = _entry_name(model)
+    return is_cached(name) or can_be_cached(name)
 
 
 @frozen

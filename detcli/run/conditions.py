@@ -35,8 +35,8 @@ class Condition:
     def detection_count(self, counts: Counts) -> int:
         """Return how many of the counted detections the condition is about.
 
-        These are those of its class, and if it names a zone or a line, only those in the zone or
-        across the line.
+        `person>0` is about all of the class person, `door.person>0` about those of them in the zone
+        "door" or across the line "door", and `door.any>0` about all classes there.
         """
         detections_by_class = counts.detections_by_class
         if self.zone_or_line:
@@ -134,12 +134,13 @@ def check_conditions(
     undecided = []
     for condition in conditions:
         detected = condition.detection_count(counts)
-        outcomes = [condition.holds_for(detected)]
+        possible_counts = [detected]
         if why_incomplete:
-            # There may be any larger number. As a condition compares numbers with N, these two
-            # show whatever may come out of it: N itself, and one above it.
-            outcomes.append(condition.holds_for(max(detected, condition.count)))
-            outcomes.append(condition.holds_for(max(detected, condition.count + 1)))
+            # There may be any larger number. As a condition compares it with N, two numbers stand
+            # for all of them: N itself, and one above N.
+            possible_counts.append(max(detected, condition.count))
+            possible_counts.append(max(detected, condition.count + 1))
+        outcomes = [condition.holds_for(possible_count) for possible_count in possible_counts]
         if all(outcomes):
             holding.append(f"{condition} ({detected} found)")
         elif any(outcomes):

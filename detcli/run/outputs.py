@@ -319,9 +319,9 @@ def _warn_of_visible_classes(config: Config, class_names: tuple[str, ...]) -> No
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden_ids)]
     for folder in dict.fromkeys(folders):  # each once, although several options may name it
         if folder is not None:
-            from detcli.sink.blurred import check_folder
+            from detcli.sink.blurred import note_hidden_classes
 
-            check_folder(folder, hidden_classes)
+            note_hidden_classes(folder, hidden_classes)
 
 
 def _close(sink: Sink) -> None:

@@ -18,11 +18,12 @@ NOTE = ".detcli-blurred"
 PACK_OF_THUMBNAILS = re.compile(r"/thumbnails/[0-9]+/[0-9]+\.js$")
 
 
-def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
-    """Warn if images of earlier runs in a folder may show classes that this run hides.
+def note_hidden_classes(folder: Path, hidden_classes: Collection[str]) -> None:
+    """Note in a folder which classes all of its images hide, and warn if some may show this run's.
 
-    A file in the folder names the classes that are hidden in all its images, and is brought up to
-    date. To be called before a run writes its first image, also by runs that hide nothing.
+    The note is a file in the folder, which each run brings up to date before it writes its first
+    image; a run that hides nothing removes it. By the note of the earlier runs, this run knows
+    whether their images may show what it hides: then there is a warning.
 
     Args:
         folder: The folder that the run saves images in.

@@ -255,7 +255,8 @@ def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
     for name, image_path in path_of_image.items():
         if uses_of_file_name[image_path.name] == 1:
             ids[image_path.name] = id_of_image[name]
-    # Where two images share a name, the later one here has it: names as they are in the file.
+    # Where two images could be called by one name, that with the whole path has it; and before all,
+    # the one that has the very name in the file.
     for name, image_path in path_of_image.items():
         ids[str(image_path)] = id_of_image[name]
     ids.update(id_of_image)

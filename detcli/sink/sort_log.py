@@ -135,7 +135,7 @@ def take_back(folder: Path) -> TakenBack:
         path = folder / entry["file"]
         if not os.path.lexists(path):
             continue
-        if _is_as_logged(path, entry):
+        if _may_be_removed(path, entry):
             with writing(path):
                 path.unlink()
             removed_count += 1
@@ -149,7 +149,7 @@ def take_back(folder: Path) -> TakenBack:
     return TakenBack(removed_count, remaining_files)
 
 
-def _is_as_logged(path: Path, entry: Fields) -> bool:
+def _may_be_removed(path: Path, entry: Fields) -> bool:
     """Tell whether a file may be removed: it is what was put there, and not the last copy of it.
 
     Args:

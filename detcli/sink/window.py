@@ -94,7 +94,7 @@ class WindowSink:
             Stopped: The user closed the window.
         """
         height, width = image.shape[:2]
-        self._open(height, width)
+        self._open_or_resize(height, width)
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, image)
@@ -116,7 +116,7 @@ class WindowSink:
             if key in NEXT_KEYS or not is_still:
                 return
 
-    def _open(self, height: int, width: int) -> None:
+    def _open_or_resize(self, height: int, width: int) -> None:
         """Open the window, or resize it if the height and width of the images changed.
 
         Raises:

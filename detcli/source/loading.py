@@ -198,7 +198,7 @@ class Loaders:
     """
 
     def __init__(self, count: int, limit_s: float) -> None:
-        """Start the threads.
+        """Start the threads that load items, and one that gives up on loads that take too long.
 
         Args:
             count: How many items are loaded at the same time.
@@ -381,10 +381,10 @@ def _take_items(
         progress: The progress of the run, whose total the video corrects as it is read.
         limit_s: Seconds that a step of the thread may take; 0 for any time.
     """
-    counted: int | None = 0  # what the video has contributed to the total of the run
+    contributed: int | None = 0  # by the video to the total of the run; None if not known
     while not progress.stop.is_set():
         try:
-            item, count = reader.items.get(timeout=POLL_S)
+            item, total_of_video = reader.items.get(timeout=POLL_S)
         except queue.Empty:
             hangs = limit_s > 0 and reader.step_s() > limit_s
             if hangs:
@@ -394,8 +394,8 @@ def _take_items(
                 yield failed_item(source, too_slow(limit_s, "no frame can be read"))
                 return
             continue
-        progress.correct(counted=counted, count=count)
-        counted = count
+        progress.correct(counted=contributed, count=total_of_video)
+        contributed = total_of_video
         if item is None:  # the end of the video
             return
         yield item
@@ -415,7 +415,12 @@ class _Reader(BackgroundThread):
     def __init__(
         self, read: Callable[[SourceProgress], Generator[Item]], source_stop: threading.Event
     ) -> None:
-        """Prepare the thread; `read` is called on it, and `source_stop` ends the whole source."""
+        """Prepare the thread, which does not read before it is started.
+
+        Args:
+            read: Reads the video; it is called on the thread.
+            source_stop: Ends all that the source of the video reads, when it is set.
+        """
         super().__init__(stop=self._stop_reading)
         self.progress = SourceProgress()
         self._source_stop = source_stop

@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from detcli.core.errors import DetcliWarning
-from detcli.sink.blurred import NOTE, check_folder
+from detcli.sink.blurred import NOTE, note_hidden_classes
 
 
 def noted(folder):
@@ -16,7 +16,7 @@ def noted(folder):
 def check_quietly(folder, classes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_folder(folder, classes)
+        note_hidden_classes(folder, classes)
 
 
 def test_an_empty_folder_is_noted_and_then_known(tmp_path):
@@ -27,7 +27,7 @@ def test_an_empty_folder_is_noted_and_then_known(tmp_path):
     check_quietly(tmp_path, ["car"])
     assert noted(tmp_path) == ["car"]
     with pytest.warns(DetcliWarning, match="which may show person, car"):
-        check_folder(tmp_path, ["person", "car"])
+        note_hidden_classes(tmp_path, ["person", "car"])
 
 
 def test_a_pack_of_thumbnails_has_images_and_no_other_script_has(tmp_path):
@@ -38,7 +38,7 @@ def test_a_pack_of_thumbnails_has_images_and_no_other_script_has(tmp_path):
     (tmp_path / NOTE).unlink()
     (tmp_path / "thumbnails/0/12.js").touch()
     with pytest.warns(DetcliWarning, match="which may show car"):
-        check_folder(tmp_path, ["car"])
+        note_hidden_classes(tmp_path, ["car"])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"car": 1}', "[" * 10_000, '["dog"]'])
@@ -47,11 +47,11 @@ def test_a_note_that_says_something_else_is_no_note(tmp_path, text):
     (tmp_path / "deep/film.mp4").touch()
     (tmp_path / NOTE).write_text(text)
     with pytest.warns(DetcliWarning, match="has images of other runs, which may show car"):
-        check_folder(tmp_path, ["car"])
+        note_hidden_classes(tmp_path, ["car"])
 
 
 def test_a_run_that_hides_nothing_takes_the_note_away(tmp_path):
-    check_folder(tmp_path, ["car"])
+    note_hidden_classes(tmp_path, ["car"])
     for _ in range(2):
         check_quietly(tmp_path, [])
         assert not (tmp_path / NOTE).exists()

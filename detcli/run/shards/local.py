@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import IO, Any, BinaryIO, NoReturn, cast
 
 from detcli.config.device import Device, available_cores
@@ -190,27 +191,38 @@ def main() -> NoReturn:
     Both are pickles; the events go to what standard output was at the start. The process ends
     after the last task, or when the process that has started it is gone.
     """
-    pipe = _reserve_stdout()
-    lock = threading.Lock()  # held while an event is written
+    tell = partial(_write_event, _reserve_stdout(), threading.Lock())
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the request, then tasks
-
-    def tell(event: WorkerEvent) -> None:
-        try:
-            with lock:
-                pickle.dump(event, pipe)
-                pipe.flush()
-        except OSError:  # the process that has started this one is gone
-            os._exit(1)
-
-    def read_input() -> None:
-        while True:
-            try:
-                received.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
-            except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
-                os._exit(1)
-
-    threading.Thread(target=read_input, daemon=True).start()
+    threading.Thread(target=_read_input, args=(received,), daemon=True).start()
     serve(received.get, tell)
     tell(Ended(""))
     sys.stderr.flush()
     os._exit(0)  # without waiting for threads, such as the one that reads
+
+
+def _write_event(pipe: BinaryIO, lock: threading.Lock, event: WorkerEvent) -> None:
+    """Write an event for the process that has started this one; end this one if that is gone.
+
+    Args:
+        pipe: Where events are written.
+        lock: Held while one is written, as several threads have events.
+        event: The event.
+    """
+    try:
+        with lock:
+            pickle.dump(event, pipe)
+            pipe.flush()
+    except OSError:  # nobody reads the pipe any more
+        os._exit(1)
+
+
+def _read_input(received: "queue.SimpleQueue[Any]") -> NoReturn:
+    """Put what comes on standard input into a queue; end this process when the input ends.
+
+    This is what the reading thread of a worker runs.
+    """
+    while True:
+        try:
+            received.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
+        except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
+            os._exit(1)
