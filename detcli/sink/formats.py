@@ -164,16 +164,16 @@ def require_file(record_format: Format, output: "Target | None", base: str | Non
         DependencyError: The library for the format is missing.
         UsageError: It is standard output, or names of this format are not relative to a folder.
     """
-    spec = FORMATS[record_format]
-    if base is not None and not spec.describes_run:
+    properties = FORMATS[record_format]
+    if base is not None and not properties.describes_run:
         raise UsageError(
             f"--base is not used by the format {record_format}",
             "leave it out, or add --format megadetector",
         )
-    if spec.needs_file:
+    if properties.needs_file:
         if output is None:
             raise UsageError(f"--format {record_format} needs --output", "name a file for it")
-        spec.load_sink()  # its library may be missing: say so at once
+        properties.load_sink()  # its library may be missing: say so at once
 
 
 def require_bursts(record_format: Format) -> None:
@@ -182,8 +182,8 @@ def require_bursts(record_format: Format) -> None:
     Raises:
         UsageError: It is such a format.
     """
-    spec = FORMATS[record_format]
-    if not (spec.has_detection_rows or spec.has_provenance):
+    properties = FORMATS[record_format]
+    if not (properties.has_detection_rows or properties.has_provenance):
         raise UsageError(
             f"--burst is not part of the format {record_format}",
             "add -o FILE.jsonl or FILE.csv, or --format jsonl",
@@ -212,14 +212,14 @@ def open_record_sink(
         DependencyError: The library for the format is missing.
         UsageError: A file that is appended to has other columns.
     """
-    spec = FORMATS[record_format]
-    sink_class = spec.load_sink()
-    if spec.has_detection_rows:
+    properties = FORMATS[record_format]
+    sink_class = properties.load_sink()
+    if properties.has_detection_rows:
         columns = list(optional_columns)
         if burst_gap_s is not None:
             columns += BURST_COLUMNS
         sink = sink_class(output, columns)
-    elif spec.describes_run:
+    elif properties.describes_run:
         sink = sink_class(output, run)
     else:
         sink = sink_class(output)

@@ -279,8 +279,8 @@ def encode_loop(
 ) -> bytes:
     """Encode frames as a GIF of fewer than MAX_BYTES, in the best of FORMS that allows it.
 
-    They are tried one after the other, until one is small enough. Encoding takes long, so
-    a form is passed over if the result of an earlier one shows that it would be too large as well.
+    They are tried one after the other, until one is small enough. Encoding takes long, so a form is
+    passed over if the result of an earlier one shows that it would be too large as well.
 
     Args:
         frames: At least one; all have one size.

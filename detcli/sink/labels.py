@@ -255,8 +255,8 @@ def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
     for name, image_path in path_of_image.items():
         if uses_of_file_name[image_path.name] == 1:
             ids[image_path.name] = id_of_image[name]
-    # Where two images could be called by one name, that with the whole path has it; and before all,
-    # the one that has the very name in the file.
+    # Two images may be called by one name. A whole path counts more than a last part, and a name as
+    # it is in the file more than both, so these replace what was set before.
     for name, image_path in path_of_image.items():
         ids[str(image_path)] = id_of_image[name]
     ids.update(id_of_image)

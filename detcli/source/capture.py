@@ -192,9 +192,12 @@ def pixel_aspect(capture: cv2.VideoCapture) -> tuple[int, int]:
     """
     width = round(capture.get(cv2.CAP_PROP_SAR_NUM))
     height = round(capture.get(cv2.CAP_PROP_SAR_DEN))
-    if not (0 < width <= MAX_ASPECT * height and 0 < height <= MAX_ASPECT * width):
+    is_width_plausible = 0 < width <= MAX_ASPECT * height
+    is_height_plausible = 0 < height <= MAX_ASPECT * width
+    if not is_width_plausible or not is_height_plausible:
         return 1, 1
-    if capture.get(cv2.CAP_PROP_ORIENTATION_META) % 180 == 90:  # degrees
+    is_turned_to_side = capture.get(cv2.CAP_PROP_ORIENTATION_META) % 180 == 90  # degrees
+    if is_turned_to_side:  # by OpenCV, which leaves the ratio as it is stored
         return height, width
     return width, height
 

@@ -175,7 +175,7 @@ def _fields_of_directory(tiff: bytes, position: int | None = None) -> dict[int, 
 
 
 def _text(tiff: bytes, fields: dict[int, TiffField], tag: int) -> str:
-    """Read the text of a field, without what fills it up; empty if there is no such text.
+    """Read the text of a field, without the zeros and spaces that fill it up; empty without one.
 
     A text of up to four bytes takes the place of the field's value. A longer one is elsewhere, and
     the value is its position.

@@ -82,6 +82,7 @@ class FollowedFiles:
             self._pending[path] = PendingFile(state, since_s=now_s)
             return None
         seen_unchanged_s = now_s - pending.since_s
-        # Either may be longer: the file may be older than this run, or its server's clock be ahead.
+        # The longer one counts. A file may be older than this run; but if the clock of its server
+        # is ahead, its time of change is later than it was.
         since_time_of_change_s = time.time() - status.st_mtime
         return max(seen_unchanged_s, since_time_of_change_s)

@@ -127,13 +127,16 @@ def _reversed_channels(rgb: npt.NDArray[np.uint8]) -> Pixels:
 def _bgr_of_cmyk(cmyk: npt.NDArray[np.uint8], *, rounds_as_libtiff: bool) -> Pixels:
     """Convert cyan, magenta, yellow and black, (H, W, 4), to blue, green and red, (H, W, 3).
 
-    Each colour is what neither its ink nor the black ink takes from white. The two libraries that
-    read such files round differently, and Pillow's image becomes what its file does.
+    Each colour is what neither its ink nor the black ink takes from white. An image of Pillow is to
+    have the pixels that its file has when it is read by its path. There, two libraries compute the
+    colours, and round differently:
+
+        libtiff, for TIFF         (255 - ink) * (255 - black) / 255, rounded down
+        OpenCV, for other files   255 - black, less ink * (255 - black) / 256, rounded down
 
     Args:
         cmyk: The values as they are stored.
-        rounds_as_libtiff: Whether what is left is rounded down, as libtiff does for TIFF; else what
-            the ink takes is, for which OpenCV divides by 256.
+        rounds_as_libtiff: Whether to round as libtiff does, and not as OpenCV.
     """
     black = cmyk[..., 3:].astype(np.int32)
     inks = cmyk[..., 2::-1].astype(np.int32)  # yellow, magenta, cyan, which take blue, green, red

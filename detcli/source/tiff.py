@@ -87,8 +87,8 @@ def has_second_page(data: bytes) -> bool:
 def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode a TIFF that OpenCV would show with wrong pixels; None if it shows the right ones.
 
-    OpenCV decodes it all the same, but in another way, or of a file that is changed in memory: see
-    `TiffWay`.
+    It is still OpenCV that decodes it: asked for another kind of result, or given a copy of the
+    file in which some fields are changed. `TiffWay` lists these ways.
 
     Args:
         data: The file.

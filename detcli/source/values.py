@@ -13,11 +13,12 @@ _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 def to_eight_bits(values: np.ndarray) -> Pixels:
     """Convert floating point numbers or wide integers to 8 bits.
 
-    Whole numbers up to 255, of which one is above 1, were written from 8 bits and stay as they are.
-    Others go from 0, black, to 1, white. NaN is black.
+    If all are whole numbers from 0 to 255, and any of them is above 1, they are levels of 8 bits
+    already, and stay as they are. Otherwise 0 is black and 1 is white. NaN becomes black.
 
     Raises:
-        DecodeError: Too many are outside of that: of integers any, of others more than half.
+        DecodeError: Numbers are not from 0 to 1: of integers any, of floating point numbers, where
+            highlights may be above white, more than half.
     """
     if values.dtype == np.uint8:
         return values
@@ -31,7 +32,7 @@ def to_eight_bits(values: np.ndarray) -> Pixels:
     outside_count = np.count_nonzero(from_black_to_white != values)
     max_outside_count = 0
     has_fractions = values.dtype.kind == "f"
-    if has_fractions:  # highlights may be above white
+    if has_fractions:
         max_outside_count = values.size // 2
     if outside_count > max_outside_count:
         raise DecodeError(

@@ -25,11 +25,11 @@ MAX_COMPARED = 200  # files in a folder; in a larger one, none is looked for tha
 
 
 def similar_file(path: str | os.PathLike[str]) -> str:
-    """Return the path of the file that was probably meant by a path without one.
+    """Find the file that was probably meant by a mistyped path, which does not exist.
 
     Returns:
-        The path of a file in the same folder whose name resembles the path's; an empty text if
-        there is none, or if the folder cannot be read or has very many files.
+        The path of a file in the same folder with a similar name; an empty text if there is none,
+        or if the folder cannot be read or has more than MAX_COMPARED files.
     """
     folder, name = os.path.split(os.fsdecode(path))
     file_names = []
