@@ -434,7 +434,7 @@ class _PageOfRecords:
         Args:
             record: The record, as it was read.
         """
-        boxes_to_hide = self._hidden.boxes(record)
+        boxes_to_hide = self._hidden.boxes_to_hide(record)
         shown_record = _corrected(record, self._marks)
         if shown_record is None:
             return
@@ -451,7 +451,7 @@ class _PageOfRecords:
         self._page.add(shown_record, load_image)
 
         self._record_count += 1
-        shown_hidden_boxes = self._hidden.boxes(shown_record)
+        shown_hidden_boxes = self._hidden.boxes_to_hide(shown_record)
         self._dropped_hidden_count += len(boxes_to_hide) - len(shown_hidden_boxes)
 
     def print_summary(self) -> None:

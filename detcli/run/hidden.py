@@ -40,7 +40,7 @@ class HiddenClasses:
     def __bool__(self) -> bool:
         return bool(self._classes)
 
-    def boxes(self, record: RecordJson) -> Boxes:
+    def boxes_to_hide(self, record: RecordJson) -> Boxes:
         """Return the boxes of a record's detections that are to be hidden.
 
         Two things are noted for later: the tracks of these detections, as `without_texts` hides
@@ -77,8 +77,8 @@ class HiddenClasses:
         hidden, or covered by a hidden box.
 
         Args:
-            record: A record. The method `boxes` was called with it and with all earlier ones
-                before, so that the hidden tracks are known.
+            record: A record. The method `boxes_to_hide` was called before with it and with all
+                earlier ones, so that the hidden tracks are known.
             boxes: `(N, 4)`, the hidden boxes of the record, as that method returned them.
         """
         if "detections" not in record:

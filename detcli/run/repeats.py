@@ -119,7 +119,7 @@ class RepeatsPage:
             groups: The groups that are shown by boxes of this record.
         """
         hide_in_image = None
-        boxes_to_hide = self._hidden.boxes(record)
+        boxes_to_hide = self._hidden.boxes_to_hide(record)
         if self._hidden:
             hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
         image = self._page.store(partial(self._finder.shown, record, hide_in_image))

@@ -175,12 +175,9 @@ class AnnotatedLoop:
         if frame_time is None or record.picture is None or record.detections is None:
             return
         if not self._frames:
-            if self._folder.has_earlier(record, SUFFIX):  # it has the video's beginning
-                self._is_over = True
+            self._begin(record, record.picture.pixels.shape, frame_time.shown_s)
+            if self._is_over:
                 return
-            self._path = self._folder.video_of(record, SUFFIX)
-            self._shape = record.picture.pixels.shape
-            self._start_s = frame_time.shown_s
         time_s = frame_time.shown_s - self._start_s
         is_late = time_s > self._seconds - TIME_TOLERANCE_S
         if is_late or record.picture.pixels.shape != self._shape:
@@ -191,6 +188,24 @@ class AnnotatedLoop:
             pixels = self._draw(record, record.detections, record.picture.pixels)
             self._frames.append(LoopFrame(pixels, time_s))
         notes_of(record).saved.append(self._path)
+
+    def _begin(self, record: Record, shape: tuple[int, ...], shown_s: float) -> None:
+        """Begin the loop with a frame, unless the video did not begin with this run.
+
+        An interrupted run that this one continues has then written the loop already, so that there
+        is none to write: `_is_over` is set.
+
+        Args:
+            record: The record of the frame.
+            shape: `(H, W, 3)` of its image.
+            shown_s: When it is shown, by the clock.
+        """
+        if self._folder.has_earlier(record, SUFFIX):
+            self._is_over = True
+            return
+        self._path = self._folder.video_of(record, SUFFIX)
+        self._shape = shape
+        self._start_s = shown_s
 
     def _is_due(self, time_s: float) -> bool:
         """Tell whether the loop needs another frame at this time: one for each interval."""

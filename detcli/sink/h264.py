@@ -145,7 +145,7 @@ class Sound:
             return False
         return True
 
-    def until(self, end_s: float) -> "Iterator[Packet]":
+    def packets_until(self, end_s: float) -> "Iterator[Packet]":
         """Yield the packets that begin before a time and were not yielded yet.
 
         Args:
@@ -503,7 +503,7 @@ class H264Encoder:
     def _add_sound(self, end_s: float) -> None:
         """Write the sound up to a time, in seconds from the start of the video."""
         if self._sound is not None:
-            self._mux(self._sound.until(end_s))
+            self._mux(self._sound.packets_until(end_s))
 
     def _mux(self, packets: Iterable["av.Packet[Any]"]) -> None:
         """Write packets to the container; one that FFmpeg refuses, of damaged sound, is left out.

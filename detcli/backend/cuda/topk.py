@@ -282,14 +282,8 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
         raise ValueError("the array is not contiguous")
 
     address = interface["data"][0]  # the next value says whether the array is read-only
-    asking_gpu = gpu or _gpu(0)  # any GPU can ask the driver where an address lies
-    ordinal = asking_gpu.ordinal
     is_empty = math.prod(shape) == 0
-    if not is_empty:  # an empty array has no address
-        ordinal = asking_gpu.ordinal_of(address)
-    if gpu is not None and gpu.ordinal != ordinal:
-        raise ValueError(f"the array is on GPU number {ordinal}, not {gpu.ordinal}")
-    array_gpu = gpu or _gpu(ordinal)
+    array_gpu = _gpu_of_array(address, gpu, is_empty=is_empty)
 
     # A stream of None says that the array is complete. Torch, whose interface is of version 2, does
     # not name a stream although its work may still run.
@@ -297,6 +291,28 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
     if may_be_incomplete:
         array_gpu.synchronize()
     return array_gpu, DeviceArray(address, shape, dtype)
+
+
+def _gpu_of_array(address: int, required_gpu: "Gpu | None", *, is_empty: bool) -> "Gpu":
+    """Return the GPU that holds an array.
+
+    Args:
+        address: The device address of the array.
+        required_gpu: The GPU that the array has to be on; None if it may be on any.
+        is_empty: Whether the array has no elements, and so no address. It is on any GPU then.
+
+    Raises:
+        ValueError: It is on another GPU than the required one.
+    """
+    asking_gpu = required_gpu or _gpu(0)  # any GPU can ask the driver where an address lies
+    if is_empty:
+        return asking_gpu
+    ordinal = asking_gpu.ordinal_of(address)
+    if required_gpu is None:
+        return _gpu(ordinal)
+    if required_gpu.ordinal != ordinal:
+        raise ValueError(f"the array is on GPU number {ordinal}, not {required_gpu.ordinal}")
+    return required_gpu
 
 
 def _contiguous_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
