@@ -445,11 +445,11 @@ def _file_problem(path: str) -> str:
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
     """Yield the names in a list as they come, and an error in place of what cannot be read.
 
-    `name` is the path of the list, or `-` for standard input; `stop` ends the reading. The names
-    are separated by NUL if `null_separated`, and else are lines.
-
-    A byte order mark tells the encoding of lines; without one it is UTF-8, and bytes that are not
-    become surrogates.
+    Args:
+        name: The path of the list, or `-` for standard input.
+        stop: Ends the reading when it is set.
+        null_separated: Whether a NUL ends each name. If not, a name is a line: of the encoding that
+            a byte order mark tells, or else of UTF-8, where other bytes become surrogates.
     """
     if name == STDIN:
         chunks = stdin_chunks(stop)

@@ -277,9 +277,14 @@ class Schedule:
         return counts
 
 
-def repeated_deaths_error(cause: str, when: str) -> InferenceError:
-    """Make the error of a run whose workers keep dying."""
+def repeated_deaths_error(cause: str, circumstances: str) -> InferenceError:
+    """Make the error of a run whose workers keep dying.
+
+    Args:
+        cause: What ended the last of them.
+        circumstances: A clause that says more, such as "none has started".
+    """
     return InferenceError(
-        f"workers keep dying: {cause}; {when}",
+        f"workers keep dying: {cause}; {circumstances}",
         "check the memory and the device; detcli doctor looks at the device",
     )
