@@ -38,7 +38,7 @@ from detcli.analytics.reading import (
     locate,
     nearest_in,
     read,
-    read_in,
+    read_barcode_in_box,
     read_marker,
 )
 from detcli.config.config import Settings
@@ -273,7 +273,7 @@ def _read_detection(
             return None
         return read_marker(grey, box)
     is_linear = class_name == LINEAR
-    return read_in(grey, box, budget, confident=confident, linear=is_linear)
+    return read_barcode_in_box(grey, box, budget, confident=confident, linear=is_linear)
 
 
 def _locate(grey: Grey, detection: Detections) -> Barcode | None:

@@ -31,10 +31,11 @@ class Ignoring:
         """
         self._zones = zones
         self._min_share = min_share
+        # The patterns that no image has fitted so far, for a warning at the end: the keys of a
+        # dict, as they are to stay in order and come once each.
         patterns = [pattern_of(zone) for zone in zones if pattern_of(zone)]
-        # Those that no image has fitted yet, each once and in order: the keys of a dict.
         self._unmatched_patterns = dict.fromkeys(patterns)
-        self._warned_texts: set[str] = set()  # the polygons that a warning was about
+        self._warned_texts: set[str] = set()  # polygons with a warning, which they get only once
 
     @property
     def unmatched_patterns(self) -> list[str]:

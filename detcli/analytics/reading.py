@@ -162,7 +162,7 @@ def nearest_in(box: Boxes, barcodes: Iterable[Barcode]) -> Barcode | None:
     return nearest
 
 
-def read_in(
+def read_barcode_in_box(
     grey: Grey, box: Boxes, budget: PixelBudget, *, confident: bool, linear: bool
 ) -> Barcode | None:
     """Read the barcode in a box of an image, in one crop after another, the cheapest first.
@@ -181,26 +181,23 @@ def read_in(
         The barcode. None if no crop reads one, if crops read different linear codes, or if the
         budget is spent.
     """
-    content_to_confirm: bytes | None = None  # of a linear code that one crop has read
+    earlier_contents: set[bytes] = set()  # of the linear code that an earlier crop has read, if any
     for attempt in _attempts(grey, box, confident=confident):
-        if not attempt.is_trusted and not budget.spend(attempt.crop.pixels.size):
+        is_paid_for = not attempt.is_trusted
+        if is_paid_for and not budget.spend(attempt.crop.pixels.size):
             return None
         readings = _read_crop(attempt, box, linear=linear)
         certain_barcode = nearest_in(box, readings.certain)
         if certain_barcode is not None:
             return certain_barcode
 
-        contents = list(readings.to_confirm)
-        if not contents:
-            continue
-        if len(contents) > 1:
-            return None
-        content = contents[0]
-        if content_to_confirm is None:
-            content_to_confirm = content
-        elif content == content_to_confirm:
-            return readings.to_confirm[content]
-        else:
+        contents = readings.to_confirm.keys()
+        if contents and contents == earlier_contents:
+            [confirmed_barcode] = readings.to_confirm.values()
+            return confirmed_barcode
+        earlier_contents |= contents
+        are_contradictory = len(earlier_contents) > 1
+        if are_contradictory:
             return None
     return None
 

@@ -35,26 +35,30 @@ class TrackTexts:
             return record
         if detections.track_id is None or detections.symbols is None:
             return record
-        barcode_by_track = self._videos.of(record)
+        last_read_by_track = self._videos.of(record)  # the tracks seen last come last
         barcodes = detections.symbols.copy()
         for index, track_number in enumerate(detections.track_id.tolist()):
-            barcode = barcodes[index]  # None, or without a symbology if it was located but not read
-            is_read = barcode is not None and bool(barcode.symbology)
-            earlier_barcode = barcode_by_track.pop(track_number, None)
-            if is_read:
-                remembered_barcode = barcode
-            else:
-                remembered_barcode = earlier_barcode
-                if earlier_barcode is not None:
-                    barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
-            # It was removed above, and goes to the end, so that tracks seen long ago come first.
             has_track = track_number > 0
-            if has_track and remembered_barcode is not None:
-                barcode_by_track[track_number] = remembered_barcode
-        while len(barcode_by_track) > REMEMBERED:
-            oldest_number = next(iter(barcode_by_track))
-            del barcode_by_track[oldest_number]
+            if not has_track:
+                continue
+            barcode = barcodes[index]
+            earlier_barcode = last_read_by_track.pop(track_number, None)
+            last_read = earlier_barcode
+            if _is_read(barcode):
+                last_read = barcode
+            elif earlier_barcode is not None:
+                barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
+            if last_read is not None:
+                last_read_by_track[track_number] = last_read  # at the end
+        while len(last_read_by_track) > REMEMBERED:
+            oldest_number = next(iter(last_read_by_track))
+            del last_read_by_track[oldest_number]
         return replace(record, detections=replace(detections, symbols=barcodes))
+
+
+def _is_read(barcode: "Barcode | None") -> bool:
+    """Tell whether a detection has a barcode that was read, and not only located."""
+    return barcode is not None and bool(barcode.symbology)
 
 
 def _as_read_earlier(earlier_barcode: "Barcode", unread_barcode: "Barcode | None") -> "Barcode":

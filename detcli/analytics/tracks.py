@@ -78,7 +78,7 @@ class Tracks:
         if record.origin.frame is None:
             return record
         video_tracks = self._videos.of(record)
-        track_id = video_tracks.number(image, detections, record.origin.time_s)
+        track_id = video_tracks.numbers_of_tracks(image, detections, record.origin.time_s)
         track_class, traces = video_tracks.follow(track_id, detections, image.size)
         return replace(
             record,
@@ -110,22 +110,26 @@ class VideoTracks:
         self._options = options
         self._size: Size | None = None  # of the frames
 
-        # The source tells when a frame was taken. The tracker is told times at a rate of its own.
-        self._last_time_s = first.origin.time_s or 0.0  # the last frame's time in the source
-        self._clock_s = 0.0  # the last frame's time for the tracker
+        # `_advance_clock` turns the times of frames in the source into times for the tracker, at
+        # the rate of frames that trackers expect. Both are those of the last frame.
+        self._last_time_s = first.origin.time_s or 0.0
+        self._clock_s = 0.0
         self._intervals_s: deque[float] = deque(maxlen=GAPS)  # between the last frames
         video = first.origin.video
         if video is not None and video.frames_per_second:
             self._intervals_s.append(1 / video.frames_per_second)
 
-        # The library counts from 0 anew in each tracker; our numbers go on from the tracker before.
-        self._first_number = 1  # our number of the tracker's track 0
+        # A tracker gives its tracks ids from 0. Records have numbers from 1, which go on where a
+        # frame of another size needs a new tracker.
+        self._first_number = 1  # the number of the present tracker's track 0
         self._highest_number = 0  # of all tracks so far
-        self._states: dict[int, TrackState] = {}  # by our number; tracks seen last come last
-        # Tracks that the library is not sure of yet have no number, and go by its object.
+
+        # Where each track was, by its number; the tracks seen last come last.
+        self._states: dict[int, TrackState] = {}
+        # The same of tracks that have no id yet, by the tracker's object for the track.
         self._tentative_states: dict[Any, TrackState] = {}
 
-    def number(
+    def numbers_of_tracks(
         self, image: Image, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
         """Track the detections of the next frame, and return the number of each one's track.
@@ -149,12 +153,12 @@ class VideoTracks:
         older_ids = self._merge_duplicates()
 
         numbers = np.full(len(detections), -1, np.int64)
-        indices = tracked.class_id.tolist()  # `_trackable` puts them in the place of classes
-        for index, tracker_id in zip(indices, tracked.tracker_id.tolist(), strict=True):
-            is_tentative = tracker_id < 0
-            if not is_tentative:
-                merged_id = older_ids.get(tracker_id, tracker_id)
-                numbers[index] = self._number_of(merged_id)
+        detection_indices = tracked.class_id.tolist()  # which `_trackable` puts there
+        for index, tracker_id in zip(detection_indices, tracked.tracker_id.tolist(), strict=True):
+            has_id = tracker_id >= 0
+            if has_id:
+                id_after_merging = older_ids.get(tracker_id, tracker_id)
+                numbers[index] = self._number_of(id_after_merging)
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
         self._begin_traces(image.size)
         return numbers
@@ -286,7 +290,7 @@ class VideoTracks:
         """Add the detections of a frame to the traces and classes of their tracks.
 
         Args:
-            numbers: `(N,)`, the number of each detection's track, as `number` returned them; -1
+            numbers: `(N,)`, the number of each detection's track, from `numbers_of_tracks`; -1
                 without a track.
             detections: The N detections.
             size: Height and width of the frame.

@@ -24,7 +24,7 @@ from detcli.backend.session import CPU, TensorSession, onnxruntime, optimised
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, ModelError
 from detcli.core.opencv import cv2
-from detcli.core.timing import LateError, within
+from detcli.core.timing import LateError, run_with_time_limit
 from detcli.data.geometry import Image, Letterbox, Pixels
 from detcli.model.contract import Contract
 from detcli.model.prepared import PreparedModel
@@ -181,7 +181,7 @@ class _FirstUse:
             return UNUSABLE
         try:
             optimised_session = self._opener.open(optimised_graph)
-            is_same = within(
+            is_same = run_with_time_limit(
                 PROOF_LIMIT_S, lambda: computes_same(session, optimised_session, model)
             )
         except (DetcliError, LateError, MemoryError, cv2.error) as error:

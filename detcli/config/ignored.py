@@ -97,16 +97,21 @@ def matches(source: str, pattern: str) -> bool:
     if pattern.endswith("/"):
         pattern += ANY_FOLDERS
     names = source.split("/")
-    # Before which names the match of the pattern's parts so far may end: without any part, before
-    # each name, since the pattern may begin at any folder. The number of all names is the end.
-    ends = set(range(len(names) + 1))
+    name_count = len(names)
+    # The pattern is read part by part. A position is the number of names of the source up to where
+    # the parts so far may reach. Before the first part, all positions are possible, as the pattern
+    # may begin at any folder.
+    positions = set(range(name_count + 1))
     for part in pattern.split("/"):
-        next_ends: set[int] = set()
-        if part == ANY_FOLDERS and ends:
-            next_ends.update(range(min(ends), len(names) + 1))
-        else:
-            for end in ends:
-                if end < len(names) and fnmatchcase(names[end], part):
-                    next_ends.add(end + 1)
-        ends = next_ends
-    return len(names) in ends
+        if not positions:
+            return False
+        if part == ANY_FOLDERS:
+            positions = set(range(min(positions), name_count + 1))
+            continue
+        next_positions = set()
+        for position in positions:
+            has_next_name = position < name_count
+            if has_next_name and fnmatchcase(names[position], part):
+                next_positions.add(position + 1)
+        positions = next_positions
+    return name_count in positions  # the parts reach to the end of the source

@@ -101,10 +101,12 @@ class Option:
         Args:
             typed: What was typed, by name of the option.
         """
-        # An option that excludes this one overrides it unless it is turned off.
-        overriding_options = {**dict.fromkeys(self.excludes, bool), **self.overridden_by}
-        for name, overrides in overriding_options.items():
+        for name, overrides in self.overridden_by.items():
             if name in typed and overrides(typed[name]):
+                return True
+        for name in self.excludes:
+            is_turned_on = bool(typed.get(name))  # turned off, an option excludes nothing
+            if is_turned_on:
                 return True
         return False
 
@@ -330,8 +332,11 @@ class Option:
     def _convert(self, text: str) -> Any:
         """Convert text with the option's parser; None if it is not a value of its type.
 
+        Parsers of options raise UsageError, or ValueError(message, hint) where the message needs
+        the name of the option in front. Types such as `int` raise any ValueError.
+
         Raises:
-            UsageError: The parser says what is wrong.
+            UsageError: The parser says what is wrong; the message names the option.
         """
         if self.value_type is bool:
             return BOOLEANS.get(text.lower())
@@ -339,7 +344,6 @@ class Option:
         try:
             return parser(text)
         except (KeyError, ValueError) as error:
-            # A parser of an option raises ValueError(message, hint), but `int` does not.
             has_message_and_hint = self.parse is not None and len(error.args) == 2
             if not has_message_and_hint:
                 return None

@@ -230,16 +230,16 @@ class ShardSelection:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the value of --shards: `3/8` is every eighth shard from the third one on."""
-        first = 0
-        step = 0
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
         if match is not None:
             first = int(match[1])
             step = int(match[2])
-        if not 1 <= first <= step:
-            hint = "write 1/8 for the first of eight tasks, and 8/8 for the last"
-            raise UsageError(f"--shards {text} is not a share", hint)
-        return cls(first, step)
+            if 1 <= first <= step:
+                return cls(first, step)
+        raise UsageError(
+            f"--shards {text} is not a share",
+            "write 1/8 for the first of eight tasks, and 8/8 for the last",
+        )
 
     def __str__(self) -> str:
         return f"{self.first}/{self.step}"

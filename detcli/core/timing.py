@@ -69,7 +69,7 @@ class LateError(Exception):
     """A task took too long; not the built-in TimeoutError, which is an OSError."""
 
 
-def within(limit_s: float, task: Callable[[], T]) -> T:
+def run_with_time_limit(limit_s: float, task: Callable[[], T]) -> T:
     """Run a task on a thread of its own, and give up if it takes too long.
 
     Nothing can interrupt a library or a system call, so the thread is abandoned then. Ctrl-C works
@@ -86,22 +86,23 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
     Raises:
         LateError: It took too long.
     """
-    # The thread appends to one of these lists.
+    # The thread puts what the task returns or raises into one of these lists.
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def run() -> None:
+    def run_task() -> None:
         try:
             results.append(task())
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             errors.append(error)
 
-    thread = BackgroundThread(run)
+    thread = BackgroundThread(run_task)
     thread.start()
-    running = RunningTime()
+    time_running = RunningTime()
     while thread.is_alive():
         thread.join(POLL_S)
-        if limit_s and running.seconds() > limit_s and thread.is_alive():
+        is_late = bool(limit_s) and time_running.seconds() > limit_s
+        if is_late and thread.is_alive():
             thread.is_abandoned = True
             raise LateError
     if errors:

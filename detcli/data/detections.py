@@ -13,7 +13,7 @@ from detcli.core.errors import loading
 from detcli.core.text import escape_surrogates
 from detcli.data.coco import coco_category
 from detcli.data.columns import ABSENT, DETECTED_COLUMNS
-from detcli.data.geometry import Size, area, clipped, overlap, shown
+from detcli.data.geometry import Size, are_visible, area, clipped, overlap
 
 if TYPE_CHECKING:
     import supervision
@@ -299,7 +299,7 @@ class Detections:
 
         The size of the image is its height and width.
         """
-        visible = with_rows(self, shown(self.xyxy, size))
+        visible = with_rows(self, are_visible(self.xyxy, size))
         return replace(visible, xyxy=clipped(visible.xyxy, size))
 
     def to_supervision(self) -> "supervision.Detections":

@@ -238,7 +238,7 @@ def clipped(boxes: Boxes, size: Size) -> Boxes:
     return within
 
 
-def common(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
+def intersection_boxes(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
     """Return the intersection of boxes with others, pair by pair.
 
     Args:
@@ -269,7 +269,7 @@ def overlap(first: AnyBoxes, second: AnyBoxes) -> AnyBoxes:
     Returns:
         `(...)`, from 0 to 1; 0 where neither box has an area.
     """
-    intersection = area(common(first, second))
+    intersection = area(intersection_boxes(first, second))
     union = area(first) + area(second) - intersection
     no_overlap = np.zeros_like(intersection)
     ious: AnyBoxes = np.divide(intersection, union, out=no_overlap, where=union > 0)
@@ -283,7 +283,7 @@ def touching(rectangles: Boxes, box: Boxes) -> npt.NDArray[np.intp]:
     return np.flatnonzero((begins_before_end & ends_after_begin).all(axis=1))
 
 
-def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
+def are_visible(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     """Tell which boxes are visible in an image.
 
     A box inside the image is visible, even without an area. A box that only touches the image
@@ -319,5 +319,5 @@ def bottom_centres(boxes: Boxes, size: Size) -> Points:
     """
     x1, _, x2, y2 = clipped(boxes, size).T
     points: Points = np.stack([(x1 + x2) / 2, y2], axis=1)  # (N, 2)
-    points[~shown(boxes, size)] = np.nan
+    points[~are_visible(boxes, size)] = np.nan
     return points

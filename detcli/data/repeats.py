@@ -263,8 +263,7 @@ class NearbyBoxes:
         """
         self._boxes = boxes
         self._kinds = kinds
-        sides = boxes[:, 2:] - boxes[:, :2]  # (N, 2), width and height
-        middles = (boxes[:, 2:] + boxes[:, :2]) / 2  # (N, 2), x and y
+        sides, middles = _sides_and_middles(boxes)  # (N, 2) each
         # Each size level has a grid of its own: large boxes are in large cells.
         size_levels = np.floor(np.log(sides) / _LEVEL_HEIGHT).astype(np.int64)
         columns_and_rows = np.floor(middles / _cell_sizes(size_levels)).astype(np.int64)
@@ -344,21 +343,23 @@ class NearbyBoxes:
         )
 
     def _keys_of_cells_near(self, box_numbers: _Integers) -> _Keys:
-        """Return the keys of the 16 cells in which all boxes are that may overlap some boxes.
+        """Return the keys of the 16 cells that hold all boxes which may overlap some boxes.
+
+        A box that overlaps another is about as large, so its width is of one of two size levels,
+        and so is its height. Its middle is close to that of the other, so in the grid of these
+        levels it is in one of two neighbouring columns, and in one of two rows.
 
         Args:
-            box_numbers: `(M,)`.
+            box_numbers: `(M,)`, the boxes around which others are looked for.
 
         Returns:
             `(M, 16)`.
         """
-        boxes = self._boxes[box_numbers]
-        sides = boxes[:, 2:] - boxes[:, :2]  # (M, 2), width and height
-        middles = (boxes[:, 2:] + boxes[:, :2]) / 2  # (M, 2), x and y
-        # The smallest boxes that may overlap are of one size level, the largest of the next.
+        sides, middles = _sides_and_middles(self._boxes[box_numbers])  # (M, 2) each
+        # The lower of the two levels is that of the smallest boxes that may overlap.
         smallest_log_sides = np.log(sides) - _REACH_OF_LEVELS
         lower_levels = np.floor(smallest_log_sides / _LEVEL_HEIGHT).astype(np.int64)
-        # The first middles that may overlap are in one cell, the last in the next.
+        # The first of the two columns and rows is that of the leftmost and topmost middles.
         first_middles = middles - _largest_distances(sides)
         kinds = self._kinds[box_numbers]
         keys_of_cells = []
@@ -382,11 +383,19 @@ _LEVEL_HEIGHT = 2 * _REACH_OF_LEVELS * ROOM
 """How far two levels are apart, in logarithms of a side: what is within reach has two levels."""
 
 
-def _cell_sizes(size_levels: _Integers) -> _Boxes:
-    """Return the width and height of the cells of some size levels.
+def _sides_and_middles(boxes: _Boxes) -> tuple[_Boxes, _Boxes]:
+    """Return width and height of boxes `(M, 4)`, and x and y of their middles, `(M, 2)` each."""
+    left_top = boxes[:, :2]
+    right_bottom = boxes[:, 2:]
+    return right_bottom - left_top, (left_top + right_bottom) / 2
 
-    A search for the boxes of a level that overlap a box looks for middles on both sides of its own.
-    A cell is as long as the longest such search, so that two neighbouring cells cover any.
+
+def _cell_sizes(size_levels: _Integers) -> _Boxes:
+    """Return the width and height of the cells in the grids of some size levels.
+
+    Boxes that overlap a box have their middles at most a distance d before or behind its own, see
+    `_largest_distances`. Cells are 2 * d long, so that these middles are in two neighbouring cells.
+    The d of the largest box counts that boxes of this level can overlap.
 
     Args:
         size_levels: `(M, 2)`, of widths and of heights.
@@ -394,17 +403,19 @@ def _cell_sizes(size_levels: _Integers) -> _Boxes:
     Returns:
         `(M, 2)`, in fractions of the image.
     """
-    longest_sides = np.exp((size_levels + 1) * _LEVEL_HEIGHT)  # of the boxes that are looked for
-    longest_searching_sides = longest_sides / MIN_IOU  # of the box that looks for them
-    sizes: _Boxes = 2 * ROOM * _largest_distances(longest_searching_sides)
+    longest_sides_of_level = np.exp((size_levels + 1) * _LEVEL_HEIGHT)
+    longest_overlapped_sides = longest_sides_of_level / MIN_IOU
+    sizes: _Boxes = 2 * ROOM * _largest_distances(longest_overlapped_sides)
     return sizes
 
 
 def _largest_distances(sides: _Boxes) -> _Boxes:
-    """Return how far the middle of a box can be away that overlaps a box with `MIN_IOU`.
+    """Return how far from a box's middle the middles of boxes can be that overlap it.
+
+    An overlap is an intersection over union of `MIN_IOU` or more.
 
     Args:
-        sides: `(M, 2)`, width and height of the box.
+        sides: `(M, 2)`, width and height of each box.
 
     Returns:
         `(M, 2)`, the distance along x and along y.

@@ -223,7 +223,7 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
         return cast("RecordJson", fields)  # the other checks would pass, ten times as slowly
 
     if fields.get("schema_version") == 1:
-        fields = _lifted(fields)
+        fields = _converted_to_version_2(fields)
     match fields:
         case {"error": {"hint": None}}:  # the same as no hint
             fields["error"]["hint"] = ""
@@ -389,30 +389,30 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
     return cast("list[MarkJson]", value)
 
 
-def _lifted(fields: Fields) -> Fields:
+def _converted_to_version_2(fields: Fields) -> Fields:
     """Convert a record of version 1 of the JSON format to version 2.
 
     It may be damaged: what does not have the form of version 1 is left as it is, for the check that
     follows. The field `input`, which version 1 lacks, stays missing.
     """
-    lifted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
+    converted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
     source = fields.get("source")
     if isinstance(source, str):
-        set_source(cast("RecordJson", lifted), source)
+        set_source(cast("RecordJson", converted), source)
 
     # Version 1 has device and precision in one field, as in "openvino:CPU (bf16)".
     device_and_precision = re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device")))
     if device_and_precision is not None:
-        lifted["device"] = device_and_precision[1]
-        lifted["precision"] = device_and_precision[2]
+        converted["device"] = device_and_precision[1]
+        converted["precision"] = device_and_precision[2]
 
-    detections = lifted.get("detections")
+    detections = converted.get("detections")
     if isinstance(detections, list):
-        lifted["detections"] = [_lifted_detection(detection) for detection in detections]
-    return lifted
+        converted["detections"] = [_detection_in_version_2(detection) for detection in detections]
+    return converted
 
 
-def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
+def _detection_in_version_2(fields: Any) -> Any:  # noqa: ANN401 - JSON
     """Convert a detection of version 1 of the JSON format to version 2.
 
     Version 1 has the box in a list, version 2 in the fields x1, y1, x2 and y2, which come after the
@@ -424,9 +424,9 @@ def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
     is_box = _fault(box, list[float]) is None and len(box) == len(BOX)
     if not is_box:
         return fields
-    lifted = {}
+    converted = {}
     for name in ("class_id", "class_name", "score"):
-        lifted[name] = fields.pop(name, None)
-    lifted.update(zip(BOX, fields.pop("box"), strict=True))
-    lifted.update(fields)  # the remaining fields
-    return lifted
+        converted[name] = fields.pop(name, None)
+    converted.update(zip(BOX, fields.pop("box"), strict=True))
+    converted.update(fields)  # the remaining fields
+    return converted

@@ -15,7 +15,7 @@ from detcli.data.geometry import (
     Area,
     Boxes,
     area,
-    common,
+    intersection_boxes,
     overlap,
 )
 from detcli.data.suppression import non_maximum_suppression
@@ -331,7 +331,7 @@ class _Candidates:
         first_is_cut = self.is_cut[first]
         only_one_is_cut = first_is_cut != self.is_cut[second]
         cut_box_area = np.where(first_is_cut, area(first_boxes), area(second_boxes))
-        intersection = area(common(first_boxes, second_boxes))
+        intersection = area(intersection_boxes(first_boxes, second_boxes))
         is_mostly_covered = intersection >= MIN_COVERED * cut_box_area
         return np.asarray(only_one_is_cut & is_mostly_covered)
 
@@ -349,9 +349,10 @@ class _Candidates:
         second_boxes = self.boxes[second]
         first_areas = self.areas[self.area_index[first]]
         second_areas = self.areas[self.area_index[second]]
-        shared_region = common(second_areas, first_areas)  # (P, 4)
+        shared_region = intersection_boxes(second_areas, first_areas)  # (P, 4)
         similarity_in_shared_region = overlap(
-            common(first_boxes, shared_region), common(second_boxes, shared_region)
+            intersection_boxes(first_boxes, shared_region),
+            intersection_boxes(second_boxes, shared_region),
         )
         similarity: Floats = np.where(
             self.is_cut[first] | self.is_cut[second],
@@ -370,7 +371,9 @@ class _Candidates:
             The indices of the first and of the second detection of each pair, `(P,)` each.
         """
         detections_here = np.flatnonzero(self.area_index == area_index)
-        overlaps_this_area = area(common(self.areas, self.areas[area_index])) > 0  # (V,), by area
+        overlaps_this_area = (
+            area(intersection_boxes(self.areas, self.areas[area_index])) > 0
+        )  # (V,), by area
         is_in_later_area = self.area_index > area_index  # (N,), by detection
         is_in_overlapping_area = overlaps_this_area[self.area_index]  # (N,)
         detections_there = np.flatnonzero(is_in_later_area & is_in_overlapping_area)
@@ -380,7 +383,7 @@ class _Candidates:
         rows, columns = np.nonzero(is_same_class)
         first = detections_here[rows]
         second = detections_there[columns]
-        boxes_overlap = area(common(self.boxes[first], self.boxes[second])) > 0
+        boxes_overlap = area(intersection_boxes(self.boxes[first], self.boxes[second])) > 0
         return first[boxes_overlap], second[boxes_overlap]
 
     def first_of_each_area(self, detections: Iterable[int]) -> Iterator[int]:

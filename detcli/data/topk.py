@@ -184,20 +184,20 @@ def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -
     """
     # The comments show the values for k = 2 and the rows [5, 7, 5, 5] and [9, 1, 1, 9], of which
     # the positions are [0, 1, 2, 3, 4, 7], and 5 and 9 the k-th largest values.
-    row = positions // keys.shape[-1]  # [0, 0, 0, 0, 1, 1]
-    is_tie = keys.ravel()[positions] == kth.ravel()[row]  # [T, F, T, T, T, T]
+    row_length = keys.shape[-1]
+    kth_of_position = kth.ravel()[positions // row_length]  # [5, 5, 5, 5, 9, 9]
+    is_tie = keys.ravel()[positions] == kth_of_position  # [T, F, T, T, T, T]
 
-    larger_count = np.bincount(row[~is_tie], minlength=kth.size)  # [1, 0], of each row
-    room_for_ties = k - larger_count  # [1, 2]
+    # Row by row: first the larger entries, then the ties, both with ascending positions.
+    larger_then_ties = np.concatenate([positions[~is_tie], positions[is_tie]])
+    order = np.argsort(larger_then_ties // row_length, kind="stable")
+    preferred_first = larger_then_ties[order]  # [1, 0, 2, 3, 4, 7]
 
-    ties_before = np.cumsum(is_tie) - is_tie  # [0, 1, 1, 2, 3, 4], in all rows
-    row_start = np.searchsorted(row, np.arange(kth.size))  # [0, 4], in `positions`
-    ties_before_row = ties_before[row_start]  # [0, 3]
-    ties_before_in_row = ties_before - ties_before_row[row]  # [0, 1, 1, 2, 0, 1]
-
-    stays = ~is_tie | (ties_before_in_row < room_for_ties[row])  # [T, T, F, F, T, T]
-    remaining: Indices = positions[stays]
-    return remaining
+    # Each row has k positions or more, of which the first k stay.
+    row_starts = np.searchsorted(preferred_first // row_length, np.arange(kth.size))  # [0, 4]
+    first_k_of_rows = row_starts[:, np.newaxis] + np.arange(k)  # [[0, 1], [4, 5]]
+    remaining: Indices = np.sort(preferred_first[first_k_of_rows], axis=1)  # [[0, 1], [4, 7]]
+    return remaining.ravel()
 
 
 def _descending(keys: Array) -> Indices:

@@ -136,7 +136,7 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
         A copy of the simplified model with all intermediate shapes that can be inferred.
     """
     _free_negative_sizes(model.graph)
-    _fold(model, NAMED, {})
+    _replace_constant_nodes(model, NAMED, {})
     if restore_softmax(model, opset(model)):
         drop_unused(model.graph)
     inferred = infer_shapes(model)
@@ -145,7 +145,7 @@ def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     if folds:
         # New constants make more shapes known, and known shapes make more nodes constant.
         for _ in range(MAX_PASSES):
-            if not _fold(model, FOLDED, GraphIndex(inferred.graph).shapes):
+            if not _replace_constant_nodes(model, FOLDED, GraphIndex(inferred.graph).shapes):
                 break
             inferred = infer_shapes(model)
     if _add_batch(model, inferred.graph):
@@ -165,11 +165,13 @@ def _free_negative_sizes(graph: GraphProto) -> None:
                     dim.ClearField("dim_value")
 
 
-def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]) -> bool:
+def _replace_constant_nodes(
+    model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]
+) -> bool:
     """Replace nodes whose inputs are all constants by the constants that they compute, in place.
 
-    Nodes that compute an output of the graph stay, and so do those whose constants would exceed
-    `MAX_FOLDED` elements in total.
+    Nodes that compute an output of the graph stay. The constants that are read and computed have
+    `MAX_FOLDED` elements at most in total; nodes that would exceed this stay, too.
 
     Args:
         model: The model to change.
@@ -182,33 +184,45 @@ def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dim
     """
     graph = model.graph
     outputs = {output.name for output in graph.output}
-    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constant_by_name = {tensor.name: tensor for tensor in graph.initializer}
     # Where an input has a free axis, the file may still state the shapes from before it was freed.
-    folds_shapes = bool(shapes) and _has_fixed_inputs(graph)
-    elements_left = MAX_FOLDED
+    are_shapes_reliable = bool(shapes) and _has_fixed_inputs(graph)
+    elements_left = MAX_FOLDED  # how many elements may still be read and computed
     remaining_nodes: list[NodeProto] = []
     for node in graph.node:
-        results: list[onnx.TensorProto] = []
-        if node.op_type == "Shape" and folds_shapes:
-            results = _shape_of(node, shapes[node.input[0]])
+        new_constants: list[onnx.TensorProto] = []
+        if node.op_type == "Shape" and are_shapes_reliable:
+            new_constants = _shape_of(node, shapes[node.input[0]])
         elif node.op_type in operators and outputs.isdisjoint(node.output):
-            input_names = [name for name in node.input if name]
-            operands = [constants[name] for name in input_names if name in constants]
-            if len(operands) == len(input_names):
+            operands = _constant_operands(node, constant_by_name)
+            if operands is not None:
                 elements_left -= ELEMENTS_OF_CALL + _element_count(operands)
-                results = _computed(model, node, operands, max_elements=elements_left)
-                elements_left -= _element_count(results)
-        if not results:
+                new_constants = _computed(model, node, operands, max_elements=elements_left)
+                elements_left -= _element_count(new_constants)
+        if not new_constants:
             remaining_nodes.append(node)
-            continue
-        for tensor in results:
-            constants[tensor.name] = tensor
-        graph.initializer.extend(results)
+        for tensor in new_constants:
+            constant_by_name[tensor.name] = tensor
+        graph.initializer.extend(new_constants)
 
     if len(remaining_nodes) == len(graph.node):
         return False
     replace_nodes(graph, remaining_nodes)
     return True
+
+
+def _constant_operands(
+    node: NodeProto, constant_by_name: Mapping[str, onnx.TensorProto]
+) -> list[onnx.TensorProto] | None:
+    """Return the constants that a node reads; None if any of its inputs is not a constant."""
+    operands = []
+    for name in node.input:
+        if not name:  # an optional input that is left out
+            continue
+        if name not in constant_by_name:
+            return None
+        operands.append(constant_by_name[name])
+    return operands
 
 
 def _has_fixed_inputs(graph: GraphProto) -> bool:

@@ -64,7 +64,7 @@ up to 255.
 USUAL_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
 
 
-def _one_box_per_object(
+def _family_without_suppression(
     name: str,
     source: str,
     preprocessing: Preprocessing | None = None,
@@ -133,7 +133,7 @@ HEAD_FAMILIES = (
         LETTERBOX,
         matches=lambda head: head.objectness and not head.landmark_channels,
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "DETR",
         "huggingface/transformers, DetrImageProcessor; and YOLOS, Table Transformer",
         replace(STRETCH_BY_IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
@@ -141,13 +141,13 @@ HEAD_FAMILIES = (
         no_object=-1,
         multi_label=MultiLabel.NEVER,
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "RF-DETR",
         "roboflow/rf-detr, RFDETR.predict; and LW-DETR",
         replace(STRETCH_BY_IMAGENET, interpolation=Interpolation.LINEAR),
         matches=lambda head: has_query_boxes(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "RT-DETR",
         "lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py; and v2",
         STRETCH,
@@ -155,7 +155,7 @@ HEAD_FAMILIES = (
             has_refined_query_boxes(head) and head.queries is Queries.MAPS and not head.patches
         ),
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "Conditional DETR",
         "huggingface/transformers, models/conditional_detr; and DAB-DETR, Deformable DETR, DINO",
         replace(STRETCH_BY_IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
@@ -163,18 +163,18 @@ HEAD_FAMILIES = (
             has_refined_query_boxes(head) and head.queries is not Queries.MAPS and not head.patches
         ),
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "DETR, refined boxes",
         "RT-DETR and its like on other backbones: no known values",
         matches=has_refined_query_boxes,
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "DEIMv2",
         "Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py; on DINOv3",
         STRETCH_BY_IMAGENET,
         matches=lambda head: has_query_boxes(head, BoxDecode.DISTANCES) and head.patches,
     ),
-    _one_box_per_object(
+    _family_without_suppression(
         "D-FINE",
         "Peterande/D-FINE, its training and torch_inf.py; and DEIM",
         STRETCH,

@@ -103,7 +103,7 @@ class ModelFile:
         boxes_only: bool = False,
         content: bytes | None = None,
     ) -> Self:
-        """Read the bytes of a model's file at once, and not only when they are needed.
+        """Make a model of a file, and read its bytes at once, not only when they are needed.
 
         Args:
             path: The file.
@@ -119,9 +119,11 @@ class ModelFile:
             preprocess=preprocess,
             boxes_only=boxes_only,
         )
-        if content is not None:
-            file.__dict__["content"] = content  # as if the cached property had read it
-        file.content  # noqa: B018 - the first access reads the file
+        # `content` is a cached property: it keeps its value in `__dict__` from the first access on.
+        if content is None:
+            file.content  # noqa: B018 - reads the file
+        else:
+            file.__dict__["content"] = content
         return file
 
     @cached_property

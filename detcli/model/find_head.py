@@ -55,7 +55,7 @@ class HeadSearch:
                 the channels of the last layers, that is the reason, unless there is a hint already.
         """
         try:
-            return self._find()
+            return self._find_head()
         except Unrecognised as error:
             has_hint = len(error.args) > 1  # arguments are the reason and, if any, the hint
             if not has_hint and mixes_channels(self.index, self.index.outputs):
@@ -67,20 +67,37 @@ class HeadSearch:
         """The class names of the model's metadata; None if it has none."""
         return parse_names(self.metadata.get("names", ""))
 
-    def _find(self) -> Head:
+    def _find_head(self) -> Head:
+        """Find the head, and describe the queries of a transformer, which predict its boxes.
+
+        Raises:
+            Unrecognised: The graph has no head of a known kind, or more than one may be meant.
+        """
+        index = self.index
+        head = self._first_head_of_known_kind()
+        # Where the nodes do not show how the boxes are decoded, they may be those of a grid whose
+        # cells can be counted only at a supposed size.
+        if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+            head = self._find_grid_head(self.default_size) or head
+        if head is None:
+            raise Unrecognised(_reason_without_head(index))
+        if head.of_queries:
+            queries = queries_of(index, head.boxes[0].tensor)
+            return replace(head, queries=queries, patches=has_patches(index))
+        return head
+
+    def _first_head_of_known_kind(self) -> Head | None:
         """Try one kind of head after the other, and return the first that the graph has.
 
         Tensors are told apart by the nodes that compute them, never by name or order: with four
-        classes, boxes and scores have the same shape. A graph may select detections itself, with
-        TopK or non-maximum suppression. Its head is then the tensors from which it selects, if
-        they can be had without the selection; otherwise the selected tensors are read.
+        classes, boxes and scores have the same shape.
 
-        Raises:
-            Unrecognised: The graph has none of these heads, or more than one may be meant.
+        A graph may select detections itself, with TopK or non-maximum suppression. The tensors that
+        it selects from are looked for first, and only then the tensors that it has selected.
         """
         index = self.index
         boxes_only = self.boxes_only
-        head = (
+        return (
             find_end_to_end_head(index, boxes_only=boxes_only)
             or find_best_class_head(index)
             or find_query_head(index)
@@ -90,17 +107,6 @@ class HeadSearch:
             or find_pair_head(index)
             or find_joined_head(index, self._names, boxes_only=boxes_only)
         )
-
-        # Where the nodes do not show how the boxes are decoded, they may be those of a grid whose
-        # cells can be counted only at a supposed size.
-        if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
-            head = self._find_grid_head(self.default_size) or head
-        if head is None:
-            raise Unrecognised(_reason_without_head(index))
-        if not head.of_queries:
-            return head
-        first_queries = queries_of(index, head.boxes[0].tensor)
-        return replace(head, queries=first_queries, patches=has_patches(index))
 
     def _find_grid_head_of_outputs(self) -> Head | None:
         """Find a grid head at the image size of the graph; None if there is none.
@@ -129,22 +135,22 @@ class HeadSearch:
             Unrecognised: Families that decode boxes differently have such a head, and neither
                 the metadata nor the number of classes tells them apart.
         """
-        family_names = self._families_with_grids(supposed_size)
+        name_by_spec = self._families_with_grids(supposed_size)
         image_size = supposed_size or self.image.size
-        if image_size is None or not family_names:
+        if image_size is None or not name_by_spec:
             return None
-        shapes: dict[str, Dims] = self.index.shapes
+        output_shapes: dict[str, Dims] = self.index.shapes
         if supposed_size is not None:
-            shapes = shapes_at(self.model, self.image.name, supposed_size)
-        possible_heads = list(grid_heads(self.index, shapes, image_size, family_names))
+            output_shapes = shapes_at(self.model, self.image.name, supposed_size)
+        possible_heads = list(grid_heads(self.index, output_shapes, image_size, name_by_spec))
         heads = self._with_named_classes(possible_heads)
         if not heads:
             return None
 
-        if supposed_size is None:
+        if supposed_size is None:  # at a supposed size, the shapes are computed, not declared
             self._check_declared_shapes(heads)
         if len(heads) > 1:
-            listed = " or ".join(family_names[head.grid.spec] for head in heads if head.grid)
+            listed = " or ".join(name_by_spec[head.grid.spec] for head in heads if head.grid)
             raise Unrecognised(
                 f"it may be {listed}, which decode their boxes differently", SAY_WHICH
             )
@@ -204,7 +210,7 @@ class HeadSearch:
                 family take other sizes than they say.
 
         Returns:
-            The name of the family by the grid head.
+            For the description of each such grid head, the name of its family.
         """
         named_family = self.metadata.get(FAMILY_KEY)
         families = {}

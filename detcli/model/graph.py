@@ -30,7 +30,7 @@ class GraphIndex:
     def __init__(self, graph: GraphProto) -> None:
         self.graph = graph
         # What was looked up, since any number of nodes may read the end of a long chain.
-        self._followed: dict[object, dict[str, str]] = {}
+        self._ends_by_search: dict[object, dict[str, str]] = {}
         self._constants: dict[str, list[int] | None] = {}
 
     @cached_property
@@ -96,51 +96,55 @@ class GraphIndex:
 
         Passes over casts, identities, (de)quantisation and what `convert --guard-transpose` adds.
         """
-        return self._follow(tensor, "handed on", self._handed_on)
+        return self._go_back(tensor, "handed on", self._handed_on)
 
     def behind(self, tensor: str, operators: frozenset[str]) -> str:
         """Go back from a tensor through the first inputs of nodes of these operators.
+
+        For example, from the output of Cast(Reshape(x)) through Cast and Reshape to x.
 
         Returns:
             The first tensor on the way that no node of these operators computes.
         """
 
-        def first_input(node: NodeProto) -> str:
+        def input_to_follow(node: NodeProto) -> str:
             if node.op_type in operators and node.input:
                 return str(node.input[0])
             return ""
 
-        return self._follow(tensor, operators, first_input)
+        return self._go_back(tensor, operators, input_to_follow)
 
-    def _follow(
-        self, tensor: str, rule: object, previous_tensor: Callable[[NodeProto], str]
+    def _go_back(
+        self, tensor: str, search: object, input_to_follow: Callable[[NodeProto], str]
     ) -> str:
-        """Go back from a tensor until `previous_tensor` names none, and return the last tensor.
-
-        The last tensor is remembered for all tensors on the way, so that a later search that meets
-        one of them ends there.
+        """Go back from a tensor, node by node, as far as `input_to_follow` names an input.
 
         Args:
             tensor: The tensor to start from.
-            rule: What tells this rule from others, as results are remembered for each rule.
-            previous_tensor: The rule: for a node, its input to go on with, or an empty text.
+            search: A key for `input_to_follow`, under which results are remembered: searches with
+                the same key end at once where they meet a tensor that an earlier one has passed.
+            input_to_follow: Names the input of a node to go on with; empty to stop at its output.
+
+        Returns:
+            The tensor at which the search stops.
         """
-        last_tensors = self._followed.setdefault(rule, {})
+        end_of_passed = self._ends_by_search.setdefault(search, {})
         passed_tensors = []
-        while tensor not in last_tensors:
-            node = self.producers.get(tensor)
+        current_tensor = tensor
+        while current_tensor not in end_of_passed:
+            node = self.producers.get(current_tensor)
             if node is None:
                 break
-            source = previous_tensor(node)
+            source = input_to_follow(node)
             if not source:
                 break
-            passed_tensors.append(tensor)
-            tensor = source
+            passed_tensors.append(current_tensor)
+            current_tensor = source
 
-        last_tensor = last_tensors.get(tensor, tensor)
+        end = end_of_passed.get(current_tensor, current_tensor)
         for passed_tensor in passed_tensors:
-            last_tensors[passed_tensor] = last_tensor
-        return last_tensor
+            end_of_passed[passed_tensor] = end
+        return end
 
     def _handed_on(self, node: NodeProto) -> str:
         """Return the input whose elements a node gives unchanged and in order; empty if none.
@@ -237,39 +241,52 @@ class GraphIndex:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The outputs of the graph, without those that only repeat another one.
+        """The names of the graph's outputs, without those that only repeat another one.
 
         Some exporters give the boxes twice, or boxes and scores beside a tensor that joins them.
-        An output is left out
+        """
+        return self._without_copies(self._without_parts_of_others())
 
-        - if it hands on the same tensor as an earlier one, as an Identity or a Cast does,
-        - if it has the elements of an earlier one, in the same known shape,
-        - if it has the elements of another one with other axes, as behind a Transpose,
-        - if another one, which joins several tensors, is computed from it.
+    def _without_parts_of_others(self) -> list[str]:
+        """List the graph's outputs, without those whose elements another one holds as well.
+
+        These are the tensors that go into another output which joins several, and outputs that have
+        the elements of another one with other axes, as behind a Transpose.
         """
         tensors_of_outputs = {self.computed_as(output.name) for output in self.graph.output}
         sources_of_joined: set[str] = set()
         for tensor in tensors_of_outputs:
             sources_of_joined |= self._sources_of_joined(tensor)
-        rearrangeable = tensors_of_outputs | sources_of_joined
+        others = tensors_of_outputs | sources_of_joined
 
-        outputs = []
-        tensors_handed_on = set()  # by the outputs so far
-        elements_and_shapes = set()  # of the outputs so far
+        remaining_outputs = []
         for output in self.graph.output:
-            tensor = self.computed_as(output.name)  # before any Identity or Cast
-            dims = tuple(self.shapes[output.name])
-            elements_and_shape = (self.elements_of(output.name), dims)  # before any Reshape
-            is_repeated = tensor in tensors_handed_on or elements_and_shape in elements_and_shapes
-            is_joined = tensor in sources_of_joined
-            if is_repeated or is_joined or self._rearranges(tensor, rearrangeable):
+            tensor = self.computed_as(output.name)
+            if tensor not in sources_of_joined and not self._rearranges(tensor, others):
+                remaining_outputs.append(output.name)
+        return remaining_outputs
+
+    def _without_copies(self, outputs: list[str]) -> list[str]:
+        """Leave out each output that is equal to an earlier one.
+
+        It hands on the same tensor, as an Identity or a Cast does; or it has the same elements in
+        the same known shape, after some Reshape.
+        """
+        distinct_outputs = []
+        earlier_tensors = set()
+        earlier_elements_and_shapes = set()
+        for output in outputs:
+            tensor = self.computed_as(output)
+            dims = tuple(self.shapes[output])
+            elements_and_shape = (self.elements_of(output), dims)
+            if tensor in earlier_tensors or elements_and_shape in earlier_elements_and_shapes:
                 continue
-            outputs.append(output.name)
-            tensors_handed_on.add(tensor)
+            distinct_outputs.append(output)
+            earlier_tensors.add(tensor)
             has_known_shape = bool(dims) and None not in dims
             if has_known_shape:
-                elements_and_shapes.add(elements_and_shape)
-        return outputs
+                earlier_elements_and_shapes.add(elements_and_shape)
+        return distinct_outputs
 
     def _sources_of_joined(self, tensor: str) -> set[str]:
         """Find all tensors that a tensor is computed from, if it joins several; none if not."""

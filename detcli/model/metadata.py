@@ -98,17 +98,21 @@ def recommended(
     confidences = _confidences(metadata, names)
     named_nms = _share(metadata.get(NMS_KEY)) or None
     tiling = _tiling(metadata)
-    ignored = []
-    for key, value in ((CONF_KEY, confidences), (NMS_KEY, named_nms), (TILE_KEY, tiling)):
+    warnings = []
+    value_by_key = {CONF_KEY: confidences, NMS_KEY: named_nms, TILE_KEY: tiling}
+    for key, value in value_by_key.items():
         is_unreadable = key in metadata and value is None
         if is_unreadable:
-            text = f"its metadata {key} is {metadata[key]!r:.80}, not {FORMS[key]}, "
-            ignored.append(text + "so it is ignored")
+            entry = f"{metadata[key]!r:.80}"
+            warnings.append(f"its metadata {key} is {entry}, not {FORMS[key]}, so it is ignored")
     nms = named_nms or usual_nms
-    if usual_nms is None and named_nms is not None:
-        ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
+    needs_suppression = usual_nms is not None
+    if not needs_suppression and named_nms is not None:
+        warnings.append(
+            f"its metadata {NMS_KEY} is ignored: its head gives one box for each object"
+        )
         nms = None
-    return Recommended(confidences or NO_CONFIDENCES, nms, tiling, ignored)
+    return Recommended(confidences or NO_CONFIDENCES, nms, tiling, warnings)
 
 
 def _tiling(metadata: dict[str, str]) -> Tiling | None:

@@ -211,11 +211,11 @@ def named_steps(text: str) -> set[str]:
     return steps
 
 
-def written(preprocessing: Preprocessing) -> str:
+def format_preprocessing(preprocessing: Preprocessing) -> str:
     """Write a preprocessing as the text that `parse` reads, with all its steps.
 
     Examples:
-        >>> written(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))
+        >>> format_preprocessing(Preprocessing(Resize.STRETCH, mean=(0.5, 0.5, 0.5)))
         'stretch,linear,rgb,scale=0.00392156862745098,mean=0.5:0.5:0.5,std=1:1:1,pad=114'
     """
     resize = str(preprocessing.resize)
@@ -224,14 +224,16 @@ def written(preprocessing: Preprocessing) -> str:
         resize += f"={shortest}:{longest}"
     channels = "bgr" if preprocessing.bgr else "rgb"
     entries = [resize, preprocessing.interpolation, channels]
+
+    # The other steps are numbers by the name of the field; None stands for a step left out.
     for name in ("scale", "mean", "std", "pad", "longest", "enlarge", "multiple"):
         value = getattr(preprocessing, name)
-        is_without_effect = name == "multiple" and value == 1
-        if value is None or is_without_effect:
+        has_no_effect = value is None or (name == "multiple" and value == 1)
+        if has_no_effect:
             continue
         numbers = value if isinstance(value, tuple) else (value,)
-        texts = [repr(number).removesuffix(".0") for number in numbers]
-        entries.append(f"{name}={':'.join(texts)}")
+        number_texts = [repr(number).removesuffix(".0") for number in numbers]
+        entries.append(f"{name}={':'.join(number_texts)}")
     return ",".join(entries)
 
 

@@ -77,12 +77,12 @@ def with_preprocessing(
         preprocessing = replace(steps.preprocessing, interpolation=Interpolation.LINEAR)
         steps = SettledSteps(preprocessing, dict.fromkeys(PREPROCESSING_STEPS, EXPORTED))
     elif sidecar is not None:
-        steps, size = _through_sidecar(steps, sidecar, has_fixed_size=image.size is not None)
+        steps, size = _with_steps_of_sidecar(steps, sidecar, has_fixed_size=image.size is not None)
         contract = replace(contract, default_size=size or contract.default_size)
-    steps = _channels_through_nodes(steps, nodes)
-    steps = _values_through_nodes(steps, nodes, takes_uint8=takes_uint8)
+    steps = _channels_before_nodes(steps, nodes)
+    steps = _values_before_nodes(steps, nodes, takes_uint8=takes_uint8)
     if entry:
-        steps = _through_metadata(steps, entry, takes_uint8=takes_uint8)
+        steps = _with_steps_of_metadata(steps, entry, takes_uint8=takes_uint8)
     try:
         return settle(contract, steps.preprocessing, steps.sources)
     except UsageError as error:
@@ -99,7 +99,7 @@ def _without_resize(steps: SettledSteps) -> SettledSteps:
     return SettledSteps(preprocessing, sources)
 
 
-def _through_sidecar(
+def _with_steps_of_sidecar(
     steps: SettledSteps, sidecar: Sidecar, *, has_fixed_size: bool
 ) -> tuple[SettledSteps, Size | None]:
     """Change the steps that the preprocessor configuration beside a model names.
@@ -123,7 +123,7 @@ def _through_sidecar(
     return SettledSteps(preprocessing, sources), size
 
 
-def _through_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> SettledSteps:
+def _with_steps_of_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> SettledSteps:
     """Change the steps that detcli's entry in a model's metadata names.
 
     Args:
@@ -148,7 +148,7 @@ def _through_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> 
     return SettledSteps(preprocessing, sources)
 
 
-def _channels_through_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
+def _channels_before_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
     """Work out in which order of channels, RGB or BGR, a graph takes images.
 
     Args:
@@ -174,7 +174,7 @@ def _channels_through_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSt
     return SettledSteps(model_input, sources)
 
 
-def _values_through_nodes(
+def _values_before_nodes(
     steps: SettledSteps, nodes: InputNodes, *, takes_uint8: bool
 ) -> SettledSteps:
     """Work out which values a graph takes where its own nodes scale or normalise them.

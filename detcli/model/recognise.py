@@ -300,7 +300,7 @@ def _recognise(
         check_no_object_has_no_name(head, family, names)
         check_logits_are_those_of_a_softmax(index, head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
-    corners = _corners(index, head, family)
+    corners = _order_and_unit_of_corners(index, head, family)
     return Recognised(
         head=head,
         image=image,
@@ -329,10 +329,10 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
     return family.no_object
 
 
-def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
-    """Tell in which order and unit a graph gives the corners of boxes.
+def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) -> Corners:
+    """Tell if a graph gives y before x for the corners of boxes, and fractions or pixels.
 
-    Both follow from the nodes behind the decoding, and from the custom of the model's family.
+    The networks of the family may do so themselves, and nodes behind the decoding may change it.
 
     Args:
         index: The graph.
@@ -342,17 +342,17 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     Raises:
         Unrecognised: The nodes would have to show it, but do not.
     """
-    by_nodes = corners_after_decoding(index, head)
-    check_corners_are_clear(by_nodes, head, family)
-    y_first = family.y_first
-    fractions = family.fractions
-    if by_nodes is not None:
-        # Nodes show a change; of what comes before it, the family knows more.
-        y_first = y_first or by_nodes.y_first
-        fractions = fractions or by_nodes.fractions
-    elif head.decoded is not None and head.decoded.fractions is not None:
-        fractions = head.decoded.fractions
-    return Corners(y_first, fractions)
+    changed_by_nodes = corners_after_decoding(index, head)
+    check_corners_are_clear(changed_by_nodes, head, family)
+    if changed_by_nodes is not None:
+        return Corners(
+            y_first=family.y_first or changed_by_nodes.y_first,
+            fractions=family.fractions or changed_by_nodes.fractions,
+        )
+    are_fractions = family.fractions
+    if head.decoded is not None and head.decoded.fractions is not None:
+        are_fractions = head.decoded.fractions
+    return Corners(y_first=family.y_first, fractions=are_fractions)
 
 
 def _family_of_head(head: Head, image: ImageInput, named_family: str | None) -> Family:

@@ -185,13 +185,13 @@ def _zoo_model_of(model: str | Path) -> ZooModel | None:
     try:
         mode = Path(model).stat().st_mode
     except (OSError, ValueError) as error:  # no such file, or a path with a NUL character
-        return by_name(name, getattr(error, "strerror", str(error)))
+        return model_by_name(name, getattr(error, "strerror", str(error)))
     if stat.S_ISDIR(mode):
         return MODELS.get(name)
     return None
 
 
-def by_name(name: str, reason: str | None = None) -> ZooModel:
+def model_by_name(name: str, reason: str | None = None) -> ZooModel:
     """Look up a model of the zoo by its name.
 
     Args:
@@ -199,19 +199,21 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
         reason: Why no file could be read under this path; None if only names were possible.
 
     Raises:
-        ModelError: No model has that name; the hint has the most similar one, or else all of them;
-            none if a path was meant, as folders or a suffix show.
+        ModelError: No model has that name. The hint has the most similar name. Without one it
+            lists all names, unless a path was meant, as folders or a suffix show.
     """
     if name in MODELS:
         return MODELS[name]
     similar_name = closest(Path(name).stem, MODELS)
-    question = ""
-    choices = f"one of these names: {', '.join(MODELS)}"
     is_path = Path(name).name != name or bool(Path(name).suffix)
-    if similar_name or is_path:
-        choices = "a name that detcli models list shows"
+    question = ""
     if similar_name:
         question = f"did you mean {similar_name}? "
+        choices = "a name that detcli models list shows"
+    elif is_path:
+        choices = "a name that detcli models list shows"
+    else:
+        choices = f"one of these names: {', '.join(MODELS)}"
     if reason is None:
         raise ModelError(f"'{name}': no model has that name", f"{question}give {choices}")
     raise ModelError(
@@ -226,7 +228,7 @@ def model_path(name: str, *, half: bool = False) -> Path:
     Raises:
         ModelError: There is no such model, or its file has not been fetched yet.
     """
-    model = by_name(name)
+    model = model_by_name(name)
     path = local_path(model, half=half)
     if path is None:
         command = f"detcli models pull {name}"
@@ -247,7 +249,7 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
         half: Whether to fetch the float16 file.
         show: Called with the progress of the download.
     """
-    model = by_name(name)
+    model = model_by_name(name)
     path = local_path(model, half=half)
     file = model.file(half=half)
     if path and file and not is_intact(path):

@@ -52,7 +52,7 @@ from detcli.data.record import SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
-from detcli.model.preprocessing import SIZE, parse, written
+from detcli.model.preprocessing import SIZE, format_preprocessing, parse
 from detcli.model.zoo import MODELS, find
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
@@ -201,7 +201,7 @@ class Run:
             "classes": self._sorted_class_ids(config.settings.classes),
             "nms": detector.nms,
             "unique": detector.unique,
-            "preprocess": written(detector.contract.preprocessing),
+            "preprocess": format_preprocessing(detector.contract.preprocessing),
             "names": class_names,
             "fast_decode": self.decode.fast_for is not None,
             "zones": [str(zone) for zone in watched.zone] or None,

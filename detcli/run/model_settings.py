@@ -8,7 +8,7 @@ from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, Size, class_conf_by_id
 from detcli.model.file import ModelFile
 from detcli.model.prepared import PreparedModel, prepare
-from detcli.model.preprocessing import written
+from detcli.model.preprocessing import format_preprocessing
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def log_preprocessing(contract: Contract) -> None:
     sources = [f"{step}: {source}" for step, source in contract.preprocessing_sources]
     log.info(
         "preprocessing: %s (%s)",
-        written(contract.preprocessing),
+        format_preprocessing(contract.preprocessing),
         ", ".join(sources) or "nothing settles it",
     )
 

@@ -13,7 +13,7 @@ from detcli.config.values import BLUR_MARGIN, CropMargin
 from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections, without_repeated
-from detcli.data.geometry import Boxes, Letterbox, Pixels, clipped, shown
+from detcli.data.geometry import Boxes, Letterbox, Pixels, are_visible, clipped
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
@@ -79,7 +79,7 @@ class CropSink(FolderSink):
             self._class_names = record.detections.names
             self._class_folders = self._folder_names(self._class_names)
         height, width = record.picture.pixels.shape[:2]
-        is_visible = shown(record.detections.xyxy, (height, width))
+        is_visible = are_visible(record.detections.xyxy, (height, width))
         for number, (box, _, class_id, _) in enumerate(record.detections):
             if not is_visible[number]:
                 continue
@@ -397,7 +397,7 @@ def hidden(image: Pixels, boxes: Boxes, method: str, margin: float = BLUR_MARGIN
     """
     canvas = image.copy()
     height, width = image.shape[:2]
-    visible_boxes = boxes[shown(boxes, (height, width))]
+    visible_boxes = boxes[are_visible(boxes, (height, width))]
     widths_and_heights = visible_boxes[:, 2:] - visible_boxes[:, :2]  # (N, 2)
     outward = np.array([-margin, -margin, margin, margin], np.float32)  # of x1, y1, x2, y2
     margins = np.tile(widths_and_heights, 2) * outward  # (N, 4) in pixels

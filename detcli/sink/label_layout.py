@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from detcli.data.geometry import Boxes, area, common, touching
+from detcli.data.geometry import Boxes, area, intersection_boxes, touching
 
 Corner = tuple[int, int]  # x and y of the left top corner of a label
 
@@ -105,14 +105,14 @@ class LabelLayout:
         Returns:
             `(P, M)`, areas in pixels.
         """
-        newly_covered = area(common(candidates[:, np.newaxis], self._visible[near]))
+        newly_covered = area(intersection_boxes(candidates[:, np.newaxis], self._visible[near]))
         covered_areas: Boxes = self._covered_areas[near] + newly_covered
         return covered_areas
 
     def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
         """Tell which rectangles `(P, 4)` in a box `(4,)` cover a part of a label placed before."""
         near_labels = self.taken[touching(self.taken, enclosing_box)]
-        covered_areas = area(common(candidates[:, np.newaxis], near_labels))  # (P, L)
+        covered_areas = area(intersection_boxes(candidates[:, np.newaxis], near_labels))  # (P, L)
         return np.asarray((covered_areas > 0).any(axis=1))
 
     def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:

@@ -20,7 +20,7 @@ from detcli.core.errors import DetcliWarning, UsageError
 from detcli.data.coco import coco_category
 from detcli.data.columns import DetectionJson
 from detcli.data.detections import Detections
-from detcli.data.geometry import Image, Size, shown
+from detcli.data.geometry import Image, Size, are_visible
 from detcli.data.json_text import encode as encode_json
 from detcli.data.per_video import PerVideo
 from detcli.data.record import Record, box_of, notes_of
@@ -395,7 +395,7 @@ def _region(number: int, detection: DetectionJson, size: Size) -> dict[str, Any]
 
 def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
     """Tell whether any part of a box is inside an image of a height and width."""
-    return bool(shown(np.array([box], np.float32), size)[0])
+    return bool(are_visible(np.array([box], np.float32), size)[0])
 
 
 def _percentages(low: float, high: float, size: int) -> tuple[float, float]:

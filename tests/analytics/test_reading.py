@@ -29,7 +29,7 @@ def test_bars_below_the_confidence_are_read_twice(readings, accepted, monkeypatc
     grey = np.zeros((100, 100), np.uint8)
     box = np.array([0, 0, 100, 100], np.float32)
     budget = reading.PixelBudget(PIXEL_BUDGET)
-    barcode = reading.read_in(grey, box, budget, confident=False, linear=True)
+    barcode = reading.read_barcode_in_box(grey, box, budget, confident=False, linear=True)
     if accepted is None:
         assert barcode is None
     else:

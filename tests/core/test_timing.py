@@ -6,23 +6,23 @@ import time
 
 import pytest
 
-from detcli.core.timing import LateError, within
+from detcli.core.timing import LateError, run_with_time_limit
 
 
 def test_a_task_ends_in_time_or_is_abandoned():
-    assert within(5, lambda: 7) == 7
+    assert run_with_time_limit(5, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        within(5, lambda: 1 / 0)
+        run_with_time_limit(5, lambda: 1 / 0)
     with pytest.raises(KeyboardInterrupt):
-        within(5, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        run_with_time_limit(5, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     release = threading.Event()
     with pytest.raises(LateError):
-        within(0.3, lambda: release.wait(60))
+        run_with_time_limit(0.3, lambda: release.wait(60))
     release.set()
 
 
 def test_without_a_limit_a_task_may_take_any_time():
-    assert within(0, lambda: time.sleep(0.5) or 7) == 7
+    assert run_with_time_limit(0, lambda: time.sleep(0.5) or 7) == 7
 
 
 @pytest.mark.slow
@@ -30,4 +30,4 @@ def test_a_suspended_process_is_not_late(monkeypatch):
     """The clock jumps by an hour while the task runs."""
     monotonic, jump = time.monotonic, itertools.chain([0.0] * 2, itertools.repeat(3600.0))
     monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: monotonic() + next(jump))
-    assert within(3, lambda: time.sleep(0.6) or 7) == 7
+    assert run_with_time_limit(3, lambda: time.sleep(0.6) or 7) == 7

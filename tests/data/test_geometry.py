@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from detcli.data.geometry import (
     Image,
     Letterbox,
+    are_visible,
     area,
     bottom_centres,
     clipped,
-    common,
+    intersection_boxes,
     new_image,
     overlap,
-    shown,
 )
 
 SIDES = st.integers(1, 5000)
@@ -93,7 +93,7 @@ def test_boxes_are_clipped_to_the_image():
     ],
 )
 def test_what_shows_of_a_box(shows, boxes):
-    assert shown(np.array(boxes, np.float32), (100, 200)).tolist() == [shows] * len(boxes)
+    assert are_visible(np.array(boxes, np.float32), (100, 200)).tolist() == [shows] * len(boxes)
 
 
 def test_in_the_corner_sides_are_rounded_down():
@@ -150,12 +150,12 @@ def test_by_shortest_edge_as_published():
 )
 def test_what_two_boxes_share(one, other, shared, iou):
     left, right = (np.array(box, np.float32) for box in (one, other))
-    assert common(left, right).tolist() == list(shared)
+    assert intersection_boxes(left, right).tolist() == list(shared)
     assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
     rows = overlap(np.stack([left, right])[:, None], right)
     assert rows.shape == (2, 1)
     assert rows.dtype == np.float32
-    assert area(common(left, right)) <= area(left)
+    assert area(intersection_boxes(left, right)) <= area(left)
     assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import UsageError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.preprocessing import changed, named_steps, parse, written
+from detcli.model.preprocessing import changed, format_preprocessing, named_steps, parse
 
 NUMBERS = st.floats(-300, 300)
 SIDES = st.integers(1, 5000)
@@ -33,10 +33,18 @@ BY_EDGE = st.builds(
 @given(ANY | BY_EDGE)
 def test_what_is_written_is_read_back(preprocessing):
     assert (
-        changed(Preprocessing(bgr=True, pad=9, longest=7, enlarge=2), parse(written(preprocessing)))
+        changed(
+            Preprocessing(bgr=True, pad=9, longest=7, enlarge=2),
+            parse(format_preprocessing(preprocessing)),
+        )
         == preprocessing
     )
-    assert named_steps(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
+    assert named_steps(format_preprocessing(preprocessing)) == {
+        "resize",
+        "interpolation",
+        "values",
+        "channels",
+    }
 
 
 def test_only_what_is_named_changes():

@@ -42,7 +42,7 @@ from detcli.model.file import ModelFile, damage_reported
 from detcli.model.graph import shape
 from detcli.model.metadata import BOX_FORMAT_KEY, FAMILY_KEY
 from detcli.model.precision import precision_of
-from detcli.model.preprocessing import METADATA_KEY, written
+from detcli.model.preprocessing import METADATA_KEY, format_preprocessing
 from detcli.model.recognise import read_graph
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import BUILT_IN
@@ -345,7 +345,7 @@ def _with_contract(file: ModelFile) -> ModelProto:
         graph_contract.preprocessing != contract.preprocessing
         or graph_contract.unknown_preprocessing != contract.unknown_preprocessing
     ):
-        entries[METADATA_KEY] = written(contract.preprocessing)
+        entries[METADATA_KEY] = format_preprocessing(contract.preprocessing)
     if graph_contract.names != contract.names:
         entries |= names_entry(contract.names)
     if graph_contract.default_size != contract.default_size:

@@ -25,7 +25,7 @@ from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_met
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.metadata import FAMILY_KEY, recommended
-from detcli.model.preprocessing import METADATA_KEY, written
+from detcli.model.preprocessing import METADATA_KEY, format_preprocessing
 from detcli.model.recognise import Reading, read_graph
 
 MAX_LISTED = 3
@@ -402,7 +402,10 @@ class Steps:
         converted = append_selection(network, contract, max_det)
         if is_adapted:
             # The new output no longer shows the architecture, nor how images are to be prepared.
-            entries = {FAMILY_KEY: contract.family, METADATA_KEY: written(contract.preprocessing)}
+            entries = {
+                FAMILY_KEY: contract.family,
+                METADATA_KEY: format_preprocessing(contract.preprocessing),
+            }
             converted = set_metadata(converted, entries)
         dims = [str(dim) for dim in shape(converted.graph.output[0])]
         return PassResult(converted, f"ends in [{', '.join(dims)}]")

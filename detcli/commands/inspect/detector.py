@@ -12,7 +12,7 @@ from detcli.model.contract import BOXES_OF_MORE, Contract, Layout, MultiLabel, S
 from detcli.model.graph import GraphIndex, dtype_name, known_size, needed_nodes, shape
 from detcli.model.heads import BOX_COORDINATES, SELECTION, BoxDecode, Head, HeadPart
 from detcli.model.inputs import Role
-from detcli.model.preprocessing import PREPROCESSING_STEPS, written
+from detcli.model.preprocessing import PREPROCESSING_STEPS, format_preprocessing
 from detcli.model.recognise import Reading
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
@@ -164,7 +164,7 @@ def describe(
         class_conf=dict(contract.class_conf),
         tile=tile,
         nms=contract.nms,
-        preprocessing=written(contract.preprocessing),
+        preprocessing=format_preprocessing(contract.preprocessing),
         preprocessing_origins=_preprocessing_origins(contract),
         unsettled=contract.unknown_preprocessing,
         class_count=contract.class_count,

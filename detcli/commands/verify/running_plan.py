@@ -27,7 +27,7 @@ from detcli.model.external_data import ChangedError
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.precision import precision_in
-from detcli.model.preprocessing import written
+from detcli.model.preprocessing import format_preprocessing
 from detcli.model.zoo import find
 from detcli.run.batches import BatchDetector
 from detcli.run.machine import describe_run
@@ -176,7 +176,7 @@ class RunningPlan:
         if contract is not None:
             nms = suppression_iou(settings.nms, contract.nms)
             counts_best_class = contract.counts_best_class(nms)
-            preprocessing = written(contract.preprocessing)
+            preprocessing = format_preprocessing(contract.preprocessing)
         return {
             "conf": settings.conf,
             "max_det": settings.max_det,
