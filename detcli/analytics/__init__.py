@@ -36,8 +36,8 @@ class Watcher:
     ) -> None:
         """Prepare the steps that the user asked for, in the order in which they are done.
 
-        Each step returns a copy of a record to which it has added something, such as tracks. Its
-        module is only loaded if the step is asked for, as some need libraries that load slowly.
+        A step is a function that returns a copy of a record to which it has added something, such
+        as tracks. Its module is only loaded here, as some need libraries that load slowly.
 
         Args:
             watched: Which steps, and their options.
@@ -46,6 +46,7 @@ class Watcher:
                 if its barcode can be read. None if all detections stay.
         """
         self._steps: list[WatchStep] = []
+        # One of the steps, which also knows the patterns of --ignore that no source has fitted.
         self._ignoring: "Ignoring | None" = None  # noqa: UP037 - a local name below
         if watched.ignore:
             from detcli.analytics.ignored import Ignoring

@@ -104,20 +104,21 @@ def crop_around(grey: Grey, box: Boxes) -> Crop:
 def _tilt(pixels: Grey) -> float:
     """Measure by how many degrees an image `(H, W)` is tilted, from the edges in it.
 
-    Every pixel's gradient votes with its strength. Horizontal and vertical edges count as the same
-    direction, so the angle of each gradient is multiplied by four, as the fourth power of a complex
-    number does, and that of the sum is divided by four.
+    The gradient of each pixel is a vector across the edge there. The tilt is that of the mean
+    gradient, if those that differ by 90 degrees count as the same: the edges of a barcode are
+    horizontal and vertical if it is upright. So all angles are multiplied by four before the mean,
+    and its angle is divided by four. The fourth power of a complex number does the former.
 
     Returns:
         From -45 to 45.
     """
     gradient_x = cv2.Sobel(pixels, cv2.CV_32F, 1, 0).astype(np.complex64)
     gradient_y = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
-    gradient = gradient_x + 1j * gradient_y
-    strength = np.abs(gradient)
-    # Divided by the third power, each vote is as strong as its gradient.
-    sum_of_votes = (gradient**4 / np.maximum(strength, 1) ** 3).sum()
-    return math.degrees(float(np.angle(sum_of_votes))) / 4
+    gradients = gradient_x + 1j * gradient_y
+    # The fourth power of the length is reduced to the length, so that each counts by its strength.
+    lengths = np.maximum(np.abs(gradients), 1)  # at least 1, as a length of 0 cannot divide
+    gradient_sum = (gradients**4 / lengths**3).sum()
+    return math.degrees(float(np.angle(gradient_sum))) / 4
 
 
 def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:

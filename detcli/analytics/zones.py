@@ -49,7 +49,7 @@ class CrossedLines:
         if record.origin.frame is None or detections.track_id is None:
             return record
         traces = record.overlay.traces  # the points where each track has been, by its number
-        # For each detection, the lines that it crossed, as pairs of a name and a side.
+        # For each detection, the lines that it crossed and to which side: [("gate", "left")].
         crossed_lines: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         captioned_lines = []
         for line, crossings in zip(self._lines, self._videos.of(record), strict=True):

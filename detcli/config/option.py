@@ -178,7 +178,7 @@ class Option:
 
     @property
     def help_text(self) -> str:
-        """Its help, followed by its environment variable, default and range in brackets."""
+        """The help of the option, then its environment variable, default and range in brackets."""
         notes = []
         if self.variable:
             notes.append(f"env var: {self.variable}")

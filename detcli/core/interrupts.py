@@ -133,22 +133,23 @@ class Interrupts:
         Args:
             number: The number of the signal.
         """
-        # No signal is set to SIG_IGN here: of two that come together, Python would then report the
-        # second as an error.
+        # Further signals are not ignored by SIG_IGN: of two that come together, Python would then
+        # report the second as an error.
         if self.caught or self._is_over:
             return
         self.caught = True
         self.exit_code = 128 + number
         if not self._has_begun:
             os._exit(self.exit_code)
-        is_held = bool(self._limits_s)
-        if not is_held:
+
+        is_in_held_block = bool(self._limits_s)
+        if not is_in_held_block:
             raise KeyboardInterrupt
-        # The end of the outermost block raises it. If all blocks have a limit, the timer does so
-        # earlier, when the longest limit is over.
+        # `held` raises it at the end of the outermost block. Only if every block has a limit, the
+        # timer raises it earlier, when the longest limit is over.
         limits_s = [limit_s for limit_s in self._limits_s if limit_s is not None]
-        have_all_limits = len(limits_s) == len(self._limits_s)
-        if have_all_limits:
+        has_every_block_limit = len(limits_s) == len(self._limits_s)
+        if has_every_block_limit:
             self._set_timer(max(limits_s))
 
     def _expire(self, *_: object) -> None:

@@ -7,7 +7,7 @@ Excel UTF-8 with a mark. Text without a mark is UTF-8.
 import codecs
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 MAX_LINE_BYTES = 1 << 28
@@ -147,17 +147,11 @@ def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
         A file whose reads raise ValueError where the text is not in the encoding of its mark.
     """
     # `read1` returns what is there, and does not wait until CHUNK bytes have come.
-    read = getattr(file, "read1", file.read)
-
-    def read_chunk() -> bytes:
-        chunk: bytes = read(CHUNK)
-        return chunk
-
-    chunks = iter(read_chunk, b"")  # until nothing is left
-    source = None
-    if close:
-        source = file
-    return cast("BinaryIO", io.BufferedReader(ChunkReader(utf8_chunks(chunks), source), CHUNK))
+    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+    chunks = iter(lambda: read(CHUNK), b"")  # until nothing is left
+    file_to_close = file if close else None
+    reader = ChunkReader(utf8_chunks(chunks), file_to_close)
+    return cast("BinaryIO", io.BufferedReader(reader, CHUNK))
 
 
 class ChunkReader(io.RawIOBase):

@@ -180,7 +180,7 @@ class Letterbox:
 
     @classmethod
     def by_shortest_edge(cls, image: Size, shortest: int, longest: int, multiple: int = 1) -> Self:
-        """Scale an image so that its shorter side has a length; the canvas is as large as that.
+        """Scale an image so that its shorter side has a given length; the canvas is the result.
 
         The rounding is that of `get_size_with_aspect_ratio` in Hugging Face's Transformers.
 
@@ -198,7 +198,8 @@ class Letterbox:
         height, width = image
         shorter_side, longer_side = sorted(image)
         exact_shorter: float = shortest
-        if longer_side / shorter_side * shortest > longest:
+        is_too_long = longer_side / shorter_side * shortest > longest
+        if is_too_long:
             exact_shorter = longest * shorter_side / longer_side
         scaled_shorter = round(exact_shorter)
         # The longer side follows from the exact length of the shorter one, before it is rounded.

@@ -61,7 +61,8 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
 def encode_detections(detections: Detections) -> str:
     """Write detections as a list in JSON: the text that `encode` makes of their `to_dict`.
 
-    Where orjson writes all numbers as Python does, it writes them; else `encode` writes all.
+    That takes long for many numbers. orjson writes them all at once, and is used where it gives
+    them the same texts as Python does.
     """
     if not has_orjson or _has_optional_fields(detections):
         return encode(detections.to_dict())
@@ -69,22 +70,16 @@ def encode_detections(detections: Detections) -> str:
     if not _are_written_alike(numbers):
         return encode(detections.to_dict())
 
-    class_fields = _class_fields(detections.names)
-    class_ids = detections.class_id.tolist()
+    class_fields = _class_fields(detections.names)  # texts such as '"class_id": 0, ...'
     texts = _number_texts(numbers)  # five of each detection, one detection after the other
-    objects = [
-        f'{{{class_fields[class_id]}, "score": {score}, '
-        f'"x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}}}'
-        for class_id, score, x1, y1, x2, y2 in zip(
-            class_ids,
-            texts[0::5],
-            texts[1::5],
-            texts[2::5],
-            texts[3::5],
-            texts[4::5],
-            strict=True,
-        )
-    ]
+    scores = texts[0::5]
+    left, top, right, bottom = (texts[column::5] for column in range(1, 5))
+    objects = []
+    for class_id, score, x1, y1, x2, y2 in zip(
+        detections.class_id.tolist(), scores, left, top, right, bottom, strict=True
+    ):
+        box = f'"x1": {x1}, "y1": {y1}, "x2": {x2}, "y2": {y2}'
+        objects.append(f'{{{class_fields[class_id]}, "score": {score}, {box}}}')
     return f"[{', '.join(objects)}]"
 
 

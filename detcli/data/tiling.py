@@ -115,21 +115,22 @@ class _Assignment:
     """Which object each detection belongs to, where several areas may show the same object.
 
     A detection is an index into the candidates. An object is known by one of its detections, its
-    representative.
-
-    Attributes:
-        representatives: By detection, the representative of its object. Detections that have not
-            been assigned to an object yet are missing.
-        members_by_object: By representative, all detections of an object that consists of cut
-            detections only.
+    representative. Detections that have not been assigned to an object yet have none.
     """
 
     def __init__(self, candidates: "_Candidates") -> None:
-        """Find the detections that may show the same object; none is assigned to one yet."""
+        """Find the detections that may show the same object; none is assigned to one yet.
+
+        Args:
+            candidates: The detections of all areas; each is named by its index here.
+        """
         self._candidates = candidates
+        # By detection, the one that represents its object.
         self.representatives: dict[int, int] = {}
+        # Of objects that consist of cut detections only, all of these, by the representative.
         self.members_by_object: dict[int, list[int]] = {}
-        # The detections of other areas that may show the same object, the most similar first.
+
+        # By detection, those of other areas that may show its object, the most similar first.
         self._matches: defaultdict[int, list[int]] = defaultdict(list)
         most_similar_first = sorted(
             candidates.matching_pairs(),
@@ -240,17 +241,20 @@ class _Candidates:
                 tile shows it uncut; 0 for none.
         """
         self.names = detections_by_area[0].names
-        self.areas: Boxes = np.array(areas, np.float32)
+        self.areas: Boxes = np.array(areas, np.float32)  # (V, 4) left, top, right, bottom
         clipped_by_area = []
         for detections, (left, top, right, bottom) in zip(detections_by_area, areas, strict=True):
             size = (bottom - top, right - left)
             clipped_by_area.append(detections.within(size))
+
+        # All N detections in arrays, one area after the other.
         counts = [len(detections) for detections in clipped_by_area]
         self.area_index: IndexArray = np.repeat(np.arange(len(counts)), counts)
         self.score: Floats = np.concatenate([detections.score for detections in clipped_by_area])
         self.class_id = np.concatenate([detections.class_id for detections in clipped_by_area])
-
         boxes_in_areas = np.concatenate([detections.xyxy for detections in clipped_by_area])
+
+        # Boxes in pixels of the image: each is moved by the left top corner of its area.
         area_of_detection = self.areas[self.area_index]  # (N, 4)
         offsets = np.tile(area_of_detection[:, :2], 2)  # (N, 4) left, top, left, top
         self.boxes: Boxes = boxes_in_areas + offsets

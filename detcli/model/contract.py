@@ -404,10 +404,10 @@ class NamesWithOrigin(NamedTuple):
 
 
 def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> NamesWithOrigin:
-    """Find the names of a model's classes.
+    """Find the names of a model's classes, and say where they are from.
 
-    They are those in the metadata, or those of the model's family, or COCO's if the number of
-    classes is that of COCO, or else numbers.
+    They are those in the metadata. Without any there, they are those of the model's family, or
+    COCO's, if the number of classes fits; or else "class_0", "class_1" and so on.
 
     Args:
         text: The names in the metadata, as `parse_names` reads them; may be empty.

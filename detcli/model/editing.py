@@ -60,23 +60,24 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
     Raises:
         ValueError: No node of the graph computes one of the tensors.
     """
-    computed = set()
+    computed_tensors = set()
     for node in model.graph.node:
-        computed.update(node.output)
-    computed.discard("")
+        computed_tensors.update(node.output)
+    computed_tensors.discard("")  # an optional output that is left out has no name
     for head in heads:
-        if head not in computed:
+        if head not in computed_tensors:
             raise ValueError(f"no node computes {head}")
 
-    described = {value.name: value for value in model.graph.value_info}
-    described.update((value.name, value) for value in model.graph.output)
-    outputs = [described.get(head, onnx.ValueInfoProto(name=head)) for head in heads]
+    # Where the file states the type and shape of a head, the output has them.
+    value_by_name = {value.name: value for value in model.graph.value_info}
+    value_by_name.update((value.name, value) for value in model.graph.output)
+    outputs = [value_by_name.get(head, onnx.ValueInfoProto(name=head)) for head in heads]
     body = copied(model)
     del body.graph.output[:]
     body.graph.output.extend(outputs)
 
-    used = drop_unused(body.graph)
-    inputs = [value for value in body.graph.input if value.name in used]
+    used_tensors = drop_unused(body.graph)
+    inputs = [value for value in body.graph.input if value.name in used_tensors]
     del body.graph.input[:]
     body.graph.input.extend(inputs)
     return body
@@ -480,35 +481,41 @@ def drop_unused(graph: GraphProto) -> set[str]:
         The names of the tensors that are still in use.
     """
     outputs = {output.name for output in graph.output}
-    nodes, used = needed_nodes(graph, *outputs)
+    nodes, used_tensors = needed_nodes(graph, *outputs)
     replace_nodes(graph, nodes)
+
     # Old files list their constants as inputs as well. Without its constant, such an input would
     # have to be fed by the caller, so it is dropped too.
-    dropped = {tensor.name for tensor in graph.initializer} - used
-    inputs = [value for value in graph.input if value.name not in dropped]
-    constants = [tensor for tensor in graph.initializer if tensor.name in used]
-    described = [value for value in graph.value_info if value.name in used - outputs]
-    del graph.initializer[:]
-    del graph.value_info[:]
+    dropped_constants = {tensor.name for tensor in graph.initializer} - used_tensors
+    inputs = [value for value in graph.input if value.name not in dropped_constants]
     del graph.input[:]
     graph.input.extend(inputs)
+
+    constants = [tensor for tensor in graph.initializer if tensor.name in used_tensors]
+    del graph.initializer[:]
     graph.initializer.extend(constants)
-    graph.value_info.extend(described)
-    return used
+
+    inner_tensors = used_tensors - outputs
+    shapes = [value for value in graph.value_info if value.name in inner_tensors]
+    del graph.value_info[:]
+    graph.value_info.extend(shapes)
+    return used_tensors
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Put each node after those whose outputs it reads, as ONNX requires."""
-    producer_positions: dict[str, int] = {}  # by tensor
+    """Put each node of a graph after those whose outputs it reads, as ONNX requires, in place."""
+    producer_positions: dict[str, int] = {}  # the position of the node that computes each tensor
     for position, node in enumerate(graph.node):
         for name in node.output:
             if name:
                 producer_positions[name] = position
+
+    # `reads` gives sets, whose order differs between processes. All nodes are added in order first,
+    # so that it does not matter.
     no_predecessors: dict[int, tuple[int, ...]] = dict.fromkeys(range(len(graph.node)), ())
     sorter = TopologicalSorter(no_predecessors)
     for position, node in enumerate(graph.node):
-        predecessors = {
-            producer_positions[name] for name in reads(node) if name in producer_positions
-        }
+        computed_inputs = [name for name in reads(node) if name in producer_positions]
+        predecessors = {producer_positions[name] for name in computed_inputs}
         sorter.add(position, *predecessors)
     replace_nodes(graph, [graph.node[position] for position in sorter.static_order()])

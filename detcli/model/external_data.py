@@ -234,8 +234,9 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
         ModelError: The file ends before the tensor does.
         ValueError: The tensor says that its data begins before the file.
     """
+    # ONNX stores such a reference as texts: {"offset": "4096", "length": "1024"}.
     reference: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    size = _byte_size(tensor)
+    size = _byte_size(tensor)  # by the tensor's shape and type
     start = int(reference.get("offset") or 0)
     stop = start + int(reference.get("length") or size)
     if start < 0:

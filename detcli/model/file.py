@@ -22,7 +22,7 @@ from detcli.model.external_data import (
     load_external,
     open_external,
 )
-from detcli.model.preprocessing import overridden
+from detcli.model.preprocessing import with_user_preprocessing
 from detcli.model.sidecar import Sidecar
 from detcli.storage.files import (
     LFS_HINT,
@@ -283,7 +283,7 @@ class ModelFile:
                 if not is_valid(original):  # `damage_reported` then says that it is damaged
                     raise
                 return ReadModel(original, model, _not_understood(self.path, error))
-        contract = overridden(reading.contract, self.preprocess)
+        contract = with_user_preprocessing(reading.contract, self.preprocess)
         return ReadModel(original, model, replace(reading, contract=contract))
 
     @property

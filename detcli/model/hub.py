@@ -73,9 +73,9 @@ class HubFile:
 
     @property
     def storage(self) -> Path:
-        """The folder of the repository in the cache that all programs share.
+        """The folder for the repository of the file, in the cache that all programs share.
 
-        If other users could write to it, a cache of detcli's own is used, with a warning.
+        If other users could write to that, it is in a cache of detcli's own, with a warning.
 
         Raises:
             OutputError: Other users could write to detcli's own cache too.

@@ -13,7 +13,7 @@ from detcli.core import Fields, frozen
 from detcli.model.contract import Contract
 from detcli.model.external_data import ChangedError, ExternalFile
 from detcli.model.file import ModelFile, damage_reported, identity_of
-from detcli.model.preprocessing import overridden
+from detcli.model.preprocessing import with_user_preprocessing
 from detcli.storage.cache import cached, is_cached
 
 VERSION = 47  # must be raised whenever `load`, `recognise` or `cut` gives another result
@@ -109,16 +109,16 @@ def prepare(
         file = ModelFile(path=path, name=path.stem, box_format=box_format, boxes_only=boxes_only)
         try:
             file.look_up_sha256()
-            prepared = _prepared(file)
+            prepared = _prepare_with_cache(file)
             break
         except ChangedError:
             if attempt == ATTEMPTS:
                 raise
-    contract = overridden(prepared.contract, preprocess)
+    contract = with_user_preprocessing(prepared.contract, preprocess)
     return replace(prepared, name=name or path.stem, contract=contract)
 
 
-def _prepared(file: ModelFile) -> PreparedModel:
+def _prepare_with_cache(file: ModelFile) -> PreparedModel:
     """Prepare a model to run, or take what was prepared earlier from the cache.
 
     The cache has two entries for a model: the description that `_describe` writes, and the graph
@@ -127,19 +127,9 @@ def _prepared(file: ModelFile) -> PreparedModel:
     Raises:
         ChangedError: The files have changed since the name of an entry was computed.
     """
-    # The first description is found by the hash of the ONNX file alone. It lists the files with
-    # the weights, without which their hashes cannot be computed.
-    description = _cached_description(file, file.sha256, lambda: _describe(file))
-    described_files = _described_external_files(description)
-    external = tuple(ExternalFile.read(file.path, described.name) for described in described_files)
-    hash_with_weights = identity_of(file.sha256, external)
-    have_weights_changed = external != described_files
-    if have_weights_changed:
-        description = _cached_description(
-            file, hash_with_weights, lambda: _describe(_require_unchanged(file, external))
-        )
-
+    description, external = _description_and_weights(file)
     contract = Contract.from_json(description["contract"])
+    hash_with_weights = identity_of(file.sha256, external)
     runs_as_it_is = description["output"] == contract.head and not external
     if runs_as_it_is:
         graph = StoredGraph(lambda: file.content, hash_with_weights)
@@ -152,6 +142,30 @@ def _prepared(file: ModelFile) -> PreparedModel:
         sha256=identity_of(file.sha256, external, file.sidecar),
         half=description["half"],
     )
+
+
+def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFile, ...]]:
+    """Return the description of a model, and the files beside it that hold its weights.
+
+    A description is found by the hash of the ONNX file alone, as it lists the files with the
+    weights, of which the hashes are compared then. If one of these files has changed, another
+    description is found by all hashes.
+
+    Raises:
+        ChangedError: A file has changed again meanwhile.
+    """
+    description = _cached_description(file, file.sha256, lambda: _describe(file))
+    described_files = _described_external_files(description)
+    present_files = tuple(ExternalFile.read(file.path, listed.name) for listed in described_files)
+    if present_files == described_files:
+        return description, present_files
+
+    description_of_present_files = _cached_description(
+        file,
+        identity_of(file.sha256, present_files),
+        lambda: _describe(_require_unchanged(file, present_files)),
+    )
+    return description_of_present_files, present_files
 
 
 def _cached_description(file: ModelFile, digest: str, describe: Callable[[], bytes]) -> Fields:

@@ -85,27 +85,27 @@ def parse(text: str) -> Fields:
     return named
 
 
-def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
+def with_fields(preprocessing: Preprocessing, new_values: Fields) -> Preprocessing:
     """Return a preprocessing in which some fields have other values.
 
-    If the resize method changes, the limits that belong to the old method are reset, unless `named`
-    sets them. The number that image sides have to be a multiple of is a need of the network, so it
-    stays as long as the input size still follows the image.
+    If the resize method changes, the limits that belong to the old method are reset, unless
+    `new_values` sets them. The number that image sides have to be a multiple of is a need of the
+    network, so it stays as long as the input size still follows the image.
 
     Args:
         preprocessing: The preprocessing to start from.
-        named: The new values by the name of the field, as `parse` returns them.
+        new_values: The new values by the name of the field, as `parse` returns them.
     """
     values: Fields = {}
-    if "resize" in named:
+    if "resize" in new_values:
         values = {"longest": None, "enlarge": None, "edges": None}
-        if named["resize"] not in FOLLOWING:
+        if new_values["resize"] not in FOLLOWING:
             values["multiple"] = 1
-    values.update(named)
+    values.update(new_values)
     return replace(preprocessing, **values)
 
 
-def overridden(contract: Contract, text: str | None) -> Contract:
+def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
     """Return a model's contract with the steps of the preprocessing that the user changes.
 
     Args:
@@ -117,8 +117,11 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     """
     if text is None:
         return contract
-    sources = dict(contract.preprocessing_sources) | dict.fromkeys(named_steps(text), OPTION)
-    overriding = settle(contract, changed(contract.preprocessing, parse(text)), sources)
+    sources = dict(contract.preprocessing_sources)
+    for step in named_steps(text):
+        sources[step] = OPTION
+    preprocessing = with_fields(contract.preprocessing, parse(text))
+    overriding = with_preprocessing_from(contract, preprocessing, sources)
     if overriding.follows_image and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
@@ -130,7 +133,9 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     return overriding
 
 
-def settle(contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]) -> Contract:
+def with_preprocessing_from(
+    contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]
+) -> Contract:
     """Return a model's contract with another preprocessing.
 
     Args:

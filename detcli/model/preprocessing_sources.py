@@ -16,11 +16,11 @@ from detcli.model.preprocessing import (
     METADATA_KEY,
     PREPROCESSING_STEPS,
     SIZE,
-    changed,
     named_steps,
     parse,
     require_uint8_values,
-    settle,
+    with_fields,
+    with_preprocessing_from,
 )
 from detcli.model.sidecar import PREPROCESSOR, Sidecar
 
@@ -84,7 +84,7 @@ def with_preprocessing(
     if entry:
         steps = _with_steps_of_metadata(steps, entry, takes_uint8=takes_uint8)
     try:
-        return settle(contract, steps.preprocessing, steps.sources)
+        return with_preprocessing_from(contract, steps.preprocessing, steps.sources)
     except UsageError as error:
         raise ModelError(
             f"the preprocessing that the model names cannot be: {error}",
@@ -94,7 +94,7 @@ def with_preprocessing(
 
 def _without_resize(steps: SettledSteps) -> SettledSteps:
     """Leave out the resize, as for a graph that resizes images by its own nodes."""
-    preprocessing = changed(steps.preprocessing, {"resize": Resize.NONE})
+    preprocessing = with_fields(steps.preprocessing, {"resize": Resize.NONE})
     sources = steps.sources | {"resize": NODES, "interpolation": NODES}
     return SettledSteps(preprocessing, sources)
 
@@ -116,7 +116,7 @@ def _with_steps_of_sidecar(
     sources = dict(steps.sources)
     fields_by_step, size = sidecar.preprocessing_steps(has_fixed_size=has_fixed_size)
     for step, fields in fields_by_step.items():
-        preprocessing = changed(preprocessing, fields)
+        preprocessing = with_fields(preprocessing, fields)
         sources[step] = PREPROCESSOR
     if size:
         sources[SIZE] = PREPROCESSOR
@@ -135,7 +135,7 @@ def _with_steps_of_metadata(steps: SettledSteps, entry: str, *, takes_uint8: boo
         ModelError: The entry is malformed.
     """
     try:
-        preprocessing = changed(steps.preprocessing, parse(entry))
+        preprocessing = with_fields(steps.preprocessing, parse(entry))
         if takes_uint8:
             require_uint8_values(preprocessing, entry)
     except UsageError as error:
@@ -190,18 +190,19 @@ def _values_before_nodes(
     in_training = steps.preprocessing
     if not takes_uint8 and not nodes.changes_values:
         return steps
-    normalises = any(in_training.mean) or len(set(in_training.std)) > 1
+    has_normalised_in_training = any(in_training.mean) or len(set(in_training.std)) > 1
     nodes_only_scale = nodes.only_scales and not takes_uint8
-    if nodes_only_scale and normalises and "values" in steps.sources:
+    if nodes_only_scale and has_normalised_in_training and "values" in steps.sources:
+        # The normalisation is not in the graph, so it is still to be done before.
         return _normalised_before_scaling(steps, gain=nodes.gains[0])
 
     white_value = WHITE if takes_uint8 else nodes.white_value
     sources = dict(steps.sources)
-    if white_value is None:  # nobody knows which values the graph takes
-        sources.pop("values", None)
+    if white_value is None:
+        sources.pop("values", None)  # it is not known which values the graph takes
         return SettledSteps(in_training, sources)
     sources["values"] = NODES
-    # The nodes normalise, so values from 0 to that of white are left to them.
+    # The nodes normalise, so the graph takes plain values, from 0 for black to that of white.
     only_scaled = replace(
         in_training, scale=white_value / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
     )

@@ -249,31 +249,38 @@ UNCLEAR = Resizing({}, None)
 def _resizing(fields: Fields) -> Resizing:
     """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
 
+    Its field `size` has "height" and "width" if images are stretched to that size, "max_height" and
+    "max_width" if they are scaled to fit into it, and otherwise lengths of edges.
+
     Returns:
         No fields if detcli cannot resize in this way, or if it is not clear.
     """
     if not _flag(fields, "do_resize"):
         return Resizing({"resize": Resize.NONE}, None)
-    padded_size = None  # height and width to which images are padded
-    pad_size = fields.get("pad_size")
-    if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
-        padded_size = (_side(pad_size, "height"), _side(pad_size, "width"))
-
+    padded_size = _padded_size(fields)
     size = fields.get("size")
     sides = _size_entries(size)
     if sides.keys() == {"height", "width"}:
         stretched_size = (_side(sides, "height"), _side(sides, "width"))
-        if padded_size not in {None, stretched_size}:
+        is_padded_further = padded_size not in {None, stretched_size}
+        if is_padded_further:
             return UNCLEAR
         return Resizing({"resize": Resize.STRETCH}, stretched_size)
     if padded_size is None:
         return Resizing(_edges(fields, size), None)
     if sides.keys() == {"max_height", "max_width"}:
-        # Images are scaled to fit into this size, and padded.
         size_limit = (_side(sides, "max_height"), _side(sides, "max_width"))
         if padded_size == size_limit:
             return Resizing({"resize": Resize.CORNER}, padded_size)
     return UNCLEAR
+
+
+def _padded_size(fields: Fields) -> Size | None:
+    """Return height and width to which a preprocessor_config.json pads images; None if to none."""
+    pad_size = fields.get("pad_size")
+    if isinstance(pad_size, dict) and _flag(fields, "do_pad", default=False):
+        return _side(pad_size, "height"), _side(pad_size, "width")
+    return None
 
 
 def _size_entries(size: object) -> Fields:

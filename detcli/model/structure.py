@@ -41,10 +41,12 @@ def check_structure(model: ModelProto) -> None:
     _check_parts(model)
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
-        if functions.setdefault(_key(function), function) is not function:
+        key = _key(function)
+        if key in functions:
             raise ValueError(f"the function {function.name} is defined twice")
+        functions[key] = function
     node_counts = _check_functions(functions)
-    _node_count(model.graph.node, node_counts)
+    _node_count(model.graph.node, node_counts)  # raises an error if there are too many
     _check_nodes(model.graph.node)
 
 
@@ -135,12 +137,16 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
         ValueError: A name is invalid, two nodes compute one tensor, or nodes depend on each other
             in a circle.
     """
-    producer_positions: dict[str, int] = {}  # by tensor
+    producer_positions: dict[str, int] = {}  # the position of the node that computes each tensor
     for position, node in enumerate(nodes):
         _check_node_names(node)
         for name in node.output:
-            if name and producer_positions.setdefault(name, position) != position:
+            if not name:  # an optional output that is left out
+                continue
+            is_of_earlier_node = producer_positions.get(name, position) != position
+            if is_of_earlier_node:
                 raise ValueError(f"two nodes make {name}")
+            producer_positions[name] = position
     _check_no_circle(nodes, producer_positions)
     for branch in branches(nodes):
         _check_nodes(branch.node)

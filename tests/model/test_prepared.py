@@ -434,7 +434,7 @@ def test_a_model_that_changes_while_it_is_read_is_read_five_times(
     make_model, monkeypatch, changes, is_read
 ):
     path = make_model()
-    prepare_once = preparing._prepared  # noqa: SLF001
+    prepare_once = preparing._prepare_with_cache  # noqa: SLF001
     attempts = []
 
     def prepare_late(file):
@@ -443,7 +443,7 @@ def test_a_model_that_changes_while_it_is_read_is_read_five_times(
             raise ChangedError(path)
         return prepare_once(file)
 
-    monkeypatch.setattr(preparing, "_prepared", prepare_late)
+    monkeypatch.setattr(preparing, "_prepare_with_cache", prepare_late)
     if is_read:
         assert prepare(path).name == "colours"
     else:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import UsageError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.preprocessing import changed, format_preprocessing, named_steps, parse
+from detcli.model.preprocessing import format_preprocessing, named_steps, parse, with_fields
 
 NUMBERS = st.floats(-300, 300)
 SIDES = st.integers(1, 5000)
@@ -33,7 +33,7 @@ BY_EDGE = st.builds(
 @given(ANY | BY_EDGE)
 def test_what_is_written_is_read_back(preprocessing):
     assert (
-        changed(
+        with_fields(
             Preprocessing(bgr=True, pad=9, longest=7, enlarge=2),
             parse(format_preprocessing(preprocessing)),
         )
@@ -49,14 +49,14 @@ def test_what_is_written_is_read_back(preprocessing):
 
 def test_only_what_is_named_changes():
     before = Preprocessing(Resize.CORNER, scale=1.0, bgr=True, longest=600, enlarge=1)
-    assert changed(before, parse("bilinear")) == Preprocessing(
+    assert with_fields(before, parse("bilinear")) == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, bgr=True, longest=600, enlarge=1
     )
-    assert changed(before, parse(" stretch , mean=1:2:3")) == Preprocessing(
+    assert with_fields(before, parse(" stretch , mean=1:2:3")) == Preprocessing(
         Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
     )
     assert named_steps("stretch,mean=1:2:3") == {"resize", "values"}
-    assert changed(before, parse("scale=1/255,std=1:1/2:2")) == replace(
+    assert with_fields(before, parse("scale=1/255,std=1:1/2:2")) == replace(
         before, scale=1 / 255, std=(1.0, 0.5, 2.0)
     )
 
@@ -100,6 +100,6 @@ def test_what_is_malformed_is_named(text, problem):
 @pytest.mark.parametrize("resize", ["shortest-edge=500:700", "round", "none"])
 def test_what_sides_are_multiples_of_stays_with_another_way_of_resizing(resize):
     family = Preprocessing(resize=Resize.ROUND, multiple=32)
-    assert changed(family, parse(resize)).multiple == 32
-    assert changed(family, parse(f"{resize},multiple=16")).multiple == 16
-    assert changed(family, parse("stretch")).multiple == 1
+    assert with_fields(family, parse(resize)).multiple == 32
+    assert with_fields(family, parse(f"{resize},multiple=16")).multiple == 16
+    assert with_fields(family, parse("stretch")).multiple == 1

@@ -492,9 +492,11 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
     """
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
-    axes_from_end = rank - axis if rank else 1
+    distance_from_end = rank - axis if rank else 1
     same_from_front = axis
-    same_from_end = len(source_dims) - axes_from_end
+    same_from_end = len(source_dims) - distance_from_end
+
+    # Where both axes have the right size, the more likely one counts.
     is_last_axis = axis == rank - 1
     if axis > 1:
         possible_axes = [same_from_end]
@@ -502,7 +504,6 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
         possible_axes = [same_from_end, same_from_front]
     else:
         possible_axes = [same_from_front, same_from_end]
-
     for possible_axis in possible_axes:
         exists = 0 <= possible_axis < len(source_dims)
         if exists and source_dims[possible_axis] == channels:

@@ -476,20 +476,22 @@ def _may_have_activation(
         layout: The axes of the output that the tensor is joined into.
         spec: What the family's layers predict for each cell.
     """
-    has_two_classes = part is HeadPart.CLASSES and width == 2
-    if part is HeadPart.PAIR or has_two_classes:
-        # The scores of no object and of the only class, which a softmax makes add up to 1. Where
-        # anchors share channels, they are a PAIR: first one score of all anchors, then the other.
-        # Where each anchor has an entry of its own, they are two CLASSES.
+    if part is HeadPart.BOX:
+        return _may_have_box_activation(activation, spec)
+    # The scores of no object and of the only class, which a softmax makes add up to 1, are a PAIR
+    # if anchors share channels: first one score of all anchors, then the other. If each anchor has
+    # an entry of its own, they are two CLASSES.
+    are_two_classes = part is HeadPart.CLASSES and width == 2
+    if part is HeadPart.PAIR or are_two_classes:
         anchors_share_channels = layout.anchors > 1
-        has_fitting_part = anchors_share_channels == (part is HeadPart.PAIR)
-        return has_fitting_part and activation in {Activation.SOFTMAX, Activation.LINEAR}
+        expects_shared_channels = part is HeadPart.PAIR
+        if anchors_share_channels != expects_shared_channels:
+            return False
+        return activation in {Activation.SOFTMAX, Activation.LINEAR}
     if part in SCORES:
         if activation is Activation.SOFTMAX:
             return spec.softmax
         return activation is not None
-    if part is HeadPart.BOX:
-        return _may_have_box_activation(activation, spec)
     return True
 
 
