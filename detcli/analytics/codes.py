@@ -104,7 +104,7 @@ class Codes:
         assignment.locate_unread(confident_indices)
 
         with_barcodes = replace(detections, symbols=assignment.barcodes)
-        remaining = _without_unread(with_barcodes, is_confident)
+        remaining = _without_unconfirmed(with_barcodes, is_confident)
         with_undetected = _with_undetected(remaining, assignment.undetected, self._settings)
         return replace(record, detections=with_undetected)
 
@@ -162,7 +162,7 @@ class _BarcodeAssignment:
         """Give those of some detections that have no barcode yet one without text, if possible."""
         for index in indices:
             if self.barcodes[index] is None:
-                self.barcodes[index] = _locate(self._grey, self._detections[index])
+                self.barcodes[index] = _locate_unread(self._grey, self._detections[index])
 
     def confirm(self, indices: Iterable[int]) -> None:
         """Give detections below the confidence a barcode of their class, which confirms them."""
@@ -224,7 +224,7 @@ def _box_around(barcode: Barcode) -> Boxes:
     return np.array([left_top, right_bottom], np.float32).ravel()
 
 
-def _without_unread(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
+def _without_unconfirmed(detections: Detections, is_confident: npt.NDArray[np.bool_]) -> Detections:
     """Leave out the detections below the confidence that no barcode confirms.
 
     Those that a barcode confirms come first, with a score of 1.
@@ -276,7 +276,7 @@ def _read_detection(
     return read_barcode_in_box(grey, box, budget, confident=confident, linear=is_linear)
 
 
-def _locate(grey: Grey, detection: Detections) -> Barcode | None:
+def _locate_unread(grey: Grey, detection: Detections) -> Barcode | None:
     """Find the corners of a detection's barcode, which could not be read.
 
     Args:

@@ -248,13 +248,13 @@ def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
         # The others read the same linear codes as the first, so they could confirm none.
         binarizers = BINARIZERS[:1]
     for binarizer in binarizers:
-        readings = _read_with(binarizer, attempt, box)
+        readings = _read_with_binarizer(binarizer, attempt, box)
         if readings.certain or readings.to_confirm:
             return readings
     return _Readings(certain=[], to_confirm={})
 
 
-def _read_with(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:
+def _read_with_binarizer(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:
     """Read the barcodes of a crop that lie in a box `(4,)` of the whole image.
 
     If the crop is not trusted, another one has to confirm linear codes. Then no barcode of the same

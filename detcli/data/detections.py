@@ -246,7 +246,7 @@ class Detections:
         Raises:
             ValueError: It is another name, tracks were not asked for, or there are not N values.
         """
-        values = self._values_of(key)
+        values = self._values_to_sort_by(key)
         if values.shape != (len(self),):
             raise ValueError(f"the values to sort by must be (N,), got {values.shape}")
         if not descending:
@@ -257,7 +257,7 @@ class Detections:
         last_row = len(self) - 1
         return with_rows(self, last_row - np.flip(rows_from_end))
 
-    def _values_of(self, key: str | npt.ArrayLike) -> npt.NDArray[Any]:
+    def _values_to_sort_by(self, key: str | npt.ArrayLike) -> npt.NDArray[Any]:
         """Return the values that `sort_by` sorts by, for its argument."""
         if not isinstance(key, str):
             return np.asarray(key)

@@ -81,7 +81,7 @@ def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a
     return get_origin(expected) or expected, get_args(expected)
 
 
-def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str | None:  # noqa: ANN401
+def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -> str | None:  # noqa: ANN401
     """Check that a value of JSON has a type, and say what is wrong with it.
 
     Args:
@@ -100,7 +100,7 @@ def _fault(value: Any, expected: Any, required: Collection[str] = ()) -> str | N
         return _fault_of_fields(value, expected, required or expected.__required_keys__)
     if origin is list:
         for index, element in enumerate(value):
-            fault = _fault(element, arguments[0])
+            fault = _fault_of_value(element, arguments[0])
             if fault is not None:
                 return f"[{index}]{fault}"
     return None
@@ -123,7 +123,7 @@ def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
     if not is_union:
         return isinstance(value, origin)
     for member in arguments:
-        fault = _fault(value, member)
+        fault = _fault_of_value(value, member)
         if fault is None:
             return True
     return False
@@ -150,7 +150,7 @@ def _fault_of_fields(
                 return f".{name} is missing"
             continue
         value = fields[name]
-        fault = _fault(value, field_type)
+        fault = _fault_of_value(value, field_type)
         if fault is None and name in CHECKS and not CHECKS[name](value):
             fault = _describe(value)
         if fault is not None:
@@ -231,7 +231,7 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
         required = FIELDS_OF_FAILED_INPUT
     else:
         required = FIELDS_OF_IMAGE
-    fault = _fault(fields, RecordJson, required)
+    fault = _fault_of_value(fields, RecordJson, required)
     if fault is not None:
         raise ValueError(fault.removeprefix("."))
     return cast("RecordJson", fields)
@@ -383,7 +383,7 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
     Raises:
         ValueError: It is not; the message says what is wrong.
     """
-    fault = _fault(value, list[MarkJson])
+    fault = _fault_of_value(value, list[MarkJson])
     if fault is not None:
         raise ValueError(f"marks{fault}")
     return cast("list[MarkJson]", value)
@@ -421,7 +421,7 @@ def _detection_in_version_2(fields: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(fields, dict):
         return fields
     box: Any = fields.get("box")
-    is_box = _fault(box, list[float]) is None and len(box) == len(BOX)
+    is_box = _fault_of_value(box, list[float]) is None and len(box) == len(BOX)
     if not is_box:
         return fields
     converted = {}

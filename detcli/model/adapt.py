@@ -102,7 +102,7 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     del adapted.graph.output[:]
     adapted.graph.output.append(output)
 
-    _feed(add, plan)
+    _replace_inputs(add, plan)
     drop_unused(adapted.graph)
     return onnx.shape_inference.infer_shapes(adapted)
 
@@ -145,7 +145,7 @@ def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
         free(adapted, plan.image.name)
         for output in adapted.graph.output:
             output.type.tensor_type.ClearField("shape")
-    _feed(NodeBuilder(adapted), plan)
+    _replace_inputs(NodeBuilder(adapted), plan)
     return adapted
 
 
@@ -291,7 +291,7 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
     return add.cast(reshaped, FLOAT)
 
 
-def _feed(add: NodeBuilder, plan: Adaptation) -> None:
+def _replace_inputs(add: NodeBuilder, plan: Adaptation) -> None:
     """Let a graph take float images as its only input, from which added nodes compute the others.
 
     `add` puts nodes at the end of the graph, but these have to come first: the conversion of the
@@ -304,7 +304,7 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
     graph = add.graph
     network_end = len(graph.node)
     for other in plan.others:
-        _feed_other(add, other, plan.image)
+        _compute_other_input(add, other, plan.image)
     nodes_for_others_end = len(graph.node)
     replaced_inputs = {other.name for other in plan.others}
 
@@ -324,7 +324,7 @@ def _feed(add: NodeBuilder, plan: Adaptation) -> None:
     replace_nodes(graph, conversion + nodes_for_others + network)
 
 
-def _feed_other(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
+def _compute_other_input(add: NodeBuilder, other: OtherInput, image: ImageInput) -> None:
     """Add the nodes that compute one of the inputs that a graph has beside the image.
 
     Such an input tells the graph how large an image is, how much it was scaled, or which of its

@@ -193,12 +193,14 @@ def _replace_constant_nodes(
     for node in graph.node:
         new_constants: list[onnx.TensorProto] = []
         if node.op_type == "Shape" and are_shapes_reliable:
-            new_constants = _shape_of(node, shapes[node.input[0]])
+            new_constants = _constant_shape(node, shapes[node.input[0]])
         elif node.op_type in operators and outputs.isdisjoint(node.output):
             operands = _constant_operands(node, constant_by_name)
             if operands is not None:
                 elements_left -= ELEMENTS_OF_CALL + _element_count(operands)
-                new_constants = _computed(model, node, operands, max_elements=elements_left)
+                new_constants = _computed_constants(
+                    model, node, operands, max_elements=elements_left
+                )
                 elements_left -= _element_count(new_constants)
         if not new_constants:
             remaining_nodes.append(node)
@@ -240,7 +242,7 @@ def _element_count(tensors: Iterable[onnx.TensorProto]) -> int:
     return sum(math.prod(tensor.dims) for tensor in tensors)
 
 
-def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
+def _constant_shape(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
     """Compute the constant that a Shape node gives for an input of the shape `dims`.
 
     Since opset 15, the attributes `start` and `end` can select some of the axes.
@@ -261,7 +263,7 @@ def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
     return [numpy_helper.from_array(values, node.output[0])]
 
 
-def _computed(
+def _computed_constants(
     model: ModelProto, node: NodeProto, operands: Sequence[onnx.TensorProto], max_elements: int
 ) -> list[onnx.TensorProto]:
     """Compute the outputs of a node whose inputs are all constants.

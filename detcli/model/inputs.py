@@ -148,13 +148,13 @@ def _describe_other_input(index: GraphIndex, value: ValueInfoProto) -> OtherInpu
     elif is_pair and dtype in INTEGERS:
         role = Role.WIDTH_HEIGHT
     elif is_pair and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
-        role = Role.SCALE if _divides(index, value.name) else Role.HEIGHT_WIDTH
+        role = Role.SCALE if _is_divisor(index, value.name) else Role.HEIGHT_WIDTH
     else:
         raise Unrecognised(f"it is not clear what its input {value.name} is for")
     return OtherInput(value.name, dtype, role)
 
 
-def _divides(index: GraphIndex, tensor: str) -> bool:
+def _is_divisor(index: GraphIndex, tensor: str) -> bool:
     """True if some node divides by a tensor, directly or after its elements were moved.
 
     Nodes such as Gather and Reshape move elements without changing them.

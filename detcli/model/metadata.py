@@ -84,7 +84,7 @@ class Recommended(NamedTuple):
     ignored: list[str]  # a warning for each recommendation that is ignored
 
 
-def recommended(
+def read_recommendations(
     metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
 ) -> Recommended:
     """Read from the metadata of a model which confidences, IoU and tiles it recommends.

@@ -25,7 +25,7 @@ from detcli.model.heads import (
 )
 from detcli.model.input_nodes import first_weight
 from detcli.model.inputs import ImageInput, OtherInput
-from detcli.model.metadata import DEFAULT_SIZE, named_size, recommended
+from detcli.model.metadata import DEFAULT_SIZE, named_size, read_recommendations
 from detcli.model.preprocessing import BY_FAMILY, SIZE
 
 
@@ -79,7 +79,7 @@ def contract_of(
         if needs_nms:
             layout = Layout.ONE_TO_MANY
     usual_nms = family.nms if needs_nms else None
-    recommendation = recommended(metadata, usual_nms, names)
+    recommendation = read_recommendations(metadata, usual_nms, names)
     conf, class_conf = recommendation.confidences
     multi_label = family.multi_label
     if head.best_class_only:

@@ -104,7 +104,7 @@ class Sidecar:
         size = None
         if processor is not None:
             try:
-                steps, size = _translated(processor)
+                steps, size = _translate_preprocessor(processor)
             except ValueError as error:
                 raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
         return cls(
@@ -172,7 +172,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _translated(fields: Fields) -> tuple[StepFields, Size | None]:
+def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
     """Translate the fields of a preprocessor_config.json to detcli's preprocessing.
 
     Returns:
@@ -182,8 +182,8 @@ def _translated(fields: Fields) -> tuple[StepFields, Size | None]:
     Raises:
         ValueError: A field has a value that cannot be used.
     """
-    values = _values(fields)
-    resizing = _resizing(fields)
+    values = _scale_mean_and_std(fields)
+    resizing = _resizing_of_images(fields)
     filter_number = PILLOWS_BILINEAR
     if fields.get("resample") is not None:
         filter_number = _whole("resample", fields["resample"], minimum=0)
@@ -200,7 +200,7 @@ def _translated(fields: Fields) -> tuple[StepFields, Size | None]:
     return steps, resizing.size
 
 
-def _values(fields: Fields) -> Fields:
+def _scale_mean_and_std(fields: Fields) -> Fields:
     """Tell how a preprocessor_config.json scales and normalises the values of pixels.
 
     Returns:
@@ -218,8 +218,8 @@ def _values(fields: Fields) -> Fields:
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
     if _flag(fields, "do_normalize", default="image_mean" in fields):
-        mean = _three(fields, "image_mean", IMAGENET_MEAN)
-        std = _three(fields, "image_std", IMAGENET_STD)
+        mean = _number_for_each_channel(fields, "image_mean", IMAGENET_MEAN)
+        std = _number_for_each_channel(fields, "image_std", IMAGENET_STD)
     if 0 in std:
         raise ValueError("image_std has a 0")
     return {"scale": float(scale), "mean": mean, "std": std}
@@ -246,7 +246,7 @@ class Resizing(NamedTuple):
 UNCLEAR = Resizing({}, None)
 
 
-def _resizing(fields: Fields) -> Resizing:
+def _resizing_of_images(fields: Fields) -> Resizing:
     """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
 
     Its field `size` has "height" and "width" if images are stretched to that size, "max_height" and
@@ -267,7 +267,7 @@ def _resizing(fields: Fields) -> Resizing:
             return UNCLEAR
         return Resizing({"resize": Resize.STRETCH}, stretched_size)
     if padded_size is None:
-        return Resizing(_edges(fields, size), None)
+        return Resizing(_fields_of_edges(fields, size), None)
     if sides.keys() == {"max_height", "max_width"}:
         size_limit = (_side(sides, "max_height"), _side(sides, "max_width"))
         if padded_size == size_limit:
@@ -290,7 +290,7 @@ def _size_entries(size: object) -> Fields:
     return {name: value for name, value in size.items() if value is not None}
 
 
-def _edges(fields: Fields, size: object) -> Fields:
+def _fields_of_edges(fields: Fields, size: object) -> Fields:
     """Tell the lengths to which the shortest and longest edge of images are scaled.
 
     The image is scaled until its shortest edge has one length, or its longest the other, whichever
@@ -355,7 +355,7 @@ def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
     return value
 
 
-def _three(
+def _number_for_each_channel(
     fields: Fields, name: str, default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
     """Return a field that holds a number for each channel, or one number for all three.

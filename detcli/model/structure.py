@@ -56,7 +56,9 @@ def _check_functions(functions: dict[FunctionKey, FunctionProto]) -> dict[Functi
     Raises:
         ValueError: They call each other in a circle or too deep, or their nodes are wrong.
     """
-    calls = {key: _called(function.node, functions) for key, function in functions.items()}
+    calls = {
+        key: _called_functions(function.node, functions) for key, function in functions.items()
+    }
     node_counts: dict[FunctionKey, int] = {}
     depths: dict[FunctionKey, int] = {}
     # Functions that a function calls come before it, so that their counts are known.
@@ -101,7 +103,7 @@ def _key(item: NodeProto | FunctionProto) -> FunctionKey:
     return domain, name, getattr(item, "overload", "")
 
 
-def _called(
+def _called_functions(
     nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
 ) -> set[FunctionKey]:
     """The functions that nodes call, at any depth of their branches."""
@@ -111,7 +113,7 @@ def _called(
         if key in functions:
             called.add(key)
     for branch in branches(nodes):
-        called |= _called(branch.node, functions)
+        called |= _called_functions(branch.node, functions)
     return called
 
 

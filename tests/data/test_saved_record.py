@@ -111,7 +111,7 @@ def test_most_records_take_the_short_way(monkeypatch):
     def refuse(*_):
         raise AssertionError("the long way")
 
-    monkeypatch.setattr(module, "_fault", refuse)
+    monkeypatch.setattr(module, "_fault_of_value", refuse)
     line = json.dumps(RECORD).encode()
     assert parse_record(line) == RECORD
     assert parse_outline(line) == RECORD

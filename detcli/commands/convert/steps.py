@@ -24,7 +24,7 @@ from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
-from detcli.model.metadata import FAMILY_KEY, recommended
+from detcli.model.metadata import FAMILY_KEY, read_recommendations
 from detcli.model.preprocessing import METADATA_KEY, format_preprocessing
 from detcli.model.recognise import Reading, read_graph
 
@@ -171,7 +171,7 @@ class Steps:
         entries = self._options.entries
         non_empty_entries = {key: value for key, value in entries.items() if value}
         contract = self._reading.contract
-        warnings = recommended(non_empty_entries, contract.nms, contract.names).ignored
+        warnings = read_recommendations(non_empty_entries, contract.nms, contract.names).ignored
         if warnings:
             # A warning is worded for the entry of a file: "its metadata conf is '2', not ..., so it
             # is ignored". The error here is about what the user has typed.

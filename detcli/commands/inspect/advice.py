@@ -12,7 +12,7 @@ from detcli.model.coarse import Rounding
 from detcli.model.contract import Contract, parse_names
 from detcli.model.external_data import ExternalFile
 from detcli.model.graph import bare_transposes
-from detcli.model.metadata import recommended
+from detcli.model.metadata import read_recommendations
 from detcli.model.preprocessing import PREPROCESSING_STEPS
 from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
@@ -125,7 +125,7 @@ def advise_on_detector(
     """
     yield from _advise_on_names(contract, metadata)
     yield from _advise_on_preprocessing(contract)
-    _conf, _nms, _tile, problems = recommended(metadata, contract.nms, contract.names)
+    _conf, _nms, _tile, problems = read_recommendations(metadata, contract.nms, contract.names)
     for problem in problems:
         yield ModelAdvice(
             "metadata-ignored", problem, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
