@@ -191,6 +191,7 @@ def read_barcode_in_box(
         if certain_barcode is not None:
             return certain_barcode
 
+        # Linear codes that one crop alone does not prove: the next that reads one has to agree.
         contents = readings.to_confirm.keys()
         if contents and contents == earlier_contents:
             [confirmed_barcode] = readings.to_confirm.values()

@@ -363,6 +363,7 @@ class NearbyBoxes:
         first_middles = middles - _largest_distances(sides)
         kinds = self._kinds[box_numbers]
         keys_of_cells = []
+        # From the lower to the upper level, and from the first to the second cell, it is one step.
         for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
             size_levels = lower_levels + level_steps
             first_cells = np.floor(first_middles / _cell_sizes(size_levels)).astype(np.int64)

@@ -115,23 +115,23 @@ class GraphIndex:
         return self._go_back(tensor, operators, input_to_follow)
 
     def _go_back(
-        self, tensor: str, search: object, input_to_follow: Callable[[NodeProto], str]
+        self, tensor: str, search_key: object, input_to_follow: Callable[[NodeProto], str]
     ) -> str:
         """Go back from a tensor, node by node, as far as `input_to_follow` names an input.
 
         Args:
             tensor: The tensor to start from.
-            search: A key for `input_to_follow`, under which results are remembered: searches with
-                the same key end at once where they meet a tensor that an earlier one has passed.
+            search_key: Stands for `input_to_follow`, to remember results: a search ends at once
+                where it meets a tensor that an earlier one of the same key has passed.
             input_to_follow: Names the input of a node to go on with; empty to stop at its output.
 
         Returns:
             The tensor at which the search stops.
         """
-        end_of_passed = self._ends_by_search.setdefault(search, {})
+        end_by_tensor = self._ends_by_search.setdefault(search_key, {})
         passed_tensors = []
         current_tensor = tensor
-        while current_tensor not in end_of_passed:
+        while current_tensor not in end_by_tensor:
             node = self.producers.get(current_tensor)
             if node is None:
                 break
@@ -141,9 +141,9 @@ class GraphIndex:
             passed_tensors.append(current_tensor)
             current_tensor = source
 
-        end = end_of_passed.get(current_tensor, current_tensor)
+        end = end_by_tensor.get(current_tensor, current_tensor)
         for passed_tensor in passed_tensors:
-            end_of_passed[passed_tensor] = end
+            end_by_tensor[passed_tensor] = end
         return end
 
     def _handed_on(self, node: NodeProto) -> str:
