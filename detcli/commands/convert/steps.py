@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -98,8 +99,8 @@ class Steps:
             options: The passes to run.
             images: Returns the images for calibration, from the start each time.
         """
-        self.model = model  # after the passes so far
-        self.done: list[Step] = []  # these passes
+        self.model = model  # converted by the passes that have run so far
+        self.done: list[Step] = []  # what each of these passes did, for the report
         self._title = title
         self._options = options
         self._images = images
@@ -114,7 +115,7 @@ class Steps:
             (options.cut, "cut", self._cut_after_heads),
             (settings.imgsz, "imgsz", self._image_size),
             (options.batch, "batch", self._set_batch),
-            (options.half, "half", self._half),
+            (options.half, "half", self._make_half),
             (options.int8, "int8", self._make_int8),
             (options.end_to_end, "end-to-end", self._append_selection),
             (options.guard_transpose, "guard-transpose", self._guard),
@@ -124,9 +125,9 @@ class Steps:
                 self._run_pass(name, convert)
 
     def _run_pass(self, name: str, convert: Callable[[], PassResult]) -> None:
-        """Run one pass on the model that the passes before it left, and add it to `done`.
+        """Run one pass on `model`, put its result in the place of `model`, and add it to `done`.
 
-        Before that, `_shaped` and `_reading` are set for this model, as every pass reads them.
+        Passes read `_shaped` and `_reading`, which are made anew from the model before each pass.
 
         Args:
             name: The option that asked for the pass.
@@ -135,8 +136,8 @@ class Steps:
         self._shaped = infer_shapes(self.model)
         box_format = self._options.config.settings.box_format
         self._reading = read_graph(self._shaped, self._title, box_format)
-        converted, finding = convert()
 
+        converted, finding = convert()
         self._drop_inferred_shapes(converted.graph)
         changed = _without_shapes(converted) != _without_shapes(self.model)
         if changed:
@@ -251,12 +252,11 @@ class Steps:
         dropped_count = len(self._shaped.graph.node) - len(body.graph.node)
         return PassResult(body, f"{dropped_count} nodes after {' and '.join(heads)} dropped")
 
-    def _half(self) -> PassResult:
-        """Make the network compute in float16, except where that would be too coarse or overflow.
+    def _make_half(self) -> PassResult:
+        """Make the network compute in float16, except for the nodes that need float32.
 
-        Nodes that decode boxes stay in float32, as float16 has too few digits for pixels. So do
-        nodes whose values might exceed the range of float16, as observed on the images for
-        calibration.
+        Nodes that decode boxes do, as float16 has too few digits for pixels. So do nodes whose
+        values may exceed the range of float16, as the images for calibration show.
 
         Raises:
             ModelError: The network is quantised.
@@ -269,15 +269,18 @@ class Steps:
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
         observed_ranges, image_count = self._observe(float_tensors(self._shaped))
+        # Sets of nodes hold the name of each node's first output.
         overflowing = overflowing_nodes(graph, observed_ranges | constant_ranges(graph))
-        in_float32 = self._box_decoding_nodes() | overflowing
-
-        def to_half() -> ModelProto:
-            keep_io = self._options.keep_io
-            return number_types.to_half(self.model, in_float32, keep_inputs_and_outputs=keep_io)
-
+        float32_nodes = self._box_decoding_nodes() | overflowing
+        to_half = partial(
+            number_types.to_half,
+            self.model,
+            float32_nodes,
+            keep_inputs_and_outputs=self._options.keep_io,
+        )
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
-        node_count = sum(node.output[0] in in_float32 for node in graph.node)
+
+        node_count = sum(node.output[0] in float32_nodes for node in graph.node)
         finding = f"{node_count} nodes stay in float32: the box decoding and what follows it"
         if overflowing:
             examples = ", ".join(sorted(overflowing)[:MAX_LISTED])
@@ -325,9 +328,7 @@ class Steps:
             tensors.add(node.output[0])
         ranges, image_count = self._observe(sorted(tensors), OUTLYING)
 
-        def to_int8() -> ModelProto:
-            return number_types.to_int8(self.model, ranges, outputs_in_float)
-
+        to_int8 = partial(number_types.to_int8, self.model, ranges, outputs_in_float)
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
         share = f"{len(quantised)} of {len(convolutions)} convolutions"
         images = pluralize(image_count, "image")

@@ -87,17 +87,19 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
         settings: How to read it, as for predict.
 
     Returns:
-        The report, also of a file that is not a detector or that nothing can run.
+        The report. If detcli cannot use the file, its `problem` says why.
 
     Raises:
-        ModelError: The file cannot be read.
+        ModelError: The file cannot be read, or is damaged.
     """
     file = ModelFile.read(
         path, settings.box_format, settings.preprocess, boxes_only=settings.boxes_only
     )
-    with damage_reported(path):
-        inspection: Inspection = decoded(_inspect(path, file, settings))
-        return inspection
+    with damage_reported(path):  # raises the ModelError, since damage may show only here
+        inspection = _inspect(path, file, settings)
+        # Texts of the file may be bytes that are not UTF-8, or as long as the file.
+        readable_inspection: Inspection = with_readable_texts(inspection)
+    return readable_inspection
 
 
 def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
@@ -242,7 +244,7 @@ def shortened(text: str, length: int) -> str:
     return f"{text[:length]}... ({left_out} more characters)"
 
 
-def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
+def with_readable_texts(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
     """Copy a report with all its texts decoded, and shortened to MAX_TEXT characters.
 
     A damaged file may have texts that are not valid UTF-8, which protobuf returns as bytes, or that
@@ -251,14 +253,18 @@ def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
     """
     match value:
         case bytes():
-            return decoded(value.decode("utf-8", "backslashreplace"))
+            return with_readable_texts(value.decode("utf-8", "backslashreplace"))
         case str():
             return shortened(value, MAX_TEXT)
         case dict():
-            return {decoded(key): decoded(entry) for key, entry in value.items()}
+            return {
+                with_readable_texts(key): with_readable_texts(entry) for key, entry in value.items()
+            }
         case tuple():
-            return tuple(decoded(entry) for entry in value)
+            return tuple(with_readable_texts(entry) for entry in value)
     if not is_dataclass(value) or isinstance(value, type):
-        return value
-    changes = {field.name: decoded(getattr(value, field.name)) for field in fields(value)}
+        return value  # such as a number or None
+    changes = {
+        field.name: with_readable_texts(getattr(value, field.name)) for field in fields(value)
+    }
     return replace(value, **changes)

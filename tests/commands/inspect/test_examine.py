@@ -18,9 +18,9 @@ from detcli.commands.inspect.detector import TensorInfo, describe_tensor
 from detcli.commands.inspect.examine import (
     DynamicAxis,
     ModelProblem,
-    decoded,
     dynamic_axes,
     examine,
+    with_readable_texts,
 )
 from detcli.commands.inspect.network import Quantisation
 from detcli.config.config import Settings
@@ -223,5 +223,8 @@ def test_tensors_and_their_axes():
 def test_bytes_in_a_report_become_text_at_any_depth():
     damaged = CutPoint(b"r\xe9d", 3, {b"Conv": 3, "k": b"\0v"}, None)  # type: ignore[dict-item]
     cut_point = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)  # type: ignore[dict-item]
-    assert decoded((damaged, ModelProblem(b"\xff", ""))) == (cut_point, ModelProblem("\\xff", ""))
-    assert decoded(cut_point) == cut_point
+    assert with_readable_texts((damaged, ModelProblem(b"\xff", ""))) == (
+        cut_point,
+        ModelProblem("\\xff", ""),
+    )
+    assert with_readable_texts(cut_point) == cut_point
