@@ -71,20 +71,21 @@ def to_half(
 def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
     """Remove casts from float32 to float16 and back, and all but one of equal casts.
 
-    Where two nodes stay in float32, ONNX Runtime's converter puts two casts between them. The first
-    node computes `a` before it, and a tensor with a new name after it:
+    Where two nodes stay in float32, ONNX Runtime's converter puts two casts between them, and gives
+    the tensor `a` of the first node a new name:
 
-        node -> a -> node
-        node -> new_1 -> Cast to float16 -> a -> Cast to float32 -> new_2 -> node
+        before:  node -> a -> node
+        after:   node -> new_1 -> Cast to float16 -> a -> Cast to float32 -> new_2 -> node
 
-    Here the second node reads `new_1` again. If no node reads `a` in float16, `new_1` is renamed
-    to `a`.
+    This function restores what was before. But if other nodes read `a` in float16, that tensor
+    keeps the name, and the second node here reads `new_1`.
 
     Args:
         graph: The graph that the converter returned, which is changed.
         model_tensors: Names of all tensors before the conversion.
     """
     _drop_repeated_casts(graph)
+    # In the example: {"a": "new_1"} and {"new_2": "new_1"}.
     float32_source_of = _sources_of_new_casts(graph, model_tensors)
     replacement_of = _replacements_of_casts(graph, model_tensors, float32_source_of)
     for node in graph.node:
@@ -98,6 +99,7 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
     _rename_tensors(graph, output_name_of)
     drop_unused(graph)
 
+    # Where nothing reads the tensor in float16, its cast is gone, and its name is free.
     remaining_tensors = tensor_names(graph)
     original_name_of = {}
     for name, source in float32_source_of.items():

@@ -227,7 +227,7 @@ def _new_batch_axis(file: ModelFile, converted: ModelProto) -> str:
 
 @contextlib.contextmanager
 def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterator[None]:
-    """Say of a converted network that fails in the block that --batch is the reason, if it is set.
+    """Blame --batch, if it is set, where the block runs a converted network and that fails.
 
     Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
     the network runs with another one.
@@ -587,12 +587,12 @@ def _scaled_difference(output: Tensor, expected: Tensor) -> float:
         is_confident = best_scores > DEFAULT_CONF
         output = output[is_confident]
         expected = expected[is_confident]
-        box_axis = 0
+        axis_of_boxes = 0
     else:
-        box_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
+        axis_of_boxes = int(np.argmax(expected.shape))  # a head has more anchors than channels
 
+    # The largest value of each channel, but MIN_SCALE for a channel that is all but 0.
     reference = expected.astype(np.float64)
-    # MIN_SCALE is the scale of a channel that is all but 0.
-    channel_scales = np.abs(reference).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
+    channel_scales = np.abs(reference).max(axis=axis_of_boxes, keepdims=True, initial=MIN_SCALE)
     scaled_differences = np.abs(output - reference) / channel_scales
     return float(scaled_differences.max(initial=0))

@@ -216,7 +216,7 @@ class _SelectionWriter:
             contract: How to read the head.
             max_det: How many detections to select from an image.
             opset_version: The version of the ONNX operators that the graph uses.
-            anchors_first: Whether the head is (B, N, 4 + C).
+            anchors_first: Whether the head is (B, N, 4 + C), and not (B, 4 + C, N).
         """
         self._contract = contract
         self._opset_version = opset_version
@@ -229,10 +229,12 @@ class _SelectionWriter:
             self._channel_axis = 1
             self._anchor_axis = 2
         self._has_logits = contract.score_form is ScoreForm.LOGITS
-        lowest_score = 0.0
+        score_for_nan = 0.0  # the lowest score
         if self._has_logits:
-            lowest_score = -np.inf
-        self.constants: dict[str, Any] = {  # that the nodes may read, by their names in the text
+            score_for_nan = -np.inf
+        # What nodes may read besides the tensors of other nodes, by its name in their text. Methods
+        # that write further nodes add the constants that these read.
+        self.constants: dict[str, Any] = {
             "sizes": [BOX_COORDINATES, contract.class_count],
             "pair_sizes": [2, 2],
             "classes": contract.class_count,
@@ -240,7 +242,7 @@ class _SelectionWriter:
             "row_axis": [1],
             "channel_axis": [self._channel_axis],
             "last_axis": [2],
-            "nothing": np.float32(lowest_score),
+            "nothing": np.float32(score_for_nan),
             "one": np.float32(1),
             "two": np.float32(2),
         }
@@ -248,7 +250,8 @@ class _SelectionWriter:
     def write_nodes(self) -> str:
         """Write all nodes of the selection, from the tensor `head` to the tensor `detections`.
 
-        What they read besides is in `constants` afterwards.
+        They are lines such as "nan = IsNaN (scores)", in the notation of `onnx.parser`. The
+        constants that they read are in `constants` afterwards.
 
         In the text, `sound` are the scores without NaN, and `best` is the best score of each
         anchor. Of each detection that is selected, `row_values` is the score, `class` the class,
@@ -318,7 +321,8 @@ class _SelectionWriter:
     def _corners(self) -> _Corners:
         """Write nodes that turn the selected boxes, `chosen_boxes`, into corners in pixels.
 
-        Boxes of centre and size become corners, then fractions of the input become pixels.
+        Boxes of centre and size become corners, then fractions of the input become pixels. Where
+        the boxes are corners in pixels already, no nodes are needed.
         """
         corners = _Corners("chosen_boxes", nodes="")
         if self._contract.box_format is BoxFormat.CXCYWH:
@@ -339,8 +343,8 @@ class _SelectionWriter:
     def _top_k(self, name: str, values: str, length: int | None) -> str:
         """Write nodes that find the largest values of each row of a tensor, at most `max_det`.
 
-        How many there are is a constant `{name}_count`; or nodes compute it, if the length of the
-        rows depends on the input.
+        How many there are is the smaller one of `max_det` and the length of a row. It is a constant
+        `{name}_count`; or nodes compute it, if the length depends on the input.
 
         Args:
             name: The nodes compute the tensors `{name}_values` and `{name}_indices`.
