@@ -50,7 +50,7 @@ class CategoryRanking(NamedTuple):
         """Compute the average precision of the category on resampled images.
 
         An image that was drawn twice counts as two images, and each of its detections and objects
-        as two.
+        as two. So nothing is matched again: detections are only counted more or less often.
 
         Args:
             repeats: `(R, images)` how often each image was drawn, for each of R resamples.
@@ -60,22 +60,24 @@ class CategoryRanking(NamedTuple):
         """
         object_counts = repeats[:, self.object_images].sum(axis=1)  # (R,)
         at_least_one_object = np.maximum(object_counts, 1)[:, np.newaxis]
-        # By rank of the N detections, best score first: how often each counts, and how often the
-        # first 0, 1, 2 ... N of them count together.
+        # How often each of the N detections counts, best score first; and how often the first 0, 1,
+        # 2 ... N of them count together.
         detection_repeats = repeats[:, self.detection_images]  # (R, N)
-        detection_counts = _running_sums(detection_repeats)  # (R, N + 1)
+        detection_sums = _running_sums(detection_repeats)  # (R, N + 1)
 
         averages = np.empty((len(self.matches), len(repeats)))
         for iou_index, matches in enumerate(self.matches):
-            # Precision and recall are computed at the rank of each of the T correct detections,
-            # from the counts of the detections down to this rank. All of these are (R, T).
+            # Precision and recall are computed at each of the T correct detections, from counts of
+            # the detections down to it and with it. All of these counts are (R, T).
             correct_repeats = detection_repeats[:, matches.correct]
             true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)
-            all_counts = detection_counts[:, matches.correct + 1]
+            counts_down_to = detection_sums[:, matches.correct + 1]
+            # Ignored detections count neither as true nor as false positives.
             ignored_sums = _running_sums(detection_repeats[:, matches.ignored])
-            ignored_counts = ignored_sums[:, np.searchsorted(matches.ignored, matches.correct)]
+            ignored_before = np.searchsorted(matches.ignored, matches.correct)  # (T,)
+            positives = counts_down_to - ignored_sums[:, ignored_before]
 
-            precision = true_positives / np.maximum(all_counts - ignored_counts, 1)
+            precision = true_positives / np.maximum(positives, 1)
             recall = true_positives / at_least_one_object
             averages[iou_index] = _area_under_curve(precision, recall)
         averages[:, object_counts == 0] = np.nan
@@ -94,7 +96,9 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
     """Average the precision at the 101 recalls of COCO's tools: 0, 0.01 ... 1.
 
     The precision at a recall is the best one at this recall or a higher one, and 0 where the
-    detections never reach the recall.
+    detections never reach the recall. For example, two of four objects are detected, the first with
+    a precision of 1, the second with one of 0.5. Then the precision is 1 at the 26 recalls up to
+    0.25, 0.5 at the 25 up to 0.5, and 0 at the other 50.
 
     Args:
         precision: `(R, T)` the precision down to each of T correct detections, best score first,
@@ -104,13 +108,14 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
     Returns:
         `(R,)` the average of each resample.
     """
-    best_from_here_on = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    # How many of the 101 recalls are reached by each detection, and how many of them first by it:
-    # these have its precision.
-    reached_counts = np.searchsorted(RECALLS, recall, side="right")
-    newly_reached = np.diff(reached_counts, axis=1, prepend=0)
-    total: Doubles = (best_from_here_on * newly_reached).sum(axis=1)
-    return total / len(RECALLS)
+    from_last_to_first = precision[:, ::-1]
+    best_from_here_on = np.maximum.accumulate(from_last_to_first, axis=1)[:, ::-1]
+    # How many of the 101 recalls are reached with each detection, and how many of them not before:
+    # 26 and 51 in the example, and so 26 and 25. At the latter, its precision counts.
+    reached_counts = np.searchsorted(RECALLS, recall, side="right")  # (R, T)
+    newly_reached = np.diff(reached_counts, axis=1, prepend=0)  # (R, T)
+    sum_over_recalls: Doubles = (best_from_here_on * newly_reached).sum(axis=1)
+    return sum_over_recalls / len(RECALLS)
 
 
 def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: DrawCounts) -> Doubles:

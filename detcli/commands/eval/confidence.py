@@ -107,28 +107,29 @@ class Curve(NamedTuple):
     def best_confidence(self, floor: float) -> float | None:
         """Find the confidence with the best F1; None if no detection is right.
 
-        It lies between two scores: that of the last detection to keep, and the next lower one. Of
-        the numbers between them, the result has as few decimals as possible, at least two, and is
-        near the middle, so that scores may vary a little.
+        It lies between the lowest score to keep and the highest one to drop: near the middle, so
+        that scores may vary a little, with as few decimals as possible. Between 0.31 and 0.37, for
+        example, it is 0.34.
 
         Args:
             floor: The confidence of the run; whatever scores less is unknown.
         """
         if not self.true_positives.any():
             return None
-        last_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
-        # The detector compares in float32, and keeps a score that is above the confidence. The
-        # floor stands for what may come below the last score.
+        index_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
+        # Behind the lowest score comes the floor, as the run dropped whatever scores less. The
+        # detector compares in float32.
         scores = np.append(self.score, floor).astype(np.float32)
-        high = scores[last_to_keep]
-        low = scores[last_to_keep + 1]
-        middle = (float(low) + float(high)) / 2
+        lowest_kept = scores[index_to_keep]
+        highest_dropped = scores[index_to_keep + 1]
+        middle = (float(highest_dropped) + float(lowest_kept)) / 2
         for decimals in range(2, 10):
-            rounded = round(middle, decimals)
-            if low <= np.float32(rounded) < high:
-                return rounded
+            confidence = round(middle, decimals)
+            # A score is kept if it is above the confidence, and not if it is equal.
+            if highest_dropped <= np.float32(confidence) < lowest_kept:
+                return confidence
         # The scores are neighbours among the float32 numbers: only the lower one separates them.
-        return float(decimal(low))
+        return float(decimal(highest_dropped))
 
 
 @frozen

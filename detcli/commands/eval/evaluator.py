@@ -172,6 +172,7 @@ class Evaluator:
             accumulated: The precision and recall of all categories.
             matching: Which detections match which objects, at any confidence.
         """
+        # For the curve: the score of each detection, and whether it is right.
         categories = [self._categories[position] for position in positions]
         object_categories = self._objects["category"][matching.objects]
         box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
@@ -181,13 +182,13 @@ class Evaluator:
         scores = detections["score"][is_of_categories]
         is_true_positive = matching.matched_objects[is_of_categories] >= 0
 
-        precision = accumulated.precision
-        # The axis of categories is 2 in precision, and 1 in recall.
-        metrics = Metrics.of(precision[:, :, positions], accumulated.recall[:, positions])
-        # At the first IoU, 0.5, for objects of all sizes, and with at most 100 detections an image.
-        precision_at_50 = precision[0, :, positions, 0, -1]  # (categories, 101)
+        # `Metrics.of` describes the axes of both arrays.
+        precision = accumulated.precision[:, :, positions]
+        recall = accumulated.recall[:, positions]
+        # At the first IoU, 0.5; objects of all sizes; with the best 100 detections of an image.
+        precision_at_50 = accumulated.precision[0, :, positions, 0, -1]  # (categories, 101)
         return Score(
-            metrics=metrics,
+            metrics=Metrics.of(precision, recall),
             curve=Curve.of(scores, is_true_positive, box_count),
             precision=mean_precision(precision_at_50),
         )
@@ -264,6 +265,7 @@ class Evaluator:
             The ranking of each category, by the category's index in the data.
         """
         takes_part = _is_among_best(self._detections, self._detection_images, PER_CLASS)
+        # Of each detection at each IoU; and the rows of the objects to be detected.
         outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(takes_part))
         object_categories = self._objects["category"][object_rows]
         # Images are numbered from 1 on here, and from 0 on in a ranking.
@@ -276,7 +278,7 @@ class Evaluator:
             detection_rows = np.flatnonzero(takes_part & is_of_category)
             by_score = rank_descending(self._detections["score"][detection_rows])
             ranked_rows = detection_rows[by_score]
-            matches = []
+            matches = []  # at each IoU, the ranks of detections: 0 for the best score
             for outcomes_at_iou in outcomes[:, ranked_rows]:
                 correct_ranks = np.flatnonzero(outcomes_at_iou == CORRECT)
                 ignored_ranks = np.flatnonzero(outcomes_at_iou == IGNORED)
@@ -291,8 +293,8 @@ class Evaluator:
     def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
         """Find out which detections are right, wrong or ignored at each IoU of mAP50-95.
 
-        They are matched by class. Reading what the evaluator says of matches takes long. So it
-        only gets the detections near objects: all others are false positives at every IoU.
+        The evaluator matches them by class. That is slow, so it only gets the detections near
+        objects: all others are false positives at every IoU.
 
         Args:
             detection_rows: The detections that take part, as rows of `_detections`, ascending.
@@ -310,7 +312,8 @@ class Evaluator:
             near_rows = self._detections_near_objects(image_numbers, rows_in_images)
             matchings = self._match_at_each_iou(image_numbers, near_rows)
 
-            outcomes[:, near_rows] = IGNORED  # except for those that a matching has
+            # A matching leaves out the detections that the evaluator ignores.
+            outcomes[:, near_rows] = IGNORED
             for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
                 is_correct = matching.matched_objects >= 0
                 outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
@@ -576,8 +579,10 @@ def _is_among_best(
     categories = detections["category"][order]
     begins_group = np.ones(len(order), np.bool_)
     is_other_image = images[1:] != images[:-1]
-    begins_group[1:] = is_other_image | (categories[1:] != categories[:-1])
+    is_other_category = categories[1:] != categories[:-1]
+    begins_group[1:] = is_other_image | is_other_category
 
+    # Where the group of each detection begins, as in 0 0 0 3 3 for groups of three and of two.
     positions = np.arange(len(order))
     group_starts = np.maximum.accumulate(np.where(begins_group, positions, 0))
     rank_in_group = positions - group_starts
