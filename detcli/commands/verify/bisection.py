@@ -106,13 +106,14 @@ class _Search:
         self._right = outputs.right
         self._image = image
         self._source = source
-        self._output = output_names.left
+        self._output = output_names.left  # where the search starts, by its name in either graph
         self._right_output = output_names.right
         self._rounds = 0  # how often the networks ran
         self._deadline = time.monotonic() + MAX_SECONDS
         self._common = self._common_tensors()
-        self._reports: dict[str, TensorReport] = {}  # of tensors that were compared
-        self._unlikely: set[str] = set()  # tensors before one that agrees
+        self._reports: dict[str, TensorReport] = {}  # by name, of tensors that were compared
+        # Tensors that probably agree, as one that is computed from them does.
+        self._probably_equal: set[str] = set()
 
     def _common_tensors(self) -> list[str]:
         """Names of the tensors that nodes of both graphs compute, in the order of the left graph.
@@ -128,25 +129,25 @@ class _Search:
         return names
 
     def find_first_difference(self) -> BisectReport:
-        """Walk backwards from an output that differs to the first node that does.
+        """Find the first node that makes the networks differ, from an output that differs.
 
-        At each step a tensor is known to differ. The walk moves to an earlier tensor that differs,
-        until all inputs of the node that computes the tensor agree. Tensors before one that agrees
-        are unlikely to differ, so they are only compared where they are inputs of that node.
+        The search holds a tensor that differs, and replaces it by an earlier one that differs too.
+        It is over when all inputs of the node that computes the tensor agree: that is the node.
         """
         differing = self._output
         while time.monotonic() < self._deadline:
-            likely = [name for name in self._before(differing) if name not in self._unlikely]
-            likely_state = self._state(likely)
-            if likely_state.differing:
+            earlier_names = self._before(differing)
+            suspects = [name for name in earlier_names if name not in self._probably_equal]
+            suspect_state = self._state(suspects)
+            if suspect_state.differing:
                 # The earliest one, so that all between it and the last one is skipped.
-                differing = likely_state.differing[0]
+                differing = suspect_state.differing[0]
                 continue
-            if likely_state.uncompared:
-                self._measure(_evenly_spread(likely_state.uncompared, TENSORS_PER_ROUND))
+            if suspect_state.uncompared:
+                self._measure(_evenly_spread(suspect_state.uncompared, TENSORS_PER_ROUND))
                 continue
 
-            # Nothing before the tensor is likely to differ: look at the inputs of its node.
+            # All suspects agree. Now all inputs of the node are compared, suspects or not.
             input_state = self._state(self._surroundings(differing).inputs)
             if input_state.uncompared:
                 self._measure(input_state.uncompared)
@@ -289,7 +290,7 @@ class _Search:
         """Compare some tensors of both graphs, which are read in one run of each network.
 
         The reports are kept in `_reports`. Where a tensor agrees, those that it is computed from
-        are noted as unlikely to differ.
+        are noted in `_probably_equal`.
         """
         self._rounds += 1
         right_names = {name: self._right_name(name) for name in names}
@@ -303,7 +304,7 @@ class _Search:
             report = self._compare_pair(pair, left_tensors[name], right_tensors[right_name])
             self._reports[name] = report
             if _vouches_for_inputs(report):
-                self._unlikely.update(self._before(name))
+                self._probably_equal.update(self._before(name))
 
     def _right_name(self, name: str) -> str:
         """The name that a tensor of both graphs has in the right one."""
@@ -312,8 +313,8 @@ class _Search:
     def _compare_pair(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
         """Compare a tensor of the left graph with its counterpart in the right graph.
 
-        If they are the outputs at which the search starts, and those of detectors, their boxes and
-        scores are compared separately. The report is then of the part that differs more.
+        Where the search starts is an output. Those of detectors have boxes and scores, which are
+        compared separately. The report is then of the part that differs more.
 
         Args:
             pair: The names of the tensors.
@@ -485,23 +486,22 @@ class Graphs(NamedTuple):
     def _input_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between the inputs of two nodes of the same operator.
 
-        An input stands for the tensor before any casts, identities and (de)quantisations, which a
-        graph of another precision has in other places.
+        Casts, identities and (de)quantisations just before an input are passed over, since a graph
+        of another precision has them in other places: the tensors before them are compared.
         """
         left_inputs = [self.left.behind(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.behind(name, PASSED_THROUGH) for name in right.input]
-        has_other_order = left_inputs != right_inputs and sorted(left_inputs) == sorted(
-            right_inputs
-        )
-        if has_other_order:
+        are_same_tensors = sorted(left_inputs) == sorted(right_inputs)
+        if are_same_tensors and left_inputs != right_inputs:
             yield f"its inputs are swapped in {self.right_title}: {', '.join(right_inputs)}"
         for left_name, right_name in zip(left_inputs, right_inputs, strict=False):
             yield from self._tensor_differences(left_name, right_name)
 
         # The bodies of an If or Loop read tensors that are not among the node's inputs. Constants
         # among these may have one name and other values.
-        captured = reads(left) & reads(right) - {*left.input, *right.input}
-        for name in sorted(captured):
+        inputs_of_both = {*left.input, *right.input}
+        read_in_bodies = reads(left) & reads(right) - inputs_of_both
+        for name in sorted(read_in_bodies):
             yield from self._tensor_differences(name, name)
         if len(left_inputs) != len(right_inputs):
             yield (
@@ -585,7 +585,7 @@ def _are_alike(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape:
         return False
     if (left.dtype.kind == "f") != (right.dtype.kind == "f"):
-        return True  # one is quantised, and cannot be compared without its scale
+        return True  # one is quantised; without its scale, its values say nothing
     relative_tolerance = 1e-5
     absolute_tolerance = 0.0
     if np.float16 in {left.dtype.type, right.dtype.type}:
