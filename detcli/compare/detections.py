@@ -121,31 +121,26 @@ class _Pairwise(NamedTuple):
 
 
 def _possible_matches(left: Detections, right: Detections, min_iou: float) -> Iterator[Match]:
-    """Yield all pairs of detections that may be of the same object, the closest pair first.
+    """Yield all pairs of detections that `match` may match, the closest pair first.
 
-    Two detections may be if they are of one class, and their boxes overlap by `min_iou` or have all
-    corners within NEAR pixels. Their distance is what their boxes lack to an IoU of 1, plus the
-    difference of their scores.
+    The distance of two detections is what their boxes lack to an IoU of 1, plus the difference of
+    their scores. For example, it is 0.13 with an IoU of 0.9 and scores of 0.80 and 0.77.
     """
     pairwise = _Pairwise.of(left, right)
     are_near = (pairwise.ious >= min_iou) | (pairwise.corner_differences <= NEAR)  # (L, R)
     are_of_one_class = left.class_id[:, np.newaxis] == right.class_id
     distances = 1 - pairwise.ious + pairwise.score_differences
 
-    left_indices, right_indices = np.nonzero(are_of_one_class & are_near)  # (P,) of each pair
+    possible_pairs = np.argwhere(are_of_one_class & are_near)  # (P, 2) left and right index
+    left_indices, right_indices = possible_pairs.T
     closest_first = np.argsort(distances[left_indices, right_indices], kind="stable")
-    left_indices = left_indices[closest_first]
-    right_indices = right_indices[closest_first]
-    score_differences = pairwise.score_differences[left_indices, right_indices]
-    corner_differences = pairwise.corner_differences[left_indices, right_indices]
-    for left_index, right_index, score_difference, corner_difference in zip(
-        left_indices.tolist(),
-        right_indices.tolist(),
-        score_differences.tolist(),
-        corner_differences.tolist(),
-        strict=True,
-    ):
-        yield Match(left_index, right_index, score_difference, corner_difference)
+    for left_index, right_index in possible_pairs[closest_first].tolist():
+        yield Match(
+            left_index,
+            right_index,
+            score_difference=pairwise.score_differences.item(left_index, right_index),
+            corner_difference=pairwise.corner_differences.item(left_index, right_index),
+        )
 
 
 @frozen
@@ -181,8 +176,8 @@ class Comparison:
 
     left: Detections
     right: Detections
-    pairs: tuple[Match, ...]  # within the tolerance
-    over: tuple[Match, ...]  # beyond it
+    agreeing_pairs: tuple[Match, ...]  # that differ within the tolerance
+    disagreeing_pairs: tuple[Match, ...]  # that differ beyond it
     borderline: int  # pairs across the confidence, and unmatched detections at a threshold
     missing: tuple[int, ...]  # rows on the left only
     extra: tuple[int, ...]  # rows on the right only
@@ -204,8 +199,8 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     conf = np.float32(rules.conf)
     matches = match(left, right, rules.least_iou)
     relevant_matches = []
-    within_tolerance = []
-    beyond_tolerance = []
+    agreeing_pairs = []
+    disagreeing_pairs = []
     across_conf_count = 0  # matches with one score above the confidence, and one not
     for pair in matches:
         scores = (left.score[pair.left], right.score[pair.right])
@@ -216,9 +211,9 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
         if min(scores) <= conf:
             across_conf_count += 1
         if _is_within(pair, rules.tolerance):
-            within_tolerance.append(pair)
+            agreeing_pairs.append(pair)
         else:
-            beyond_tolerance.append(pair)
+            disagreeing_pairs.append(pair)
 
     matched_left = {pair.left for pair in matches}
     matched_right = {pair.right for pair in matches}
@@ -228,8 +223,8 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     return Comparison(
         left,
         right,
-        pairs=tuple(within_tolerance),
-        over=tuple(beyond_tolerance),
+        agreeing_pairs=tuple(agreeing_pairs),
+        disagreeing_pairs=tuple(disagreeing_pairs),
         borderline=across_conf_count + dropped_count,
         missing=left_only.certain,
         extra=right_only.certain,
@@ -275,8 +270,10 @@ def _unmatched(
 ) -> _Unmatched:
     """Find the detections of one side that have no counterpart on the other side.
 
-    The other side may have had a counterpart and dropped it, with a score that differs by as much
-    as the tolerance allows. A detection with so low a score is borderline, and only counted.
+    The other side may have had a counterpart and dropped it, as its score was lower by as much as
+    the tolerance allows. With a confidence of 0.25 and a tolerance of 0.02, for example, that of a
+    detection with a score of 0.26 may have had 0.245. Such a detection is borderline: whether it
+    has a counterpart is not known, so it is only counted.
 
     Args:
         detections: The detections of the side.
@@ -294,8 +291,9 @@ def _unmatched(
         class_id = int(detections.class_id[index])
         recorded_conf = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
         other_records_above = recorded_conf + rules.tolerance.score
-        score = float(detections.score[index])
-        if score > max(other_selects_above, other_records_above):
+        # A counterpart of a detection with a higher score would not have been dropped.
+        highest_borderline_score = max(other_selects_above, other_records_above)
+        if float(detections.score[index]) > highest_borderline_score:
             certain.append(index)
         else:
             borderline_count += 1
@@ -306,7 +304,8 @@ def _certainly_selected_above(side: Detections, rules: Rules) -> float:
     """Return the score above which a side certainly selects what the other side has detected.
 
     It is the confidence. But a side that has as many detections as it may select has dropped others
-    that score less than its lowest; and the scores of the two sides may differ by the tolerance.
+    that score less than its lowest; and the scores of the two sides may differ by the tolerance. So
+    if it may select 300, has 300, the lowest with 0.4, and the tolerance is 0.02, this is 0.42.
 
     Args:
         side: The detections of the side, with the scores of all that it selected.
@@ -364,15 +363,15 @@ def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageR
     left = comparison.left
     right = comparison.right
     conf = np.float32(rules.conf)
-    pairs = comparison.pairs + comparison.over  # within the tolerance, and beyond it
-    has_wrong_boxes = bool(comparison.over or comparison.missing or comparison.extra)
+    pairs = comparison.agreeing_pairs + comparison.disagreeing_pairs
+    has_wrong_boxes = bool(comparison.disagreeing_pairs or comparison.missing or comparison.extra)
     return ImageReport(
         source=origin.source,
         frame=origin.frame,
         left=int(np.count_nonzero(left.score > conf)),
         right=int(np.count_nonzero(right.score > conf)),
         pairs=len(pairs),
-        over=len(comparison.over),
+        over=len(comparison.disagreeing_pairs),
         borderline=comparison.borderline,
         missing=left[list(comparison.missing)].to_dict(),
         extra=right[list(comparison.extra)].to_dict(),

@@ -1,6 +1,7 @@
 """The sides of a comparison: images in, detections out."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,16 +45,17 @@ class DetectorSide:
         batches = []
         for start in range(0, len(images), batch_size):
             batches.append(images[start : start + batch_size])
+        detect = partial(self._detect_in_batches, batches)
+        return run_with_timeout(RUN_TIMEOUT_S, self._detector.model_name, detect)
 
-        def run() -> list[Detections]:
-            # Submitting a batch returns a function that waits for its result.
-            wait_functions = [self._detector.submit(batch) for batch in batches]
-            detections: list[Detections] = []
-            for wait in wait_functions:
-                detections += wait()
-            return detections
-
-        return run_with_timeout(RUN_TIMEOUT_S, self._detector.model_name, run)
+    def _detect_in_batches(self, batches: Sequence[Sequence[Image]]) -> list[Detections]:
+        """Detect objects in all batches, and return the detections of each image."""
+        # Submitting a batch returns a function that waits for its result.
+        wait_functions = [self._detector.submit(batch) for batch in batches]
+        detections: list[Detections] = []
+        for wait_for_batch in wait_functions:
+            detections += wait_for_batch()
+        return detections
 
 
 class GraphSide:

@@ -16,8 +16,8 @@ def assert_comparison(
 ):
     """Compare rows of two sides, and hold what becomes of all of them."""
     comparison = compare(boxes_in_row(left), boxes_in_row(right), rules)
-    assert len(comparison.pairs) == pairs
-    assert len(comparison.over) == over
+    assert len(comparison.agreeing_pairs) == pairs
+    assert len(comparison.disagreeing_pairs) == over
     assert comparison.borderline == borderline
     assert comparison.missing == missing
     assert comparison.extra == extra

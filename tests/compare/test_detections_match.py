@@ -98,7 +98,7 @@ def test_every_detection_is_matched_once_or_missing_or_extra(left_rows, right_ro
     left = detections(left_rows)
     right = detections(right_rows)
     comparison = compare(left, right, Rules(-1, 0.5, 300, Tolerance(0, 0, 0, 0)))
-    pairs = comparison.pairs + comparison.over
+    pairs = comparison.agreeing_pairs + comparison.disagreeing_pairs
     rows_on_the_left = list(comparison.missing) + [pair.left for pair in pairs]
     rows_on_the_right = list(comparison.extra) + [pair.right for pair in pairs]
     assert sorted(rows_on_the_left) == list(range(len(left)))

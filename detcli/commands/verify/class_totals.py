@@ -34,9 +34,9 @@ class ClassTotals:
             self._totals[_class_name(comparison.left, index)].left_only += 1
         for index in comparison.extra:
             self._totals[_class_name(comparison.right, index)].right_only += 1
-        for match in comparison.over:
+        for match in comparison.disagreeing_pairs:
             self._add_pair(comparison, match).moved += 1
-        for match in comparison.pairs:
+        for match in comparison.agreeing_pairs:
             self._add_pair(comparison, match).alike += 1
 
     def _add_pair(self, comparison: Comparison, match: Match) -> _ClassTotal:

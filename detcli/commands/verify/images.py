@@ -139,10 +139,10 @@ class Results:
         if self._page is not None:  # which has its own numbers, as it shows failed inputs as well
             number = self._page.add(record, load_image, list(_page_boxes(comparison)))
         self.report.compared += 1
-        self._list(number, report)
+        self._list_and_rank(number, report)
 
-    def _list(self, number: int, report: ImageReport) -> None:
-        """Add the report on an image to those that are listed, and rank it among the worst.
+    def _list_and_rank(self, number: int, report: ImageReport) -> None:
+        """List the report on an image if it is to be listed, and rank it among the worst.
 
         Args:
             number: The number of the image; that on the page, if there is one.
@@ -151,8 +151,8 @@ class Results:
         if self._lists_all or not report.agrees:
             self._listed[number] = report
         severity = report.severity(self._rules.tolerance)
-        differs = severity > (0, 0.0)
-        if differs:
+        has_differences = severity > (0, 0.0)
+        if has_differences:
             self._worst.append(_RankedImage(severity, number, report))
             self._worst = heapq.nlargest(MAX_WORST, self._worst, key=_RankedImage.sort_key)
 
@@ -237,13 +237,13 @@ def _without_folder(side: SideReport) -> SideReport:
 
 def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
     """Yield the boxes that the page shows of an image, those that differ first."""
-    for match in comparison.over:
+    for match in comparison.disagreeing_pairs:
         yield _paired_box(comparison, match, MOVED)
     for index in comparison.missing:
         yield _single_box(comparison.left, index, MISSING)
     for index in comparison.extra:
         yield _single_box(comparison.right, index, EXTRA)
-    for match in comparison.pairs:
+    for match in comparison.agreeing_pairs:
         yield _paired_box(comparison, match, BOTH)
 
 
