@@ -26,7 +26,7 @@ from detcli.commands.verify.tensors import (
     Tensor,
     TensorPair,
     compare_tensors,
-    rank,
+    difference_rank,
 )
 from detcli.data.geometry import Image
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, reads
@@ -323,7 +323,7 @@ class _Search:
         """
         if pair.left == self._output:
             reports = self._outputs.compare(pair, left, right, self._source)
-            return max(reports, key=rank)
+            return max(reports, key=difference_rank)
         return compare_tensors(
             pair.left, left, right, limit=self._outputs.limit, source=self._source
         )

@@ -76,8 +76,9 @@ class CocoResults(SavedRun):
         """
         super().__init__(name, path, finder)
         self._ids = ids
-        self._boxes = _read_boxes(Path(path))
+        self._boxes = _read_boxes(Path(path))  # by image id
 
+        # A box has a category here, which is replaced by the class that it stands for.
         categories: set[int] = set()
         for boxes in self._boxes.values():
             categories.update(box["category_id"] for box in boxes)

@@ -334,7 +334,10 @@ class _Recheck:
                 yield from self._compare(f"{side} {name}", side, "provenance", name)
 
     def _comparable_settings(self, side: str) -> list[str]:
-        """List the names of the settings of a side that both certificates say, or should say.
+        """List the names of the settings of a side by which the two certificates are compared.
+
+        Settings that only one certificate has are left out where that is due to the version of
+        detcli that wrote it, as the value itself has not changed.
 
         Args:
             side: "left" or "right".
@@ -347,9 +350,10 @@ class _Recheck:
 
         comparable_names = []
         for name in names_after:
-            is_new_in_certificates = name in NOTED_LATER and name not in names_before
-            if not is_new_in_certificates:
+            is_of_later_version = name in NOTED_LATER and name not in names_before
+            if not is_of_later_version:
                 comparable_names.append(name)
+        # What is missing now has changed only if it is a setting that may be missing at all.
         for name in NOTED_IF_GIVEN:
             if name in names_before and name not in names_after:
                 comparable_names.append(name)
@@ -389,7 +393,7 @@ def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[
     """
     certified_hashes = _hashes(certified)
     current_hashes = _hashes(_comparable_images(certified, images))
-    # Counters: what is on one side only remains, and how often.
+    # What a Counter lacks in comparison with another one remains: files that are on one side only.
     hash_before = _hash_by_source(certified_hashes - current_hashes)
     hash_now = _hash_by_source(current_hashes - certified_hashes)
     for source in hash_now | hash_before:

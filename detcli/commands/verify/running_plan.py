@@ -286,17 +286,16 @@ def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:
     Without a second model in the request, both are the same object, which is read once.
     """
     settings = request.config.settings
+    names = [request.model]
+    if request.other is not None:
+        names.append(request.other)
+    models = []
     with download_progress() as show:
-
-        def find_model(name: str) -> ModelFile:
+        for name in names:
             file = find(name, show=show)
-            return replace(file, box_format=settings.box_format, preprocess=settings.preprocess)
-
-        first_model = find_model(request.model)
-        second_model = first_model
-        if request.other is not None:
-            second_model = find_model(request.other)
-    return first_model, second_model
+            model = replace(file, box_format=settings.box_format, preprocess=settings.preprocess)
+            models.append(model)
+    return models[0], models[-1]
 
 
 class _SecondSide(NamedTuple):

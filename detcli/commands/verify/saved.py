@@ -22,7 +22,7 @@ from detcli.commands.verify.report import (
     tolerance_of,
 )
 from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.saved_run import SavedRun, unlike
+from detcli.commands.verify.saved_run import SavedRun, differences_besides_detections
 from detcli.compare.detections import Rules
 from detcli.config.config import DEFAULT_CONF, Settings
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
@@ -146,7 +146,7 @@ def _read_runs(
         # that all inputs of a run have in common.
         left.shorten()
         right.shorten()
-    return _SavedRuns(left, right, list(unlike(left, right)))
+    return _SavedRuns(left, right, list(differences_besides_detections(left, right)))
 
 
 @contextmanager
@@ -205,24 +205,22 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     A run has no detections below the confidence that it ran with. So by default only detections
     count that both runs would have recorded: those above the higher one of their confidences.
 
-    Near a confidence, a detection may lack its counterpart only because the other run dropped that.
-    So the rules also say above which score both runs recorded every detection.
-
     Args:
         runs: Both saved runs.
         request: What the user asked for.
     """
-    confs = _recorded_confs(runs)
+    confs = _recorded_confs(runs)  # of the runs that say it
     higher_conf = max(confs.values(), default=DEFAULT_CONF)
     conf = request.config.settings.conf
     if conf is None:
         # With --conf 0.5,person=0.2 a run has persons above 0.2, which count, too.
         conf = max(_lowest_confs(confs), default=higher_conf)
 
-    do_both_say_their_conf = len(confs) == 2
-    if do_both_say_their_conf:
-        all_recorded_above = higher_conf
-    else:
+    # Both runs recorded every detection above this score. Below it, one may lack its counterpart
+    # only because the other run dropped that.
+    all_recorded_above = higher_conf
+    are_both_known = len(confs) == 2
+    if not are_both_known:
         # COCO results and some records do not say with which confidence they were made. They may
         # lack everything below the confidence of the comparison.
         all_recorded_above = conf
@@ -307,7 +305,7 @@ def _compare_records(
     source = name_of(left)
     frame = left.get("frame")
     _note_differences(results, left, right)
-    problem = _problem(left, right)
+    problem = _why_not_comparable(left, right)
     if problem:
         results.fail(Origin(source, frame=frame), InputError(problem))
         return
@@ -337,7 +335,7 @@ def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
     return len(hashes) == 2 or _size_text(left) != _size_text(right)
 
 
-def _problem(left: RecordJson, right: RecordJson) -> str:
+def _why_not_comparable(left: RecordJson, right: RecordJson) -> str:
     """Say why two records of an input cannot be compared; empty if they can.
 
     They cannot if either run failed on the input, or if the images have different sizes.

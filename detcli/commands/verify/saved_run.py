@@ -275,7 +275,7 @@ def _texts_of_provenance(fields: Mapping[str, object]) -> dict[str, str | None]:
     return provenance
 
 
-def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
+def differences_besides_detections(left: SavedRun, right: SavedRun) -> Iterator[str]:
     """Yield a sentence for each difference between two runs besides their detections.
 
     These are settings, models, precisions, class names and inputs; and also what the records of a

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -268,7 +269,7 @@ def _differences(left: Tensor, right: Tensor) -> _Differences:
     )
 
 
-def rank(report: TensorReport) -> tuple[bool, float]:
+def difference_rank(report: TensorReport) -> tuple[bool, float]:
     """A sort key that puts the tensors which differ most last.
 
     Those that agree come before those that do not. Within either, they are sorted by the largest
@@ -356,7 +357,9 @@ class OutputComparison:
         self.limit = limit
         self.worst: WorstOutput | None = None  # so far
         self._pairs = self._pair_up()
-        self._reports: dict[str, TensorReport] = {}  # by name, on the worst image
+        # By the name of an output, or "boxes" and "scores": the report of the image where it
+        # differs most.
+        self._reports: dict[str, TensorReport] = {}
 
     @property
     def reports(self) -> tuple[TensorReport, ...]:
@@ -375,8 +378,10 @@ class OutputComparison:
         for pair, left, right in self._fetch(image):
             for report in self.compare(pair, left, right, source):
                 earlier_report = self._reports.get(report.name, report)
-                self._reports[report.name] = max(earlier_report, report, key=rank)
-                if self.worst is None or rank(report) > rank(self.worst.report):
+                self._reports[report.name] = max(earlier_report, report, key=difference_rank)
+                if self.worst is None or difference_rank(report) > difference_rank(
+                    self.worst.report
+                ):
                     self.worst = WorstOutput(report, image, pair)
 
     def _fetch(self, image: Image) -> list[_OutputTensors]:
@@ -416,10 +421,7 @@ class OutputComparison:
         Returns:
             A report for each part that was compared.
         """
-
-        def compare_part(name: str, left_part: Tensor, right_part: Tensor) -> TensorReport:
-            return compare_tensors(name, left_part, right_part, limit=self.limit, source=source)
-
+        compare_part = partial(compare_tensors, limit=self.limit, source=source)
         left_contract = self.left.contract
         right_contract = self.right.contract
         if left_contract is None or right_contract is None:  # not the heads of two detectors

@@ -5,7 +5,7 @@ from colour_model import image
 from damaged_graphs import maker, scaled_and_back
 from verify_requests import probe
 
-from detcli.commands.verify.tensors import OutputComparison, compare_tensors, rank
+from detcli.commands.verify.tensors import OutputComparison, compare_tensors, difference_rank
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.data.geometry import Image
 
@@ -71,7 +71,7 @@ def test_worse_is_disagreement_then_the_larger_difference():
     shapes = compare([1], [1, 1])
     worst_last = [compare([], []), nearer, near, off, shapes]
     for reports in (worst_last, worst_last[::-1]):
-        assert sorted(reports, key=rank) == worst_last
+        assert sorted(reports, key=difference_rank) == worst_last
 
 
 GREY = Image.whole(image())
