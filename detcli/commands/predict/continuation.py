@@ -26,36 +26,55 @@ class Continuation(NamedTuple):
 def how_to_continue(config: Config, destination: Destination) -> Continuation:
     """Say how to continue an interrupted run that was begun without --resume.
 
-    --resume can continue a file of JSON Lines that was written without it. Any other file is made
-    by `detcli merge`, from the JSON Lines of a new run that can be continued.
+    A file of JSON Lines can be continued with --resume. For any other output, a new run is needed.
 
     Args:
         config: The options of the run.
         destination: Where its records went.
     """
-    outputs = config.outputs
     target = destination.target
     is_file = isinstance(target, Path) and not is_special(target)
-    without = _without_excluded(config)
-    has_all_records = destination.format is Format.JSONL and not (outputs.burst or outputs.apply)
-    if is_file and has_all_records:
-        words = resume_words(config, Path(str(target)))
-        if words:
-            return Continuation(f"go on{without} with", [words])
-        sentence = f"with --resume {target} in place of --output, the same command goes on"
-        return Continuation(f"{sentence}{without} from here", [])
+    leaves_out_records = bool(config.outputs.burst or config.outputs.apply)
+    if is_file and destination.format is Format.JSONL and not leaves_out_records:
+        return _continue_file(config, Path(str(target)))
+    return _begin_anew(config, target)
 
+
+def _continue_file(config: Config, file: Path) -> Continuation:
+    """Say how to continue a file of JSON Lines with --resume, though it was written without."""
+    without_flags = _without_excluded(config)
+    words = resume_words(config, file)
+    if words:
+        return Continuation(f"go on{without_flags} with", [words])
+    sentence = f"with --resume {file} in place of --output, the same command goes on"
+    return Continuation(f"{sentence}{without_flags} from here", [])
+
+
+def _begin_anew(config: Config, target: "Target | None") -> Continuation:
+    """Say how to begin a run anew so that it can be continued: with --resume, and JSON Lines.
+
+    `detcli merge` then makes of the JSON Lines what the run should have written.
+
+    Args:
+        config: The options of the run.
+        target: Its output; None for standard output.
+    """
+    without_flags = _without_excluded(config)
     resume_file = _new_file(target)
     words = resume_words(config, resume_file)
     if not words:
-        sentence = f"this run cannot be continued; one with --resume {resume_file}{without} can"
-        return Continuation(sentence, [])
+        can = f"one with --resume {resume_file}{without_flags} can"
+        return Continuation(f"this run cannot be continued; {can}", [])
+
     commands = [words]
-    is_object = target is not None and not isinstance(target, Path)
-    if (is_file or is_object) and public_name(str(target)) == str(target):
-        merge_words = ["detcli", "merge", str(resume_file), *_merge_words(config)]
-        commands.append([*merge_words, "-o", str(target)])
-    return Continuation(f"this run cannot be continued; one{without} that can", commands)
+    is_special_file = isinstance(target, Path) and is_special(target)
+    if target is not None and not is_special_file:
+        name = str(target)
+        has_secret = public_name(name) != name  # a password or token in an address
+        if not has_secret:
+            merge_words = ["detcli", "merge", str(resume_file), *_merge_words(config)]
+            commands.append([*merge_words, "-o", name])
+    return Continuation(f"this run cannot be continued; one{without_flags} that can", commands)
 
 
 def _without_excluded(config: Config) -> str:

@@ -223,10 +223,11 @@ class _RecordFinisher:
             summary: Gets counts of what --blur has hidden, and of what it may have missed.
         """
         contract = run.detector.contract
-        self._watcher = run.watcher()
+        # The steps, in their order.
+        self._watcher = run.watcher()  # tracks, zones, crossed lines and texts
         self._provenance: Callable[[Record], Record] | None = None  # see `add_provenance`
-        self._anonymizer = open_anonymizer(run.config, contract.names)
-        self._marks = marks
+        self._anonymizer = open_anonymizer(run.config, contract.names)  # of --blur
+        self._marks = marks  # corrections by a person
 
         self._run = run
         self._summary = summary

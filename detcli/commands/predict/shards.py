@@ -320,7 +320,7 @@ def _default_shard_size(name_count: int) -> int:
 
 
 def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
-    """Add the inputs that the manifest lacks to the run, as further shards.
+    """Add the inputs that the manifest lacks to the run, as shards of a further manifest.
 
     Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
     is its size and time of change: a file that has changed counts as new.
@@ -340,14 +340,14 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
         is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
         if is_published:
             added_count = len(new_hashes)
-        # Otherwise another process has published a file of this number first. Either way the
-        # manifest is read again, and compared once more.
+        # Otherwise another process, which also extends the run, was first. Either way the manifest
+        # is read again, and compared until it lacks nothing.
         manifest = Manifest(store)
 
     gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
     if len(gone_hashes):
         # Earlier versions of changed files are among them. A name is gone only if the inputs do
-        # not have it with any stamp.
+        # not have it with any stamp, so hashes of names without stamps are compared now.
         input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
         gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
     return OpenedRun(manifest, added_count, names.repeated, len(gone_hashes))
@@ -400,14 +400,14 @@ def _find_changed_files(
     manifest_hashes = manifest.hashes(hash_with_stamp)
     differing_names: list[Name] = []
     for name in names:
-        # The hash of a name without a stamp is the same with `stamped`.
-        is_unstamped = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
-        if not is_unstamped and not contains(manifest_hashes, hash_with_stamp(name)):
+        # If the manifest has no stamp of the name, it has its hash without one.
+        lacks_stamp = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
+        if not lacks_stamp and not contains(manifest_hashes, hash_with_stamp(name)):
             differing_names.append(name)
     if not differing_names:
         return frozenset()
 
-    # The records of names that --retry-failed has worked again are of the files as of then.
+    # Names that --retry-failed has worked again have the stamps of then; None cannot be compared.
     retry_stamps = Merge(store, manifest).retried()
     changed_hashes = set()
     for name in differing_names:
