@@ -237,7 +237,7 @@ def _convert_file(
         ):
             for record in read_records(name, finder):
                 advance(record["source"])
-                corrected = _changed(record, answers, marks)
+                corrected = _add_answers_and_apply_marks(record, answers, marks)
                 if corrected is None:
                     continue
                 corrected["index"] = record_count
@@ -264,7 +264,7 @@ def _read_marks(config: Config) -> "Marks | None":
     return Marks(config.outputs.apply)
 
 
-def _changed(
+def _add_answers_and_apply_marks(
     record: "RecordJson", answers: "Classified | None", marks: "Marks | None"
 ) -> "RecordJson | None":
     """Add the answers of another network to a record, and correct it by marks.
@@ -420,7 +420,7 @@ def _copy_records(
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
             try:
-                corrected = _changed(record, answers, marks)
+                corrected = _add_answers_and_apply_marks(record, answers, marks)
                 if first_error is None and corrected is not None:
                     sink.write(Stored(corrected))
             except DAMAGE as error:  # what a record with damaged fields may cause

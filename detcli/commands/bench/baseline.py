@@ -221,8 +221,8 @@ def judge(
     """Decide whether a model certainly got slower than allowed, certainly not, or neither.
 
     Where other programs took 10% of the cores, up to 10% of a time may be due to them; how much
-    really is, nobody knows. So the true ratio is between two extremes: all of that was in the later
-    time and nothing in the earlier one, or the other way round.
+    really is, nobody knows. So 10 s may be anything from 9 s to 10 s on an idle machine. The ratio
+    is lowest if that slowed down the later measurement alone, highest if it was the earlier one.
 
     Args:
         ratio: The later time divided by the earlier one, with its interval; None if it is not
@@ -237,7 +237,7 @@ def judge(
     lowest_possible = ratio.low * (1 - taken_after)
     if lowest_possible > max_ratio:
         return RegressionVerdict.REGRESSION
-    # That is ratio.high / (1 - taken_before) <= max_ratio, where the divisor may be 0.
+    # The highest possible ratio is ratio.high / (1 - taken_before), whose divisor may be 0.
     if ratio.high <= max_ratio * (1 - taken_before):
         return RegressionVerdict.WITHIN
     return RegressionVerdict.UNDECIDED

@@ -111,11 +111,11 @@ def local_time(fields: Fields) -> datetime | None:
     """Read when the image of a record was taken, or when the frame of a stream came.
 
     Args:
-        fields: A record, whose `taken` is a camera's local time, and `time` of a stream in UTC.
-            Both may be from anyone.
+        fields: A record. Its `taken` is a time of the camera's clock, and its `time`, which frames
+            of a stream have, is UTC. The file may be from anyone, so both may be anything.
 
     Returns:
-        The time that is written there, in whatever zone; None if the record has neither.
+        The time as it is written there, not converted to another zone; None if there is none.
 
     Raises:
         ValueError: What it has is not a time.
@@ -195,9 +195,13 @@ def value_of_record(record: RecordJson, key: GroupKey, burst_prefix: str) -> Key
 
 
 def values_of_box(detection: DetectionJson, key: GroupKey) -> Iterator[KeyValue]:
-    """Yield the values of the class or the zone of a box; a box may be in several zones.
+    """Yield what a box is counted by: the name of its class, or those of the zones that it is in.
 
-    A box in no zone has the value None, and so has one that no other network has classified.
+    For a box in no zone, or one that no other network has classified, it is None.
+
+    Args:
+        detection: The box.
+        key: The class, the class by another network, or the zone.
     """
     if key is GroupKey.CLASS:
         yield detection["class_name"]

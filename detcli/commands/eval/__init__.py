@@ -188,7 +188,7 @@ def _evaluate_model(request: EvalRequest, read: "Read", report_format: ReportFor
     model = _locate(config)
     with open_evaluation(config, model, read, request.plots) as evaluation:
         image_count = len(evaluation.samples)
-        _detect(evaluation.records(), image_count, config, lambda: evaluation.times)
+        _detect_with_progress(evaluation.records(), image_count, config, lambda: evaluation.times)
         report = evaluation.report(request.data, request.plots, advised=request.advise)
     other_results = (config.outputs.report, config.outputs.save_coco, request.plots)
     write_report(report, report_format, render, other_results=other_results)
@@ -223,7 +223,7 @@ def _compare_models(
     models = [_locate(config_of_side) for config_of_side in configs]
     with open_comparison(configs, models, read) as comparison:
         image_count = len(comparison.left.samples) + len(comparison.right.samples)
-        _detect(comparison.records(), image_count, config, lambda: comparison.times)
+        _detect_with_progress(comparison.records(), image_count, config, lambda: comparison.times)
         report = comparison.report(request.data)
     other_results = (config.outputs.report,)
     write_report(report, report_format, render_comparison, other_results=other_results)
@@ -237,7 +237,7 @@ def _compare_models(
         raise typer.Exit(InputError.exit_code)
 
 
-def _detect(
+def _detect_with_progress(
     records: "Iterator[Record]",
     image_count: int,
     config: Config,

@@ -42,7 +42,7 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
         UsageError: No class stands for any category.
     """
     categories = [category.name for category in dataset.categories]
-    mapping = _mapping(names, categories, dataset)
+    mapping = _assign_classes(names, categories, dataset)
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "
@@ -63,7 +63,9 @@ def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> C
     return mapping
 
 
-def _mapping(names: Sequence[str], categories: Sequence[str], dataset: Dataset) -> ClassMapping:
+def _assign_classes(
+    names: Sequence[str], categories: Sequence[str], dataset: Dataset
+) -> ClassMapping:
     """Assign the classes of a model to the categories of the data.
 
     This is done by name where both have names, else in their order.

@@ -119,8 +119,8 @@ class ComparisonOfModels:
         right_ids = {image.image_id for image in self.right.images}
         shared_ids = left_ids & right_ids
         categories = list(self._names)
-        left = self.left.side(shared_ids, categories)
-        right = self.right.side(shared_ids, categories)
+        left = self.left.evaluate_for_comparison(shared_ids, categories)
+        right = self.right.evaluate_for_comparison(shared_ids, categories)
         pairs = {}
         for image_id in left.outcomes:
             pairs[image_id] = pair_outcomes(left.outcomes[image_id], right.outcomes[image_id])

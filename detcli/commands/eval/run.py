@@ -382,7 +382,9 @@ class Evaluation(CocoIds):
             categories[category] = names[class_id]
         return categories
 
-    def side(self, image_ids: Container[int], categories: Sequence[int]) -> EvaluatedSide:
+    def evaluate_for_comparison(
+        self, image_ids: Container[int], categories: Sequence[int]
+    ) -> EvaluatedSide:
         """Evaluate the model for a comparison with another one; this can be done once.
 
         Args:

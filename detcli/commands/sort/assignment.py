@@ -27,9 +27,10 @@ class Assignment:
         self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
-        """Find the rank of a record's folder, and remember the best for its image and its burst.
+        """Note which folder an image goes to by a record of it, if no better one is noted.
 
-        The rank of a folder is its place among the rules: 0 for that of the first rule.
+        Folders have ranks, 0 for the best, that of the first rule. The best rank of all records is
+        kept for each image and, unless the record is of an error, for the burst that it is in.
 
         Args:
             record: The record; the classes and scores of its detections were checked.
@@ -46,10 +47,10 @@ class Assignment:
             rank = self._rules.rank(record.get("detections", []))
         earlier_rank = self._ranks.get(name, rank)
         self._ranks[name] = min(rank, earlier_rank)
+        if is_failed:
+            return
 
-        burst_index = None
-        if not is_failed:
-            burst_index = _burst_index(record)
+        burst_index = _burst_index(record)
         if burst_index is not None:
             burst = (file_number, burst_index)
             self._bursts[name] = burst

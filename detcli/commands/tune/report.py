@@ -67,8 +67,8 @@ class Measurement:
         """Add the figure of a round to the measurement of the earlier rounds.
 
         There is noise within a round, which the bounds of its confidence interval show, and noise
-        between rounds, which the quartiles of their estimates show. On each side, the interval of
-        the result reaches as far as the wider of the two.
+        between rounds, which the quartiles of their estimates show. The interval of the result is
+        wide enough for both.
 
         Args:
             earlier: The earlier rounds; None for the first.
@@ -77,16 +77,16 @@ class Measurement:
                 estimate alone.
             high: The upper bound.
         """
-        turns = [(estimate, min(low, estimate), max(high, estimate))]
+        rounds = [(estimate, min(low, estimate), max(high, estimate))]
         if earlier is not None:
-            turns = [*earlier.turns, *turns]
-        estimates = [turn_estimate for turn_estimate, _, _ in turns]
+            rounds = [*earlier.turns, *rounds]
+        estimates, low_bounds, high_bounds = zip(*rounds, strict=True)
         # `quantiles` needs two values or more. Doubled, a single one is enough.
         lower_quartile, _, upper_quartile = quantiles(estimates * 2, n=4, method="inclusive")
         return cls(
-            tuple(turns),
-            low=min(lower_quartile, median(turn_low for _, turn_low, _ in turns)),
-            high=max(upper_quartile, median(turn_high for _, _, turn_high in turns)),
+            tuple(rounds),
+            low=min(lower_quartile, median(low_bounds)),
+            high=max(upper_quartile, median(high_bounds)),
             estimate=median(estimates),
         )
 

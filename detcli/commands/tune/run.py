@@ -162,7 +162,7 @@ class Tuning:
                 self._rows.remove(row)
                 self.steps -= 1
                 continue
-            error = self._try(row)
+            error = self._compare_and_measure(row)
             if row is self._reference and error is not None:
                 raise error
             is_plain = row.way == Configuration(device)
@@ -216,13 +216,13 @@ class Tuning:
             self._rows[position:position] = variants
             self.steps += len(variants)
             for variant in variants:
-                self._try(variant)
+                self._compare_and_measure(variant)
 
-    def _try(self, row: TuneRow) -> DetcliError | None:
+    def _compare_and_measure(self, row: TuneRow) -> DetcliError | None:
         """Compare the boxes of a configuration with the reference, and measure its speed once.
 
         Returns:
-            The error if it fails, which is kept for the report as well; else None.
+            The error if the configuration does not work, which its row notes as well; else None.
         """
         try:
             self._compare(row)
