@@ -61,7 +61,7 @@ TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in ste
 def protect_stderr() -> None:
     """Replace `sys.stderr` by a stream that drops what cannot be written.
 
-    A reader that is gone, or that stopped reading, so neither ends nor stops the run.
+    So the run goes on even if what reads its messages has ended, or has stopped reading.
     """
     if sys.platform != "win32":
         # If a standard descriptor is closed, the next file to be opened would get its number, and
@@ -103,16 +103,16 @@ class _LossyStream(io.RawIOBase):
         rest = memoryview(data)
         size = len(rest)
         with contextlib.suppress(OSError):
-            while rest and self._has_room():
+            while rest and self._wait_for_room():
                 written_bytes = os.write(self._descriptor, rest[: self._unit_bytes])
                 rest = rest[written_bytes:]
         return size  # what is dropped counts as written, or Python would try again
 
-    def _has_room(self) -> bool:
+    def _wait_for_room(self) -> bool:
         """Wait until `_unit_bytes` can be written without blocking; False if that takes too long.
 
-        It waits PATIENCE_S for the reader. Once that was in vain, it does not wait again until the
-        reader has read.
+        It waits PATIENCE_S for the reader. Once that was in vain, later calls return at once, until
+        the reader has made room.
         """
         if sys.platform == "win32":
             return True

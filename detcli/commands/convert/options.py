@@ -29,9 +29,10 @@ def _batch(text: str) -> int | Literal["dynamic"]:
 
 
 def _parse_entry(text: str) -> tuple[str, str]:
-    """Parse a value of --metadata: the key and value of an entry.
+    """Parse a value of --metadata: "author=me" is the entry ("author", "me").
 
-    The word `contract` sets no entry, and asks for what every conversion writes: see `NO_ENTRY`.
+    The word `contract` sets no entry of the user's, which `NO_ENTRY` stands for: it only asks for a
+    conversion, and each one writes what detcli knows of the model into the metadata.
 
     Raises:
         UsageError: It is not of the form KEY=VALUE.

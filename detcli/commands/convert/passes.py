@@ -215,7 +215,7 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
     """
     index = GraphIndex(graph)
     box_tensors = {_boxes_before_join(index, name) for name in boxes}
-    return _split_at_network(index, box_tensors).passed
+    return _split_at_network(index, box_tensors).after_network
 
 
 def _boxes_before_join(index: GraphIndex, tensor: str) -> str:
@@ -295,7 +295,7 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
 class _NodesBeforeTensors(NamedTuple):
     """The nodes that some tensors are computed by, each by the name of its first output."""
 
-    passed: set[str]  # those behind the network, which decode boxes or activate scores
+    after_network: set[str]  # those behind the network, which decode boxes or activate scores
     last_of_network: set[str]  # those with weights that are nearest to the tensors
 
 
@@ -310,19 +310,19 @@ def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> _NodesBefore
         index: The graph.
         tensors: The names of the tensors to begin at.
     """
-    passed_nodes: set[str] = set()
+    nodes_after_network: set[str] = set()
     last_network_nodes: set[str] = set()
     tensors_to_visit = list(tensors)
     while tensors_to_visit:
         node = index.producers.get(tensors_to_visit.pop())
-        if node is None or node.output[0] in passed_nodes or node.op_type == "Shape":
+        if node is None or node.output[0] in nodes_after_network or node.op_type == "Shape":
             continue
         if node.op_type in NETWORK and not _follows_softmax(index, node):
             last_network_nodes.add(node.output[0])
         else:
-            passed_nodes.add(node.output[0])
+            nodes_after_network.add(node.output[0])
             tensors_to_visit.extend(node.input)
-    return _NodesBeforeTensors(passed_nodes, last_network_nodes)
+    return _NodesBeforeTensors(nodes_after_network, last_network_nodes)
 
 
 def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:

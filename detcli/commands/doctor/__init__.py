@@ -126,11 +126,12 @@ def _lines_of_device(
     """Yield the lines about what a device lacks.
 
     Args:
-        problems: What it lacks. Without a GPU nothing else is worth a line, let alone a download.
+        problems: What it lacks.
         reported_problems: What the device above it lacks, which is not repeated in full.
     """
     from detcli.backend.nvidia import NO_GPU  # `--help` does without
 
+    # Where there is no GPU, nobody should download the libraries that are missing, too.
     lacks_gpu = [problem for problem in problems if problem.reason == NO_GPU]
     problems_to_report = lacks_gpu or problems
     new_problems = []

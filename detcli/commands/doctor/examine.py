@@ -150,7 +150,7 @@ def examine(device: Device | None = None, cleared_bytes: int | None = None) -> D
     cpu_works = not problems_of_devices[0]  # the CPU is the first device
     if not cpu_works:
         # Then something is broken that every device needs, and is the reason for all of them.
-        problems_of_all = _find_what_breaks_all(trials[0])
+        problems_of_all = _explain_failure_of_cpu(trials[0])
         problems_of_devices = [problems_of_all for _ in devices]
 
     # Problems of the whole installation: two packages of ONNX Runtime that overwrite each other's
@@ -224,8 +224,8 @@ def trial_problems(outcome: Outcome) -> Problems:
     return tuple(DoctorProblem(**problem) for problem in outcome.value)
 
 
-def _find_what_breaks_all(cpu_trial: Outcome) -> Problems:
-    """Find out why not even the CPU runs the test detector, which breaks every other device too.
+def _explain_failure_of_cpu(cpu_trial: Outcome) -> Problems:
+    """Explain why not even the CPU runs the test detector, for a reason that all devices share.
 
     Usually a library that detcli always needs does not load. So each is imported in a separate
     process, which may crash.
@@ -353,7 +353,7 @@ def trial(device: str) -> list[dict[str, Any]]:
     Returns:
         The fields of a `DoctorProblem` for each thing that is wrong; none if the device is usable.
     """
-    problems = _lacking(Device.parse(device))
+    problems = _what_device_lacks(Device.parse(device))
     if not problems:
         problems = _problems_of_detecting(device)
     return [asdict(problem) for problem in problems]
@@ -388,7 +388,7 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
     return [DoctorProblem(reason, advice="report this, and use --device cpu")]
 
 
-def _lacking(device: Device) -> list[DoctorProblem]:
+def _what_device_lacks(device: Device) -> list[DoctorProblem]:
     """List what a device lacks to run anything, without running something on it.
 
     OpenVINO may not be installed; a GPU may lack its driver or libraries.

@@ -117,7 +117,7 @@ def _placement_facts(placements: "Iterable[Placement]") -> Iterator[tuple[str, s
         devices = [device]
         rows.append((devices, text))
         if not placement.usable:
-            devices_by_reason[text] = devices
+            devices_by_reason[text] = devices  # the list in `rows`, which later devices join
     for devices, text in rows:
         yield f"on {', '.join(devices)}", text
 

@@ -262,18 +262,19 @@ def _left_out(head: Head) -> str:
 def _box_reason(reading: Reading) -> str:
     """Say what in the graph shows whether boxes are corners, or centre and size.
 
-    That are mostly the nodes that decode the boxes: those that compute pixels from the numbers of
-    the network.
+    Mostly, these are the nodes that decode boxes: those that compute pixels from the numbers of the
+    network. For example, "a sigmoid of a layer's output: centre and size".
     """
-    decode = reading.adaptation.head.decoded
     box_format = reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
         if box_format is BoxFormat.XYXY:
             return "corners of what the graph selects"
         return "centre and size of what the graph selects"
-    gives_centres = decode is not None and decode.box_format is BoxFormat.CXCYWH
-    if decode is not None and gives_centres and decode.method in CENTRES:
-        return CENTRES[decode.method]
+
+    decoding = reading.adaptation.head.decoded  # None if detcli does not recognise the nodes
+    if decoding is not None and decoding.box_format is BoxFormat.CXCYWH:
+        # Most methods that give centres have a text of their own.
+        return CENTRES.get(decoding.method, BOX_FORMATS[box_format])
     return BOX_FORMATS[box_format]
 
 

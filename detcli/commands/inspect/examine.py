@@ -156,7 +156,7 @@ def _inspect(path: Path, file: ModelFile, settings: Settings) -> Inspection:
         operations=count_operations(graph, input_shape),
         metadata=_first_entries(metadata),
         detector=detector,
-        problem=_problem(file.refusal, placements),
+        problem=_why_unusable(file.refusal, placements),
         placements=placements,
         warnings=tuple(warnings),
     )
@@ -186,7 +186,9 @@ def _first_entries(metadata: dict[str, str]) -> dict[str, str]:
     return entries
 
 
-def _problem(refusal: ModelError | None, placements: tuple[Placement, ...]) -> ModelProblem | None:
+def _why_unusable(
+    refusal: ModelError | None, placements: tuple[Placement, ...]
+) -> ModelProblem | None:
     """Explain why detcli cannot use a model file; None if it can.
 
     Args:

@@ -174,7 +174,7 @@ def _count(model: ModelProto, sizes: Sequence[int]) -> Operations:
             uncounted_nodes[node.op_type] += 1
             flops = 0
         flops_by_operator[node.op_type] += flops
-        uncounted_nodes += _multiplying_inside(node)
+        uncounted_nodes += _multiplying_nodes_inside(node)
     multiplying_operators = +flops_by_operator  # the sign drops operators with a count of 0
     return Operations(
         flops=flops_by_operator.total(),
@@ -244,7 +244,7 @@ def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
     return sizes
 
 
-def _multiplying_inside(node: NodeProto) -> Counter[str]:
+def _multiplying_nodes_inside(node: NodeProto) -> Counter[str]:
     """Count the convolutions and matrix products in the graphs inside of a node, by operator.
 
     Such a graph is a branch of an If or the body of a Loop. How often it runs is unknown, so its
@@ -256,7 +256,7 @@ def _multiplying_inside(node: NodeProto) -> Counter[str]:
             for inner_node in inner_graph.node:
                 if inner_node.op_type in MULTIPLYING | NOT_COUNTED:
                     counts[inner_node.op_type] += 1
-                counts += _multiplying_inside(inner_node)
+                counts += _multiplying_nodes_inside(inner_node)
     return counts
 
 

@@ -106,7 +106,7 @@ def test_the_cpu_passes_and_no_files_are_written(cache, tmp_path, monkeypatch):
 
 
 def test_the_kernels_pass(driver, monkeypatch):
-    monkeypatch.setattr(examine, "_lacking", lambda _: [])
+    monkeypatch.setattr(examine, "_what_device_lacks", lambda _: [])
     monkeypatch.setattr(detcli.backend, "open_backend", lambda _, file: open_on_host(driver, file))
     assert examine.trial("cuda") == []
     assert driver.launched
