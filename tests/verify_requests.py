@@ -13,7 +13,7 @@ from detcli.model.file import ModelFile
 
 def asked(*models, **values):
     models_by_option = dict(zip(("model", "other"), map(str, models), strict=False))
-    return VerifyRequest.of({"images": ("pictures",)} | models_by_option | values)
+    return VerifyRequest.from_json({"images": ("pictures",)} | models_by_option | values)
 
 
 def plan_of(*models, **values):

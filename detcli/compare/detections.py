@@ -271,9 +271,9 @@ def _unmatched(
     """Find the detections of one side that have no counterpart on the other side.
 
     The other side may have had a counterpart and dropped it, as its score was lower by as much as
-    the tolerance allows. With a confidence of 0.25 and a tolerance of 0.02, for example, that of a
-    detection with a score of 0.26 may have had 0.245. Such a detection is borderline: whether it
-    has a counterpart is not known, so it is only counted.
+    the tolerance allows. For example, a run that was saved with a confidence of 0.25 lacks all
+    scores up to that. With a tolerance of 0.02, the counterpart of a detection with 0.26 may have
+    had 0.245. Such a detection is borderline, and only counted.
 
     Args:
         detections: The detections of the side.

@@ -198,5 +198,8 @@ def bootstrap(
         left_map = mean_average_precisions(left, repeats)
         right_map = mean_average_precisions(right, repeats)
         differences.append(right_map - left_map)
-    by_iou = np.concatenate(differences, axis=1)  # (10, RESAMPLES)
-    return DifferenceIntervals(MapInterval.of(by_iou.mean(axis=0)), MapInterval.of(by_iou[0]))
+    differences_by_iou = np.concatenate(differences, axis=1)  # (10, RESAMPLES)
+    return DifferenceIntervals(
+        MapInterval.of(differences_by_iou.mean(axis=0)),  # of mAP50-95, the mean over the IoUs
+        MapInterval.of(differences_by_iou[0]),  # of mAP50
+    )

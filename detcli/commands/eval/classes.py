@@ -68,7 +68,8 @@ def _assign_classes(
 ) -> ClassMapping:
     """Assign the classes of a model to the categories of the data.
 
-    This is done by name where both have names, else in their order.
+    This is done by name where both have names, else in their order; or by id, if not even the
+    number of the model's classes is known.
 
     Args:
         names: The names of the model's classes, by class id.

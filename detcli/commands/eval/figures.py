@@ -264,9 +264,10 @@ def _write_pairs(figure: "Figure", confusions: Confusions, font_size: float) -> 
 
 
 def _most_confused(confusions: Confusions) -> list[tuple[str, str, int]]:
-    """Return what was found as another class most often: its class, the other one, and how often.
+    """List the pairs of classes that were confused most often, such as ("dog", "cat", 12).
 
-    Objects that were missed, and detections of nothing, are not confused with a class.
+    So 12 dogs were found as cats. Objects that were missed, and detections of nothing, are not
+    confused with a class.
     """
     pairs = []
     for confusion in confusions.counts:

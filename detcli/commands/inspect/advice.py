@@ -125,8 +125,8 @@ def advise_on_detector(
     """
     yield from _advise_on_names(contract, metadata)
     yield from _advise_on_preprocessing(contract)
-    _conf, _nms, _tile, problems = read_recommendations(metadata, contract.nms, contract.names)
-    for problem in problems:
+    recommendations = read_recommendations(metadata, contract.nms, contract.names)
+    for problem in recommendations.ignored:
         yield ModelAdvice(
             "metadata-ignored", problem, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )

@@ -199,13 +199,13 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
         return None
     if node.op_type not in MULTIPLYING:
         return 0
-    weight_shape = _shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
+    weight_shape = _known_shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
     # The weight is applied once for each entry of the output; that of a ConvTranspose, for each
     # entry of the input.
     applied_to = node.output[0]
     if node.op_type == "ConvTranspose":
         applied_to = node.input[0]
-    applied_shape = _shape(index, applied_to)
+    applied_shape = _known_shape(index, applied_to)
     if not weight_shape or not applied_shape:
         return None
     return 2 * math.prod(applied_shape) * _multiplications_per_entry(node, weight_shape)
@@ -227,7 +227,7 @@ def _multiplications_per_entry(node: NodeProto, weight_shape: list[int]) -> int:
     return weight_shape[-2]
 
 
-def _shape(index: GraphIndex, tensor: str) -> list[int] | None:
+def _known_shape(index: GraphIndex, tensor: str) -> list[int] | None:
     """Return the shape of a tensor; None if the size of an axis is unknown."""
     dims = index.shapes.get(tensor)
     if dims is None:
@@ -293,16 +293,16 @@ def _quantisation(index: GraphIndex, multiplying_nodes: list[NodeProto]) -> Quan
     """
     operators = {node.op_type for node in index.graph.node}
     integer_count = 0  # nodes that multiply integers
-    both_count = 0  # nodes with two factors that a DequantizeLinear computes
-    any_count = 0  # nodes with one or two of these
+    fully_dequantised_count = 0  # nodes with two factors that a DequantizeLinear computes
+    dequantised_count = 0  # nodes with one or two of these
     for node in multiplying_nodes:
         if node.op_type in INTEGER_OPERATORS | DYNAMIC_OPERATORS:
             integer_count += 1
         are_dequantised = _dequantised_factors(index, node)
         if all(are_dequantised):
-            both_count += 1
+            fully_dequantised_count += 1
         if any(are_dequantised):
-            any_count += 1
+            dequantised_count += 1
 
     total = len(multiplying_nodes)
     if operators & DYNAMIC_OPERATORS:
@@ -311,9 +311,9 @@ def _quantisation(index: GraphIndex, multiplying_nodes: list[NodeProto]) -> Quan
         return Quantisation("QOperator", integer_count, total)
     # A runtime may multiply integers where both factors come from a DequantizeLinear.
     if "QuantizeLinear" in operators:
-        return Quantisation("QDQ", both_count, total)
+        return Quantisation("QDQ", fully_dequantised_count, total)
     if "DequantizeLinear" in operators:
-        return Quantisation("weights", any_count, total)
+        return Quantisation("weights", dequantised_count, total)
     return None
 
 

@@ -51,9 +51,9 @@ def _continue_file(config: Config, file: Path) -> Continuation:
 
 
 def _begin_anew(config: Config, target: "Target | None") -> Continuation:
-    """Say how to begin a run anew so that it can be continued: with --resume, and JSON Lines.
+    """Say how to begin a run anew with --resume, so that it can be continued.
 
-    `detcli merge` then makes of the JSON Lines what the run should have written.
+    It then writes JSON Lines, of which `detcli merge` makes what the run should have written.
 
     Args:
         config: The options of the run.
@@ -63,8 +63,10 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
     resume_file = _new_file(target)
     words = resume_words(config, resume_file)
     if not words:
-        can = f"one with --resume {resume_file}{without_flags} can"
-        return Continuation(f"this run cannot be continued; {can}", [])
+        sentence = (
+            f"this run cannot be continued; one with --resume {resume_file}{without_flags} can"
+        )
+        return Continuation(sentence, [])
 
     commands = [words]
     is_special_file = isinstance(target, Path) and is_special(target)

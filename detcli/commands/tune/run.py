@@ -142,8 +142,8 @@ class Tuning:
         for _ in range(ROUNDS - 1):
             # One measurement gives both figures of a configuration, "one" and "start".
             candidates = self._candidates("one") + self._candidates("start")
-            candidates_once = [row for row in self._rows if row in candidates]
-            self._measure_again(self._measure_alone, candidates_once)
+            unique_candidates = [row for row in self._rows if row in candidates]
+            self._measure_again(self._measure_alone, unique_candidates)
             self._measure_again(self._measure_many, self._candidates("many"))
 
     def _try_first_configurations(self) -> None:

@@ -198,14 +198,14 @@ class VerifyRequest:
         return [name for name, option in options.items() if not option.uncertified]
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Make a request from the values of options by name, as a certificate has them.
 
         Args:
             values: The values as in JSON, such as `{"model": "a.onnx", "iou": 0.5}`; those that are
                 missing or null are the defaults.
         """
-        own_options = cls.own_options()  # of verify only, and not in a Config
+        own_options = cls.own_options()  # those of verify alone, which no Config has
         all_options = {**options_of(Config), **own_options}
         parsed_values = {}
         for name, raw_value in _raw_values(values).items():
@@ -417,7 +417,7 @@ def read_certificate(path: Path, check_request: VerifyRequest) -> EarlierCompari
     _require_complete(path, values)
 
     certified_values = {name: values.get(name) for name in VerifyRequest.certified_names()}
-    request = VerifyRequest.of(certified_values)
+    request = VerifyRequest.from_json(certified_values)
     config = replace(
         request.config,
         outputs=check_request.config.outputs,

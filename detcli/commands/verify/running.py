@@ -201,15 +201,15 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
     Raises:
         ModelError: A model is not a detector, and the user did not ask for tensors.
     """
-    if plan.request.random is None:
+    if plan.request.random is not None:
+        report.no_detections = "random images cannot compare detections"
+    else:
         try:
             return [side.open(plan.settings, stack) for side in plan.sides]
         except ModelError as error:
             if not plan.request.compares_tensors:
                 raise
             report.no_detections = str(error)
-    else:
-        report.no_detections = "random images cannot compare detections"
 
     # Without detections it does not matter what selects them.
     left_report, right_report = plan.reports

@@ -33,12 +33,14 @@ class RequestWithNewOption(VerifyRequest):
 
 
 def test_a_new_option_of_verify_is_in_the_certificate():
-    request = RequestWithNewOption.of({"model": "a.onnx", "images": ["pictures"], "limit": 5})
+    request = RequestWithNewOption.from_json(
+        {"model": "a.onnx", "images": ["pictures"], "limit": 5}
+    )
     assert request.to_json()["limit"] == 5
 
 
 def test_a_certificate_without_the_new_option_asks_for_its_default():
     names = RequestWithNewOption.certified_names()
     before = asked("a.onnx").to_json()
-    request = RequestWithNewOption.of({name: before.get(name) for name in names})
+    request = RequestWithNewOption.from_json({name: before.get(name) for name in names})
     assert request.limit == 3
