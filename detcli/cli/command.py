@@ -133,11 +133,11 @@ class _CommandCall:
         """
         self._function = function
         self._parameters = inspect.signature(function, eval_str=True).parameters
-        self._groups = _own_groups(self._parameters)
-        self._own_options = _own_options(self._parameters, self._groups)
+        self._groups = _own_groups(self._parameters)  # parameters that are dataclasses of options
+        self._own_options = _own_options(self._parameters, self._groups)  # of this command alone
         self._all_options = {**config_options, **self._own_options}
         self._file_names = set(file_names) - self._own_options.keys()
-        # Those without a declaration are set by others: `class_conf` by --conf.
+        # Without those that cannot be typed, as another option sets them: `class_conf`, by --conf.
         self.typed_options: dict[str, Option] = {}
         for name, option in self._all_options.items():
             if option.declaration:

@@ -434,21 +434,21 @@ def download_progress() -> "Iterator[Show | None]":
         is not known. The bar appears with its first call. None instead of a function if stderr is
         not a terminal, or with --quiet.
     """
-
-    def make_columns() -> "list[ProgressColumn]":
-        from rich.progress import DownloadColumn, TransferSpeedColumn
-
-        return [DownloadColumn(), TransferSpeedColumn()]
-
     if not _shows_bars():
         yield None
         return
-    with _late_bar(make_columns) as update:
+    with _LateBar(_download_columns) as bar:
 
         def show(completed: int, total: int | None) -> None:
-            update(completed=completed, total=total)
+            bar.update(completed=completed, total=total)
 
         yield show
+
+
+def _download_columns() -> "list[ProgressColumn]":
+    from rich.progress import DownloadColumn, TransferSpeedColumn
+
+    return [DownloadColumn(), TransferSpeedColumn()]
 
 
 @contextlib.contextmanager
@@ -460,21 +460,21 @@ def reading_progress() -> "Iterator[ShowReading | None]":
         that they are, from 0 to 1. The bar appears with its first call. None instead of a function
         if stderr is not a terminal, or with --quiet.
     """
-
-    def make_columns() -> "list[ProgressColumn]":
-        from rich.progress import TextColumn
-
-        return [TextColumn("{task.description}")]
-
     if not _shows_bars():
         yield None
         return
-    with _late_bar(make_columns) as update:
+    with _LateBar(_reading_columns) as bar:
 
         def show(record_count: int, part: float) -> None:
-            update(completed=part, total=1, description=f"reading {record_count:,} records")
+            bar.update(completed=part, total=1, description=f"reading {record_count:,} records")
 
         yield show
+
+
+def _reading_columns() -> "list[ProgressColumn]":
+    from rich.progress import TextColumn
+
+    return [TextColumn("{task.description}")]
 
 
 def _shows_bars() -> bool:
@@ -482,28 +482,27 @@ def _shows_bars() -> bool:
     return log.isEnabledFor(logging.WARNING) and is_terminal(sys.stderr)
 
 
-@contextlib.contextmanager
-def _late_bar(
-    make_columns: "Callable[[], list[ProgressColumn]]",
-) -> Iterator[Callable[..., None]]:
-    """Draw a progress bar on stderr as `_bar` does, but only from its first update on.
+class _LateBar(contextlib.ExitStack):
+    """A progress bar on stderr, as `_bar` draws it, but only from its first update on.
 
-    Args:
-        make_columns: Makes what is shown beside the bar; rich is loaded only then.
-
-    Yields:
-        The function that updates the bar.
+    It is a context manager, at whose end the bar disappears.
     """
-    update_bar: Callable[..., None] | None = None
-    with contextlib.ExitStack() as stack:
 
-        def update(**changes: object) -> None:
-            nonlocal update_bar
-            if update_bar is None:
-                update_bar = stack.enter_context(_bar(*make_columns()))
-            update_bar(**changes)
+    def __init__(self, make_columns: "Callable[[], list[ProgressColumn]]") -> None:
+        """Prepare the bar.
 
-        yield update
+        Args:
+            make_columns: Makes what is shown beside the bar; rich is loaded only then.
+        """
+        super().__init__()
+        self._make_columns = make_columns
+        self._update_bar: Callable[..., None] | None = None  # None while there is no bar
+
+    def update(self, **changes: object) -> None:
+        """Update the bar; the arguments are those of rich's `Progress.update`."""
+        if self._update_bar is None:
+            self._update_bar = self.enter_context(_bar(*self._make_columns()))
+        self._update_bar(**changes)
 
 
 @contextlib.contextmanager

@@ -84,7 +84,8 @@ def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple
     parser = _NumberedParser(is_needed)
     for record in read_file(name, parser):
         if record is not parser.not_needed:
-            yield parser.count - 1, record
+            number = parser.count - 1  # of the line that was parsed last
+            yield number, record
 
 
 class _NumberedParser:
