@@ -24,7 +24,7 @@ from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize, Suppression  # noqa: E402
 from detcli.model.families import FAMILIES  # noqa: E402
 from detcli.model.family import Family  # noqa: E402
-from detcli.model.preprocessing import written  # noqa: E402
+from detcli.model.preprocessing import format_preprocessing  # noqa: E402
 
 COMMON_OPTIONS = re.compile(
     r"^  (?:-h, --help|-q, --quiet|-v, --verbose) .*\n(?: {9,}.*\n)*", re.MULTILINE
@@ -127,7 +127,7 @@ def fed(family: Family) -> str:
     """How images become the input, as --preprocess says it but for what is as usual."""
     if (rule := family.preprocessing) is None:
         return "differs"
-    text = written(rule).replace("0.00392156862745098", "1/255")
+    text = format_preprocessing(rule).replace("0.00392156862745098", "1/255")
     text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
     if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
         text = re.sub(",pad=[0-9]+", "", text)
