@@ -19,11 +19,11 @@ PACK_OF_THUMBNAILS = re.compile(r"/thumbnails/[0-9]+/[0-9]+\.js$")
 
 
 def note_hidden_classes(folder: Path, hidden_classes: Collection[str]) -> None:
-    """Note in a folder which classes all of its images hide, and warn if some may show this run's.
+    """Bring the note in a folder up to date that says which classes all of its images hide.
 
-    The note is a file in the folder, which each run brings up to date before it writes its first
-    image; a run that hides nothing removes it. By the note of the earlier runs, this run knows
-    whether their images may show what it hides: then there is a warning.
+    Each run does so before it writes its first image. After a run with `--blur person,car` and one
+    with `--blur person`, all images hide persons; after one that hides nothing, there is no note.
+    A warning says so if images of earlier runs may show what this run hides.
 
     Args:
         folder: The folder that the run saves images in.
@@ -34,18 +34,17 @@ def note_hidden_classes(folder: Path, hidden_classes: Collection[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             note.unlink()
         return
+
+    hidden_in_all = set(hidden_classes)
     if _has_images(folder):
-        hidden_before = _noted_classes(note)
-    else:
-        hidden_before = set(hidden_classes)
-    if not hidden_before.issuperset(hidden_classes):
+        hidden_in_all &= _noted_classes(note)
+    if hidden_in_all != set(hidden_classes):
         warnings.warn(
             f"{folder} has images of other runs, which may show {', '.join(hidden_classes)}: "
             "--blur changes none of them; use an empty folder",
             DetcliWarning,
             stacklevel=2,
         )
-    hidden_in_all = hidden_before.intersection(hidden_classes)
     if hidden_in_all:
         write_file(note, json.dumps(sorted(hidden_in_all)).encode())
 

@@ -60,9 +60,13 @@ class Claims:
         """
         if self._descriptor is None or name in self._names_of_this_run:
             return True
+
+        # Runs that read the same file give its results the same name. A camera, though, shows
+        # something else in every run, so its name is for this run alone.
         input_id = mark
         if is_new:
             input_id = f"{mark} {self._run_id}"
+
         prefix_list = list(prefixes)
         with locked(self._folder):
             self._read_new_claims(self._descriptor)

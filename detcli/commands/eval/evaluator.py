@@ -312,7 +312,8 @@ class Evaluator:
             near_rows = self._detections_near_objects(image_numbers, rows_in_images)
             matchings = self._match_at_each_iou(image_numbers, near_rows)
 
-            # A matching leaves out the detections that the evaluator ignores.
+            # A matching only has the detections that count. So at each IoU, all are ignored first,
+            # and then those in the matching are right or wrong.
             outcomes[:, near_rows] = IGNORED
             for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
                 is_correct = matching.matched_objects >= 0

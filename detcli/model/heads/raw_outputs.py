@@ -220,11 +220,13 @@ def _possible_assignments(
         Each output with the parts that it is assumed to hold, and how many channels each has.
     """
     for parts in spec.part_lists:
+        # Some families give each part an output of its own, others join parts in one output.
         tensors_per_scale = TensorsPerScale.JOINED
         if len(group) == len(parts):
             tensors_per_scale = TensorsPerScale.APART
         if spec.tensors not in {TensorsPerScale.ANY, tensors_per_scale}:
             continue
+
         for consecutive_parts in _consecutive_divisions(parts, len(group)):
             for ordered_group in itertools.permutations(group):
                 yield list(zip(ordered_group, consecutive_parts, strict=True))
