@@ -79,7 +79,8 @@ def cli() -> str:
         help_text = detcli(*arguments, "--help")
         if "  -q, --" not in help_text and "\nCommands:\n" not in help_text:
             commands_without_quiet.append(f"`{' '.join(arguments)}`")
-        text = COMMON_OPTIONS.sub("", help_text).strip().removesuffix("\n\nOptions:")
+        text = COMMON_OPTIONS.sub("", help_text).strip()
+        text = re.sub(r"\n\nOptions:(?=\n\n|\Z)", "", text)  # of those alone
         sections.append(f"## {title}\n\n```text\n{text}\n```\n")
     explained = "".join(COMMON_OPTIONS.findall(detcli("merge", "--help")))
     introduction = (

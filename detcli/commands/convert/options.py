@@ -68,7 +68,7 @@ class ConversionOptions:
     guard_transpose: bool = option(
         False,
         "--guard-transpose",
-        "Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
+        "Add a Split and a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
     )
     half: bool = option(
         False,
