@@ -68,7 +68,8 @@ class ConversionOptions:
     guard_transpose: bool = option(
         False,
         "--guard-transpose",
-        "Add a Split and a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
+        "Add a Split and a Concat after a Transpose that feeds an output; some engines drop it "
+        "otherwise.",
     )
     half: bool = option(
         False,
