@@ -36,8 +36,8 @@ class Watcher:
     ) -> None:
         """Prepare the steps that the user asked for, in the order in which they are done.
 
-        A step is a function that returns a copy of a record to which it has added something, such
-        as tracks. Its module is only loaded here, as some need libraries that load slowly.
+        A step is a function that returns a changed copy of a record, for example with tracks, or
+        without ignored detections. Its module is only loaded here, as some load slow libraries.
 
         Args:
             watched: Which steps, and their options.

@@ -167,8 +167,8 @@ def read_barcode_in_box(
 ) -> Barcode | None:
     """Read the barcode in a box of an image, in one crop after another, the cheapest first.
 
-    One wrong reading of a linear code in ten passes its check digit. So two crops must give the
-    same text of it, unless the detection is confident and a plain crop reads it.
+    A wrong reading of a linear code passes its check digit one time in ten. So two crops must give
+    the same text, unless the detection is confident and a plain crop reads it.
 
     Args:
         grey: `(H, W)`, the image.
@@ -178,8 +178,8 @@ def read_barcode_in_box(
         linear: Whether a linear code is expected.
 
     Returns:
-        The barcode. None if no crop reads one, if crops read different linear codes, or if the
-        budget is spent.
+        The barcode. None if no crop reads one, if no second crop confirms a linear code that needs
+        it, if crops read different linear codes, or if the budget is spent.
     """
     earlier_contents: set[bytes] = set()  # of the linear code that an earlier crop has read, if any
     for attempt in _attempts(grey, box, confident=confident):

@@ -110,8 +110,8 @@ class VideoTracks:
         self._options = options
         self._size: Size | None = None  # of the frames
 
-        # `_advance_clock` turns the times of frames in the source into times for the tracker, at
-        # the rate of frames that trackers expect. Both are those of the last frame.
+        # The time of the last frame, in the source and on the tracker's clock. `_advance_clock`
+        # turns one into the other, as trackers expect a certain rate of frames.
         self._last_time_s = first.origin.time_s or 0.0
         self._clock_s = 0.0
         self._intervals_s: deque[float] = deque(maxlen=GAPS)  # between the last frames

@@ -375,7 +375,7 @@ class Verbosity:
     quiet: bool = option(
         False,
         "-q, --quiet",
-        "Print only errors on stderr, also those of inputs: no progress, warnings and summaries.",
+        "Print only errors on stderr, also those of inputs: no progress, warnings or summaries.",
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
     )

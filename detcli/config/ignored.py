@@ -98,9 +98,9 @@ def matches(source: str, pattern: str) -> bool:
         pattern += ANY_FOLDERS
     names = source.split("/")
     name_count = len(names)
-    # The pattern is read part by part. A position is the number of names of the source up to where
-    # the parts so far may reach. Before the first part, all positions are possible, as the pattern
-    # may begin at any folder.
+    # The pattern is read part by part. `positions` has all counts of leading names of the source
+    # after which the next part may go on. Before the first part, these are all counts, as the
+    # pattern may begin at any folder.
     positions = set(range(name_count + 1))
     for part in pattern.split("/"):
         if not positions:

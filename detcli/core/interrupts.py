@@ -148,8 +148,8 @@ class Interrupts:
         # `held` raises it at the end of the outermost block. Only if every block has a limit, the
         # timer raises it earlier, when the longest limit is over.
         limits_s = [limit_s for limit_s in self._limits_s if limit_s is not None]
-        has_every_block_limit = len(limits_s) == len(self._limits_s)
-        if has_every_block_limit:
+        every_block_has_limit = len(limits_s) == len(self._limits_s)
+        if every_block_has_limit:
             self._set_timer(max(limits_s))
 
     def _expire(self, *_: object) -> None:

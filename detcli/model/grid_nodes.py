@@ -189,8 +189,8 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
 def _activated(add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead) -> str:
     """Add the nodes that turn the scores of a part, as a layer gives them, into probabilities.
 
-    Nothing is added where the graph has such nodes itself. Nor is anything added to the scores of a
-    head without an objectness, which may stay logits: the contract of the graph says so.
+    Nothing is added where the graph has such nodes itself. Without a softmax or an objectness in
+    the family, scores may stay logits: the contract of the graph says so.
 
     Args:
         add: Adds nodes to the graph.
@@ -277,9 +277,9 @@ def _from_offsets(
 def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     """Add the nodes that cut a part of a grid head out of its tensor, as `[B, N, width]`.
 
-    N counts the anchors of all cells, cell by cell, and `width` their channels. The tensor is
-    `[B, anchors, H, W, width]`, `[B, anchors * width, H, W]`, `[B, anchors * width, cells]` or
-    `[B, cells, anchors * width]`; the last may lack the batch B.
+    N counts the anchors of all cells, cell by cell, and `width` the channels of each. The tensor is
+    `[B, anchors, H, W, width]`, `[B, anchors * width, H, W]`, `[B, H, W, anchors * width]`,
+    `[B, anchors * width, cells]` or `[B, cells, anchors * width]`; the last may lack the batch B.
 
     Args:
         add: Adds nodes to the graph.

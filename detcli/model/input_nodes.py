@@ -263,8 +263,9 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> l
 
     is_first_input_traced = node.input[0] in traced
     may_swap_inputs = node.op_type in {"Add", "Mul"}
-    is_scaling = node.op_type in ARITHMETIC and len(traced_inputs) == 1
-    if is_scaling and (is_first_input_traced or may_swap_inputs):
+    has_one_traced_input = len(traced_inputs) == 1
+    is_arithmetic = node.op_type in ARITHMETIC and has_one_traced_input
+    if is_arithmetic and (is_first_input_traced or may_swap_inputs):
         constant_name = node.input[1] if is_first_input_traced else node.input[0]
         compute = ARITHMETIC[node.op_type]
         return [compute(tensor, _channel_constant(index, constant_name, tensor))]

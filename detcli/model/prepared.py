@@ -147,9 +147,9 @@ def _prepare_with_cache(file: ModelFile) -> PreparedModel:
 def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFile, ...]]:
     """Return the description of a model, and the files beside it that hold its weights.
 
-    A description is found by the hash of the ONNX file alone, as it lists the files with the
-    weights, of which the hashes are compared then. If one of these files has changed, another
-    description is found by all hashes.
+    A description is stored under the hash of the ONNX file alone, since only the description tells
+    which files hold the weights. If one of these has changed since it was written, a description
+    that is stored under the hashes of all files is used instead.
 
     Raises:
         ChangedError: A file has changed again meanwhile.

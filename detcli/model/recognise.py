@@ -332,7 +332,8 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
 def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     """Tell if a graph gives y before x for the corners of boxes, and fractions or pixels.
 
-    The networks of the family may do so themselves, and nodes behind the decoding may change it.
+    The family tells what its networks give, and nodes behind the decoding may swap x and y or
+    change the unit. Where these nodes do not show it, the unit may follow from the decoding.
 
     Args:
         index: The graph.

@@ -21,15 +21,15 @@ DEVICES = frozenset(
 )  # on Windows they exist in every folder, with any suffix
 
 
-MAX_COMPARED = 200  # files in a folder; in a larger one, none is looked for that was meant
+MAX_COMPARED = 200  # entries of a folder; in a larger one, no similar name is looked for
 
 
 def similar_file(path: str | os.PathLike[str]) -> str:
     """Find the file that was probably meant by a mistyped path, which does not exist.
 
     Returns:
-        The path of a file in the same folder with a similar name; an empty text if there is none,
-        or if the folder cannot be read or has more than MAX_COMPARED files.
+        The path of a file or folder beside it with a similar name; an empty text if there is none,
+        or if the folder cannot be read or has more than MAX_COMPARED entries.
     """
     folder, name = os.path.split(os.fsdecode(path))
     file_names = []

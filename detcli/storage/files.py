@@ -181,7 +181,7 @@ class AtomicFile:
     Attributes:
         path: The final path.
         file: The temporary file, open and unbuffered.
-        written: The path of the temporary file, for libraries that open files by name.
+        temporary_path: The path of the temporary file, for libraries that open files by name.
     """
 
     def __init__(self, path: Path, *, suffix: str = "", display_name: str | Path = "") -> None:

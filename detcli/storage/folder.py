@@ -79,7 +79,7 @@ class Folder:
         """Open a folder.
 
         When this process opens it for the first time, the temporary files of processes that were
-        killed are removed from it. In Windows the folder is not opened, and nothing is removed.
+        killed are removed from it. On Windows the folder is not opened, and nothing is removed.
 
         Raises:
             OSError: It cannot be opened, or is a link.
@@ -175,7 +175,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the folder while the block runs, so that other processes do not move files now.
+        """Lock the folder while the block runs; `move_if_unchanged` of other processes waits.
 
         Where the system or the file system has no locks, nothing waits.
         """

@@ -246,9 +246,10 @@ def _are_computed_after_selection(index: GraphIndex, boxes: list[str], scores: l
 def _head_of_unclear_channels(
     index: GraphIndex, tensor: str, names: list[str] | None
 ) -> Head | None:
-    """Read a tensor as a head though its nodes do not show how many of its channels are what.
+    """Read a tensor as a head whose nodes do not show which channels are boxes and which scores.
 
     It is a head if it joins two tensors, or if it has 4 channels and one for each class name.
+    Without class names, an axis of unknown size is taken for the channels.
 
     Args:
         index: The graph.

@@ -89,7 +89,7 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
 
 
 def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
-    """Find an output that holds landmarks, of which the shape could also be that of scores.
+    """Find an output that holds landmarks, whose shape could also be that of scores.
 
     Such a graph can be read in two ways, with the same boxes: once with the scores, and once with
     the landmarks in place of the scores. Landmarks are the x and y of points, as a layer gives
@@ -258,13 +258,13 @@ def _are_told_apart(head: Head, scores_as_boxes: Decoded | None, *, has_objectne
     if head.decodes(*BOX_ONLY_METHODS):
         return True
     if head.of_queries:
-        return _only_boxes_are_refined(head, scores_as_boxes)
+        return _are_told_apart_in_transformer(head, scores_as_boxes)
     # Detectors with grid cells have the objectness in front of the scores, not of the boxes.
     return has_objectness
 
 
-def _only_boxes_are_refined(head: Head, scores_as_boxes: Decoded | None) -> bool:
-    """True if the boxes of a transformer are computed as only boxes are, and not as scores.
+def _are_told_apart_in_transformer(head: Head, scores_as_boxes: Decoded | None) -> bool:
+    """True if the nodes show that the boxes of a transformer are not its scores.
 
     A transformer's boxes end in a sigmoid. Its scores may do so, too; then they are told apart if
     the boxes are refined, which scores never are: an earlier estimate of the boxes is added before

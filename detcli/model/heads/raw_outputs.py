@@ -213,8 +213,9 @@ def _possible_assignments(
     """Yield every way in which the outputs of a scale may hold the parts of a family's head.
 
     A family lists its parts in a fixed order, such as boxes, objectness and classes. Each output
-    may hold several parts that follow one another, and the outputs may come in any order. So two
-    outputs may be boxes | objectness, classes or boxes, objectness | classes, in either order.
+    may hold several parts that follow one another, and the outputs may come in any order. So of two
+    outputs, one may hold the boxes and the other objectness and classes; or one may hold boxes and
+    objectness and the other the classes.
 
     Yields:
         Each output with the parts that it is assumed to hold, and how many channels each has.
@@ -317,8 +318,8 @@ def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
 
     Where there is one class only, YOLOv5 trains the objectness alone, and leaves the bias of the
     class at log(0.6 / 0.01), about 4. A class among several has a negative bias, as each is rare.
-    So an output of 16 channels is told to be a box (4), an objectness (1), landmarks (10) and a
-    class (1), and not a box, an objectness and 11 classes.
+    So an output of 16 channels is recognised as a box (4), an objectness (1), landmarks (10) and a
+    class (1), and not as a box, an objectness and 11 classes.
 
     Args:
         index: The graph.
@@ -546,7 +547,7 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     activation_in_graph = class_slices[0].activation
     activation = activation_in_graph
     if HeadPart.OBJECTNESS in parts or spec.softmax:
-        activation = Activation.SIGMOID  # The added nodes give scores from 0 to 1, as if by one.
+        activation = Activation.SIGMOID  # The added nodes give scores from 0 to 1, as a sigmoid.
     head = Head(
         Layout.SCALES,
         boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
@@ -569,7 +570,7 @@ def _as_decoded_by_graph(
     boxes: tuple[ChannelSlice, ...],
     score_activation_in_graph: Activation | None,
 ) -> Head | None:
-    """Describe a grid head whose boxes the graph decodes itself, so that detcli adds no nodes.
+    """Describe a grid head whose boxes the graph decodes itself, so that detcli need not.
 
     Its boxes and scores are then read as two finished tensors; the family only says how images are
     prepared.
