@@ -168,7 +168,7 @@ def _report_failure(error: Exception) -> int:
     """Print the error that ended a command, and return the exit code.
 
     After an interrupt most errors are not printed: the interrupt may have caused them, by stopping
-    a library from loading. An output that is incomplete is, say because the disk is full.
+    a library from loading. An OutputError is printed all the same: the disk may be full, say.
     """
     if isinstance(error, DetcliError):
         log.debug("%s", error, exc_info=error)

@@ -57,7 +57,7 @@ MIN_HIDDEN_OPTIONS = 10
 
 
 MAX_QUOTED_WORDS = 3
-"""So many words that are too much are quoted; a glob may have made thousands."""
+"""How many unexpected words an error quotes at most; a glob may have made thousands."""
 
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {

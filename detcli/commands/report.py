@@ -131,9 +131,11 @@ def report(
         return
     if marks is not None and not _is_pipe(records):
         # The page may take minutes, so marks of other records are refused before.
-        for record in read_records(records, finder):
-            marks.corrected(record)
+        with closing(finder):
+            for record in read_records(records, finder):
+                marks.corrected(record)
         marks.require_fit()
+        finder.gone = 0  # they are counted anew
     with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
         existing_records = _existing_records(read_records(records, finder), finder, marks)
         shown = _select_records(hidden.checked(existing_records), request.sample, marks)
@@ -269,7 +271,7 @@ def _existing_records(
             continue
         finder.gone += 1
         if marks is not None:
-            marks.corrected(record)  # only to use its marks: one that fits no record is an error
+            marks.corrected(record)  # notes its marks as used; an unused one is an error
 
 
 @frozen

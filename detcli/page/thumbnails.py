@@ -17,7 +17,6 @@ from pathlib import Path
 from detcli.storage.files import AppendedFile, make_folder, write_file, writing
 from detcli.storage.folder import Folder, sync
 
-FOLDER = "thumbnails"
 PACK_IMAGES = 1000  # a pack ends with as many thumbnails, or as many bytes
 PACK_BYTES = 2 << 20
 

@@ -250,7 +250,7 @@ class BatchDetector:
         return detector
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector that gives the same detections, and more of a lower confidence.
+        """Make a detector that gives the same detections, and others above a lower confidence.
 
         Of an image with 40 detections and a `max_det` of 300, it also gives the best 260 among
         those between the two confidences. Barcodes are read that way: one with a low score may

@@ -160,8 +160,8 @@ class Pipeline:
             yield from self._gather(workers)
             self._require_opened(workers)
         finally:
-            # A fork of the process, which Python ends the generator in as well, has none of the
-            # threads; but locks that they held would never be released there.
+            # Python may also end this generator in a fork of the process. That has none of the
+            # threads, and locks that they held would never be released there.
             is_fork = os.getpid() != process_id
             if not is_fork:
                 self._stop()

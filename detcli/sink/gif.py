@@ -32,9 +32,8 @@ INSTALL = 'pip install "detcli[video]"'
 with loading("Pillow", INSTALL):
     from PIL import Image
 
-PaletteIndices = npt.NDArray[
-    np.uint8
-]  # (H, W), for each pixel the number of its colour in the palette
+PaletteIndices = npt.NDArray[np.uint8]
+"""`(H, W)`, for each pixel the number of its colour in the palette."""
 
 SUFFIX = ".gif"
 MAX_BYTES = 5_000_000  # a file has fewer

@@ -45,9 +45,8 @@ class LabelLayout:
         """
         width, height = image
         self._image_size = np.array([width, height], np.float32)
-        self._gap = np.array(
-            [-gap, -gap, gap, gap], np.float32
-        )  # added to x1, y1, x2, y2 of labels
+        # Added to x1, y1, x2, y2 of a label, to enlarge it on all sides.
+        self._gap = np.array([-gap, -gap, gap, gap], np.float32)
 
         # The visible boxes as far as they lie in the image, their areas, and how much of each area
         # is covered by labels so far.

@@ -446,7 +446,7 @@ class Prefetcher:
 
         Args:
             index: The position of the item in the run.
-            item: The input; `item.begin` starts to fetch it, None if it is not fetched ahead.
+            item: The input; `item.begin` starts fetching it, and is None without fetching ahead.
 
         Returns:
             False if the run is over, and the item was not taken.

@@ -17,8 +17,8 @@ def to_eight_bits(values: np.ndarray) -> Pixels:
     already, and stay as they are. Otherwise 0 is black and 1 is white. NaN becomes black.
 
     Raises:
-        DecodeError: Numbers are not from 0 to 1: of integers any, of floating point numbers, where
-            highlights may be above white, more than half.
+        DecodeError: Numbers are outside 0 to 1: any of the integers, or more than half of the
+            floating point numbers, as highlights may be above white.
     """
     if values.dtype == np.uint8:
         return values

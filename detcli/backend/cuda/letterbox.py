@@ -156,9 +156,8 @@ class LetterboxBatch:
         The kernel reads the channels of an image as blue, green and red, and steps from the table
         of one to that of the next. If all are the same, there is one, and the step is 0.
         """
-        table = input_value_tables(
-            preprocessing, dtype
-        )  # `(3, 256)`, channels in the model's order
+        # `(3, 256)`, channels in the model's order.
+        table = input_value_tables(preprocessing, dtype)
         table_in_bgr = table
         if not preprocessing.bgr:
             table_in_bgr = table[::-1]

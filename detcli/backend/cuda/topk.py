@@ -243,7 +243,7 @@ def _chunk_length(length: int, k: int) -> int:
 
     First a block of threads for each chunk of c entries finds the k best of the chunk; then one
     block reads the k entries of each of the N / c chunks. The two steps take equally long if they
-    read as many entries, c = k * N / c, so if c is the square root of k * N.
+    read equally many entries: c = k * N / c, so c is the square root of k * N.
 
     Args:
         length: N, the number of entries of the row.

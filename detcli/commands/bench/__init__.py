@@ -5,7 +5,7 @@ throughput.py  images a second of the whole pipeline
 cold_start.py  whole processes, from their start to their end
 sampling.py    the clock, warm-up, confidence intervals
 machine.py     hardware, versions, what disturbed a measurement
-report.py      the results, as JSON and as tables; an earlier run beside them
+report.py      the results, as JSON and as tables
 baseline.py    an earlier run: its file, and whether the model got slower since
 """
 

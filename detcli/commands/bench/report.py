@@ -90,7 +90,7 @@ class Overhead:
 
     clock_s: float  # of the clock in a run
     clock_share: float  # the same as a fraction of the mean wall clock
-    observed: Interval | None = None  # time with timed stages over time without
+    observed: Interval | None = None
     """Ratio of a run with timed stages to the untimed run beside it; on a GPU, the cost of
     synchronising after each stage."""
 

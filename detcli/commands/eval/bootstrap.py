@@ -111,7 +111,7 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
     from_last_to_first = precision[:, ::-1]
     best_from_here_on = np.maximum.accumulate(from_last_to_first, axis=1)[:, ::-1]
     # How many of the 101 recalls are reached with each detection, and how many of them not before:
-    # 26 and 51 in the example, and so 26 and 25. At the latter, its precision counts.
+    # 26 and 51 in the example, and so 26 and 25. The precision counts as often as the latter says.
     reached_counts = np.searchsorted(RECALLS, recall, side="right")  # (R, T)
     newly_reached = np.diff(reached_counts, axis=1, prepend=0)  # (R, T)
     sum_over_recalls: Doubles = (best_from_here_on * newly_reached).sum(axis=1)

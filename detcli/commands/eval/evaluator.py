@@ -527,8 +527,8 @@ def _read_matching(
 
     Args:
         diagnostics: The answer. The keys of "gt_status" are the numbers of the objects that count,
-            those of "dt_status" are of the detections that count, and "dt_match" has the number
-            of the object that a detection matches, if it matches one.
+            and the keys of "dt_status" those of the detections that count. "dt_match" has the
+            number of the object that a detection matches, if it matches one.
         object_rows: The rows of the objects that the evaluator was given.
         detection_rows: The rows of the detections that it was given.
     """

@@ -118,7 +118,7 @@ class Checker:
             UsageError: `is_corrected`, and no best-scoring images were looked at.
         """
         promise_path = self._folder / PROMISE
-        promise_path.unlink(missing_ok=True)  # an earlier one is of fewer answers
+        promise_path.unlink(missing_ok=True)  # an earlier one may be of other answers
         computed = self.compute(is_corrected=is_corrected)
         write_promise(promise_path, computed.fields)
         promise = computed.promise

@@ -433,7 +433,7 @@ def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectatio
     looks_below = first_expectation.looks(options.misses)
     if looks_below is None:  # no sample from below suffices
         looks_below = deck.units_below
-    look_count = looks_below + SUGGESTED_SAMPLE
+    look_count = max(looks_below, 1) + SUGGESTED_SAMPLE
     return (
         f"--above {SUGGESTED_SAMPLE} would take about {look_count:,} looks in the "
         "first round, and promise a little less"

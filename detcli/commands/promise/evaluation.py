@@ -97,8 +97,8 @@ class RoundResult:
 
         Rows are tried from the lowest threshold up, and the first at which too much may be lost
         ends the search, even if a higher one looks better. So a threshold may be chosen after the
-        answers: a promise is false only if the bound of one row is, and which row that is does not
-        depend on the answers: the lowest at which too much is lost in truth.
+        answers: a promise is false only if the bound of one particular row is wrong. That is the
+        lowest row at which too much is lost in truth, whatever the answers are.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.

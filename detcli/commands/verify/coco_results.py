@@ -181,7 +181,7 @@ def _classes_by_category(
         categories: The category ids that the COCO results have.
 
     Returns:
-        A class by its category id. There may be others than in `categories`, and some may lack.
+        The class of each category id. It may have others than in `categories`, and lack some.
     """
     names = _names_of_model(detected_classes, categories)
     class_by_category: dict[int, _DetectedClass] = {}

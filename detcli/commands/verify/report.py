@@ -393,7 +393,7 @@ def _image_changes(certified: object, images: list[dict[str, Any]]) -> Iterator[
     """
     certified_hashes = _hashes(certified)
     current_hashes = _hashes(_comparable_images(certified, images))
-    # What a Counter lacks in comparison with another one remains: files that are on one side only.
+    # Subtracting a Counter leaves what the other one lacks: files that are on one side only.
     hash_before = _hash_by_source(certified_hashes - current_hashes)
     hash_now = _hash_by_source(current_hashes - certified_hashes)
     for source in hash_now | hash_before:

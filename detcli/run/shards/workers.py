@@ -100,7 +100,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._begin = begin
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
         self._warnings: set[str] = set()  # the texts of those that were shown
-        self._has_finished_task = False  # whether any worker has, so that it can be done at all
+        self._has_finished_task = (
+            False  # whether any worker ever has; if not, an outage may be final
+        )
 
         # Workers have an index, from 0 on. One that dies is replaced by a worker with its index.
         self._workers: dict[int, ShardWorker] = {}
