@@ -40,7 +40,7 @@ def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> It
     """
     detector = marker_detector(dictionaries)
     corners_of_each, numbers, _, dictionary_indices = detector.detectMarkersMultiDict(crop.pixels)
-    if numbers is None:  # there is no marker
+    if numbers is None:  # no marker was found
         return
     for marker_corners, number, dictionary_index in zip(
         corners_of_each, numbers.flat, dictionary_indices.flat, strict=True

@@ -496,7 +496,7 @@ class _LateBar(contextlib.ExitStack):
         """
         super().__init__()
         self._make_columns = make_columns
-        self._update_bar: Callable[..., None] | None = None  # None while there is no bar
+        self._update_bar: Callable[..., None] | None = None  # None until the bar appears
 
     def update(self, **changes: object) -> None:
         """Update the bar; the arguments are those of rich's `Progress.update`."""

@@ -53,7 +53,7 @@ class ImageMemory:
         self._closed = False
 
         # Memory of arrays that are gone, before it is put among the idle. Python may drop an array
-        # at any time, even while this thread holds the lock, so this queue has to do without it.
+        # at any time, even while this thread holds the lock, so this queue works without it.
         self._returned: deque[PinnedMemory] = deque()
 
     def allocate(self, size: Size) -> Pixels:

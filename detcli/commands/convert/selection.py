@@ -48,7 +48,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     head_name, anchors_first = _find_head_to_read(model, contract)
     body = cut(model, head_name)
     graph = body.graph
-    # The head is no output any more. It stays declared, with its type and shape.
+    # The head is no longer an output. It stays declared, with its type and shape.
     head = graph.output.pop()
     graph.value_info.append(head)
     if OUTPUT in tensor_names(graph):

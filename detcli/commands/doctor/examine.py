@@ -204,7 +204,7 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
 def _nvidia_facts(answer: Outcome) -> Nvidia:
     """Make the report on NVIDIA's driver and GPUs from the answer of a separate process.
 
-    The driver may make the process crash that asks it. Then there is no answer, and only the
+    The driver may crash the process that asks it. Then there is no answer, and only the
     version of the driver is reported, which is known from files.
 
     Args:

@@ -19,7 +19,7 @@ def figure_text(value: float) -> str:
 
 @frozen
 class Metrics:
-    """COCO's twelve figures, from 0 to 1; each is None if there are no objects to be detected.
+    """COCO's twelve figures, from 0 to 1; each is None if the data has no objects to detect.
 
     `ar_1` is the average recall of the best detection alone, `ar_10` of the best ten, `ar_100` of
     the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
