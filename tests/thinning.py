@@ -14,6 +14,8 @@ Case = TypeVar("Case")
 
 IN_CI = bool(os.environ.get("CI"))
 RUNS_WHOLE = any(os.environ.get(name) for name in ("CI", "FRESH_EXAMPLES", "WHOLE_SUITE"))
+RUNS_AT_NIGHT = bool(os.environ.get("FRESH_EXAMPLES"))
+"""Whether minutes may be spent on a single test, as in the workflow of each night."""
 
 only_whole = pytest.mark.skipif(not RUNS_WHOLE, reason="left out at home; CI=1 runs it, as .ci/run")
 """Marks a test that takes seconds and has a cheaper one beside it."""

@@ -252,8 +252,8 @@ FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "
 
 
 def test_a_short_loop_to_share(workplace):
-    video = number_video.open_writer("street.mp4", (64, 64))
-    for number in range(190):
+    video = number_video.open_writer("street.mp4", (64, 64), rate=2)
+    for number in range(38):
         video.write(image(("red", number % 8, 3)))
     video.release()
     works(LOOP)

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 from saved_records import box, record
-from thinning import RUNS_WHOLE, note, thin
+from thinning import RUNS_AT_NIGHT, RUNS_WHOLE, note, thin
 
 from detcli.commands.promise.bounds import smallest_share
 from detcli.commands.promise.deck import ALL, Deck
@@ -157,10 +157,13 @@ WORST_CASES = list(itertools.product([0.02, 0.05], [1, 3], [ALL, 40]))
 )
 def test_a_threshold_chosen_after_the_answers_is_false_as_seldom(loss, rounds, above):
     """Whole reviews by the hash of a seed, with all thresholds, on 200 images."""
-    deals = 200
-    if RUNS_WHOLE:
+    if RUNS_AT_NIGHT:
         deals = DEALS
+    elif RUNS_WHOLE:
+        deals = 2_500
     else:
+        deals = 200
+    if deals < DEALS:
         note("reviews at the worst case", deals, DEALS)
     records, animals = population(loss)
     inputs = read_inputs(records)
