@@ -59,7 +59,7 @@ hypothesis.settings.register_profile(
     "detcli",
     deadline=None,
     max_examples=100 if thinning.RUNS_WHOLE else 25,
-    derandomize=thinning.IN_CI and not os.environ.get("FRESH_EXAMPLES"),
+    derandomize=thinning.IN_CI and not thinning.RUNS_AT_NIGHT,
 )
 hypothesis.settings.load_profile("detcli")
 

@@ -40,9 +40,10 @@ def test_the_commands_of_a_page(name, count, workplace):
     ],
 )
 def test_what_pages_read_from_reports_is_there(name, title, workplace):
+    (script,) = blocks(section(page(name), title), "sh")
+    skip_without_jq(script)
     (workplace / "pics/torn.jpg").unlink()
     works("detcli convert yolov10n -o half.onnx --half -q")
-    (script,) = blocks(section(page(name), title), "sh")
     printed = works(script).stdout
     assert printed
     assert "null" not in printed
