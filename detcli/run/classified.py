@@ -90,16 +90,28 @@ class Classified:
         self._database.execute("PRAGMA journal_mode = OFF")  # nothing is ever rolled back
         self._database.execute(CREATE_TABLE)
         try:
-            with open_lines(path) as file:
-                self._insert_rows(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
-        except (OSError, ValueError, csv.Error) as error:
-            raise UsageError(
-                f"--classified {path} cannot be read: {system_reason(error)}", HINT
-            ) from error
+            self._read_file()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Remove the temporary database."""
         self._database.close()
+
+    def _read_file(self) -> None:
+        """Read the classifier's file into the database.
+
+        Raises:
+            UsageError: It cannot be read, lacks a column, or two rows are about the same box.
+        """
+        try:
+            with open_lines(self._path) as file:
+                self._insert_rows(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+        except (OSError, ValueError, csv.Error) as error:
+            raise UsageError(
+                f"--classified {self._path} cannot be read: {system_reason(error)}", HINT
+            ) from error
 
     def _insert_rows(self, text: io.TextIOWrapper) -> None:
         """Read all rows of the classifier's table into the database.

@@ -42,16 +42,18 @@ VALUES = [
     {"name": "a", "note": "n"},
     {"name": "a", "secret": "s"},
     {"name": "a", "tags": ("t",)},
-    {"name": "a", "score": float("nan")},
 ]
 
+NAN = {"name": "a", "score": float("nan")}
+"""Is not compared: from Python 3.13 on, dataclasses no longer equal themselves with a NaN."""
 
-@pytest.mark.parametrize("values", VALUES)
+
+@pytest.mark.parametrize("values", [*VALUES, NAN])
 def test_the_representation(values):
     assert repr(Box(**values)) == repr(Expected(**values))
 
 
-@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("values", [*VALUES, NAN])
 def test_the_hash(values):
     assert hash(Box(**values)) == hash(Expected(**values))
 

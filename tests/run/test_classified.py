@@ -1,5 +1,7 @@
 """Answers of a second network, added to records."""
 
+from contextlib import ExitStack, closing
+
 import pytest
 from saved_records import box, record
 
@@ -10,16 +12,17 @@ from detcli.run.classified import Classified, crops_of
 @pytest.fixture
 def classify(tmp_path):
     """Write a CSV file, and add its answers to records."""
+    with ExitStack() as databases:
 
-    def add(text, *records):
-        path = tmp_path / "species.csv"
-        path.write_text(text)
-        answers = Classified(path)
-        for fields in records:
-            answers.add(fields)
-        return answers
+        def add(text, *records):
+            path = tmp_path / "species.csv"
+            path.write_text(text)
+            answers = databases.enter_context(closing(Classified(path)))
+            for fields in records:
+                answers.add(fields)
+            return answers
 
-    return add
+        yield add
 
 
 def classes_of(fields):
