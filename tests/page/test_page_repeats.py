@@ -85,6 +85,15 @@ def test_keys_mark_groups_on_the_wall_and_in_the_viewer(of_repeats, tmp_path):
     marks.require_fit()
 
 
+def test_the_first_key_selects_a_group_and_the_second_marks_it(of_repeats):
+    of_repeats.press("x")
+    selected_text = of_repeats.run("return document.activeElement.innerText")
+    assert selected_text.startswith("412 images")
+    assert of_repeats.text("#count-marks") == ""
+    of_repeats.press("x")
+    assert of_repeats.text("#count-marks") == "1"
+
+
 def test_a_mark_of_an_image_and_of_its_box_are_the_same_mark(of_repeats):
     browser = of_repeats
     browser.go("#view=pictures")

@@ -69,11 +69,16 @@ function setMark(key, mark) {
   showMarks();
 }
 
-/* Marks what the keyboard is at. */
+/* Marks what the keyboard is at. Where it is at nothing yet, the first key only selects a tile, so
+   that nobody marks an image without having looked at it. */
 function markFocused(mark) {
   const item = focusedItem();
-  const isGroup = Boolean(item?.name);
-  if (item && !isGroup) setMark(markKeyOf(item), mark);
+  if (!item) {
+    if (LAYOUTS[state.view]) focusTile(grid.currentIndex);
+    return;
+  }
+  const isGroup = Boolean(item.name);
+  if (!isGroup) setMark(markKeyOf(item), mark);
 }
 
 /* In the viewer the box that was chosen, or the image; outside a tile, if one has the focus. */
