@@ -198,7 +198,7 @@ def _report_repeats(
 
         outputs = request.config.outputs
         output: Any = outputs.report  # a required option
-        run_info = replace(_run_info(name, settings, None), of_repeats=True)
+        run_info = replace(_run_info(name, settings, None), records_are_repeats=True)
         page = Page(output, run_info, linked=outputs.report_link)
         finder.gone = 0  # they are counted anew
         repeats_page = RepeatsPage(page, repeats, finder, hidden)

@@ -30,9 +30,9 @@ class PageBox(NamedTuple):
     class_id: int  # of the model
     class_name: str  # any text
     score: float | None  # from 0 to 1; None for an object of a label
-    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
+    corners: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright image
     kind: int | None = None  # its number among the run's kinds; None for a run without any
-    # score and box of the counterpart on the other side of a comparison
+    # score and corners of the counterpart on the other side of a comparison
     counterpart: tuple[float | None, Sequence[float]] | None = None
 
 
@@ -61,19 +61,19 @@ def class_list(box: PageBox) -> list[Any]:
 
 
 def box_list(box: PageBox, class_number: int) -> list[Any]:
-    """Return a box as the page's data has it.
+    """Return a box as a list of values, as the page's data has it: see `found` in `folder.py`.
 
-    It has the number of its class, its score and coordinates, in a comparison also its kind, and
-    the score and coordinates of its counterpart.
+    The values are the number of its class, the score, and the four coordinates. In a comparison,
+    the kind of the box follows, and then the score and the coordinates of its counterpart.
     """
     values: list[Any] = [class_number, box.score]
-    values += [round(edge, 1) for edge in box.box]
+    values += [round(coordinate, 1) for coordinate in box.corners]
     if box.kind is not None:
         values.append(box.kind)
     if box.counterpart is not None:
-        score, edges = box.counterpart
+        score, corners = box.counterpart
         values.append(score)
-        values += [round(edge, 1) for edge in edges]
+        values += [round(coordinate, 1) for coordinate in corners]
     return values
 
 
@@ -101,9 +101,9 @@ def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
 
 
 def optional_lists(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
-    """Return what options such as --track add to detections, in lists with a value for each.
+    """Return what options such as --track add to detections, as lists with a value for each one.
 
-    The key is the name that the list has in the page's entry; lists without values are left out.
+    The keys are the names of the lists in the page's entry. A list without any values is left out.
     """
     lists = {}
     for column in OPTIONAL_COLUMNS:

@@ -55,7 +55,7 @@ class Finder:
             The pixels, and the path of the file that the report links to. A frame of a video has no
             such file.
         """
-        image = self.image(record)
+        image = self.read_image(record)
         if image is None:
             self.lost += 1
             return None
@@ -72,23 +72,29 @@ class Finder:
             self._video.close()
             self._video = None
 
-    def image(self, record: RecordJson) -> Image | None:
-        """Find the image or frame that a record is about.
+    def read_image(self, record: RecordJson) -> Image | None:
+        """Read the image or frame that a record is about, if its file is found and has not changed.
+
+        An image whose record has no hash is counted as unproven, since it may be another one of the
+        same size.
 
         Returns:
-            The image; None if there is none, or if its file is another one by now, by its size in
-            pixels or its hash. An image without a hash in its record is counted as unproven.
+            The image. None if its file is not found or cannot be read, if it is a frame of a live
+            stream, which is in no file, or if its size in pixels or its file's hash is not that of
+            the record.
         """
         path = self.path_of(name_of(record))
         is_of_stream = {"frame", "time"} <= record.keys()
         if path is None or is_of_stream:
             return None
+
         try:
             image = self._read(path, record)
         except InputError:
             return None
         if image is None or image.size != (record["height"], record["width"]):
             return None
+
         if "sha256" not in record:
             self.unproven += 1
             return image
@@ -104,7 +110,7 @@ class Finder:
         """
         if "frame" in record:
             frame_number = record["frame"]
-            return self._frame_reader(path, frame_number).at(frame_number)
+            return self._frame_reader(path, frame_number).read_frame(frame_number)
         return self._load(path, name_of(record))
 
     def _digest(self, image: Image, record: RecordJson) -> str:
@@ -139,7 +145,7 @@ class Finder:
         """Read the first frame of a video, and return its height and width."""
         reader = _FrameReader(path, self.inputs)
         try:
-            image = reader.at(0)
+            image = reader.read_frame(0)
         finally:
             reader.close()
         if image is None:
@@ -168,13 +174,13 @@ class Finder:
         return load_in_time(item, self.inputs.input_timeout)
 
     def _frame_reader(self, path: Path, frame_number: int) -> "_FrameReader":
-        """Return a reader of a video that can still read a frame.
+        """Return a reader of a video that has not passed a frame yet.
 
-        Records usually come in the order of frames, so the reader of the frame before is used; only
-        where it has passed the frame, the video is read from its beginning again.
+        Records usually come in the order of frames, so the reader of the last frame is used again.
+        Only if it has passed the frame is the video read from its beginning.
         """
         video = self._video
-        if video is None or video.path != path or video.number > frame_number:
+        if video is None or video.path != path or video.last_number > frame_number:
             self.close()
             video = _FrameReader(path, self.inputs)
             self._video = video
@@ -220,7 +226,7 @@ class _FrameReader:
 
     def __init__(self, path: Path, inputs: InputOptions) -> None:
         self.path = path
-        self.number = -1  # of the frame read last
+        self.last_number = -1  # of the frame that was reached last; -1 if the video broke off
         self._sources = Sources([str(path)], inputs)
         self._items = iter(self._sources)
 
@@ -232,8 +238,10 @@ class _FrameReader:
         except OSError:
             return ""
 
-    def at(self, number: int) -> Image | None:
-        """Read on up to the frame of a number, and return it; None if the video has no such frame.
+    def read_frame(self, number: int) -> Image | None:
+        """Read on to the frame with this number, and return it; None if the video lacks it.
+
+        The reader cannot go back: `last_number` then says which frame it has reached.
 
         Raises:
             InputError: The frame cannot be read.
@@ -241,12 +249,12 @@ class _FrameReader:
         for item in self._items:
             frame_number = item.origin.frame
             if frame_number is None:  # an error in place of further frames
-                self.number = -1
+                self.last_number = -1
                 return None
-            self.number = frame_number
+            self.last_number = frame_number
             if frame_number == number:
                 return load_in_time(item)
-            if frame_number > number:  # so that this one is missing
+            if frame_number > number:  # so this one is missing
                 return None
         return None
 

@@ -102,8 +102,8 @@ class PageFolder:
         Args:
             path: The folder, which is made if it does not exist.
             inputs: The files that the run reads, which are never removed.
-            resumed: Whether the run is added to those of the page that is there, and a later one
-                will be added to it, so that `sync` has to keep what it shows.
+            resumed: Whether the run is added to those of the page that is there. A later run may
+                then be added to this one, so `sync` puts the copies of images on the disk, too.
 
         Raises:
             UsageError: The folder is not that of a page, another run is writing to it, its page has
@@ -113,7 +113,9 @@ class PageFolder:
         self.path = path
         self._real = make_folder(path)
         self._lock = self._open_marker()
-        self._runs: list[dict[str, Any]] = []  # with the number of chunks of each, see `describe`
+
+        # What `describe` was called with for each run, and how many chunks the run has.
+        self._runs: list[dict[str, Any]] = []
         with contextlib.ExitStack() as on_error:
             on_error.callback(self._lock.close)
             if lock(self._lock) is LockState.HELD_BY_OTHER:
@@ -124,18 +126,22 @@ class PageFolder:
             if not self._runs:
                 self._require_no_inputs(inputs)
             on_error.pop_all()  # the lock stays
-        self._chunk_count = sum(run["chunks"] for run in self._runs)
-        self.run = len(self._runs)
+
+        self.run = len(self._runs)  # the number of this run
         self._packs = ThumbnailPacks(self._real / "thumbnails" / str(self.run))
         self._is_resumed = resumed
         self._folder_of_copies: Path | None = None  # the one that was made last
         self._unsynced_copies: list[Path] = []  # of images that `sync` puts on the disk
-        self._chunk: AppendedFile | None = None
+
+        self._chunk_count = sum(run["chunks"] for run in self._runs)  # of all runs
+        self._chunk: AppendedFile | None = None  # to which records are added; None to begin one
         self._chunk_records = 0
         self._chunk_bytes = 0
 
     def _open_marker(self) -> FileIO:
-        """Open the file by which the folder is known to be a page, which an empty folder gets.
+        """Open the marker file of the page's folder, which is created if the folder is empty.
+
+        The file tells that the folder is a page, and a run locks it while it writes to the page.
 
         Raises:
             UsageError: The folder has other files in it.
@@ -170,17 +176,24 @@ class PageFolder:
                 raise UsageError(f"{file} is one of the inputs", "name another folder")
 
     def begin(self) -> None:
-        """Make the folder ready for records; until then, what was there stays as it was."""
+        """Make the folder ready for the records of this run, which becomes the last of `_runs`.
+
+        If the page that is there is continued, what a kill has left incomplete is removed from it;
+        otherwise the page is removed. Until this is called, it stays as it was.
+        """
         for name in FOLDERS:
             make_folder(self._real / name)
         if self._runs:
             self._repair()
         else:
             self._clear()
+
         for file in resources.files(__package__).joinpath("files").iterdir():
             if file.name.startswith(REVIEW_FILES):
                 continue
-            parent = self._real if file.name == "index.html" else self._real / "files"
+            parent = self._real / "files"
+            if file.name == "index.html":
+                parent = self._real
             write_file(parent / file.name, file.read_bytes())
         self._runs.append({"chunks": 0})
 
@@ -211,29 +224,28 @@ class PageFolder:
             self._end_chunk()
         return begins_chunk
 
-    def write_image(self, number: int, *sizes: bytes) -> str:
-        """Write an image of this run, and its thumbnail.
+    def write_image(self, number: int, thumbnail: bytes, copy: bytes | None = None) -> str:
+        """Write the thumbnail of an image of this run, and a copy of the image if there is one.
 
         Args:
             number: The number of the image in the run.
-            sizes: A copy of the image and then its thumbnail, as JPEG; or only the thumbnail, if
-                the page shows the image's own file.
+            thumbnail: The JPEG of the thumbnail.
+            copy: The JPEG of the copy; None if the page shows the image's file where it is.
 
         Returns:
             The name of the image, for `remove_image` and the entry of its record.
         """
         name = f"{self.run}/{self._packs.number}/{number}"
-        has_copy = len(sizes) > 1
-        if has_copy:
-            self._write_copy(self._real / f"pictures/{name}.jpg", sizes[0])
-        self._packs.add(name, sizes[-1])
+        if copy is not None:
+            self._write_copy(self._real / f"pictures/{name}.jpg", copy)
+        self._packs.add(name, thumbnail)
         return name
 
     def _write_copy(self, path: Path, jpeg: bytes) -> None:
-        """Write the copy of an image.
+        """Write the copy of an image, without a temporary file and without waiting for the disk.
 
-        Nobody sees it half-written, as it is on no page until its record is added. So it gets its
-        name at once, and is not on the disk before `sync`.
+        Nobody sees it half-written, since no page shows it before its record is added. On a page
+        that may be continued, `sync` puts it on the disk.
         """
         if path.parent != self._folder_of_copies:
             make_folder(path.parent)
@@ -242,21 +254,23 @@ class PageFolder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_WAIT
             with FileIO(os.open(path, flags, 0o666), "w") as file:
                 write_all(file, jpeg)
+
         if self._is_resumed:
             self._unsynced_copies.append(path)
 
     def sync(self) -> None:
         """Put all that was added on the disk, where it survives a power cut.
 
-        To be called before the file of --resume says there that inputs are done: what it has is on
-        the page, then.
+        A run with --resume calls this before its file says on the disk that inputs are done. So all
+        inputs that are done according to the file are on the page, too.
 
         Raises:
             OutputError: It cannot be put there.
         """
         with writing(self.path):
             for path in self._unsynced_copies:
-                with contextlib.suppress(FileNotFoundError):  # dropped from a long video since
+                # A long video drops images, and `remove_image` has then removed their copies.
+                with contextlib.suppress(FileNotFoundError):
                     _sync_file(path)
             for parent in {path.parent for path in self._unsynced_copies}:
                 with contextlib.closing(Folder(parent)) as folder:

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,14 @@ class PageFile:
     """
 
     def __init__(self, path: Path, inputs: Container[Path] = ()) -> None:
-        """Check that the file can be written; one that is there stays until `close`.
+        """Check that the page can be written; a page that is there stays as it is until `close`.
+
+        Args:
+            path: The HTML file.
+            inputs: The files that the run reads, which are never written over.
 
         Raises:
-            UsageError: The file is another one than a page, or an input.
+            UsageError: The file exists and is no page in one file, or it is an input.
             OutputError: It cannot be written to.
         """
         self.path = path
@@ -91,15 +95,17 @@ class PageFile:
             raise UsageError(f"{path} is one of the inputs", "name another file")
         if not _may_be_replaced(path):
             raise UsageError(f"{path} is not a page of detcli in one file", "name another file")
-        self._run: dict[str, Any] = {}
-        self._entries: list[str] = []
+
+        self._run: dict[str, Any] = {}  # what `describe` was called with
+        self._entries: list[str] = []  # lines of script
         self._images: dict[str, str] = {}  # in base64, by name
         self._size = 0  # bytes of entries and images
-        self._is_written = False  # at the end, unless it holds too much or has not begun
+        # Whether `close` writes the file: there are records, and not too many.
+        self._is_to_be_written = False
 
     def begin(self) -> None:
         """Note that there are records, so that the page is written at the end."""
-        self._is_written = True
+        self._is_to_be_written = True
 
     def describe(self, run: Mapping[str, Any]) -> None:
         """Note what made the records, in place of what was noted before."""
@@ -113,35 +119,36 @@ class PageFile:
         """
         line = script_call("add", entry).decode("ascii")
         self._entries.append(line)
-        self._grow(len(line))
+        self._count_bytes(len(line))
         return False
 
-    def write_image(self, number: int, *sizes: bytes) -> str:
-        """Add an image, the smallest of the sizes; returns its name.
+    def write_image(self, number: int, jpeg: bytes) -> str:
+        """Add an image to the page, which has it in a single size, and return its name.
 
         Raises:
             OutputError: The page holds too much.
         """
-        name = str(number)
         if len(self._images) == MAX_IMAGES:
             raise self._refuse(f"more than {MAX_IMAGES} images")
-        self._images[name] = base64.b64encode(sizes[-1]).decode("ascii")
-        self._grow(len(self._images[name]))
+        name = str(number)
+        image_text = base64.b64encode(jpeg).decode("ascii")
+        self._images[name] = image_text
+        self._count_bytes(len(image_text))
         return name
 
-    def _grow(self, added: int) -> None:
-        """Count bytes of the page.
+    def _count_bytes(self, added_bytes: int) -> None:
+        """Count bytes that were added to the page.
 
         Raises:
-            OutputError: They are too many.
+            OutputError: The page holds too many.
         """
-        self._size += added
+        self._size += added_bytes
         if self._size > MAX_BYTES:
             raise self._refuse(f"more than {MAX_BYTES // 1_000_000} MB")
 
     def _refuse(self, excess: str) -> OutputError:
-        """Make the error of a page that holds too much, which is not written."""
-        self._is_written = False
+        """Make the error of a page that holds too much, so that `close` does not write it."""
+        self._is_to_be_written = False
         return OutputError(
             f"{self.path} would have {excess}, too much for one file to send",
             "show fewer: detcli report RECORDS --sample 300, or --only-detections; or name a "
@@ -161,37 +168,40 @@ class PageFile:
 
     def close(self) -> None:
         """Write the file, if there are records."""
-        if self._is_written:
+        if self._is_to_be_written:
             write_file(self.path, self._html().encode())
-            self._is_written = False
+            self._is_to_be_written = False
 
     def _html(self) -> str:
-        """Put the page's files and data into its HTML."""
-        folder = resources.files(__package__).joinpath("files")
-        html = folder.joinpath("index.html").read_text("utf-8")
-        digests: dict[str, list[str]] = {"style": [], "script": []}
+        """Return the HTML of a page in a folder, with its styles, scripts and data put into it.
 
-        def inline(tag: str, text: str) -> str:
-            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-            digests[tag].append(f"'sha256-{digest}'")
-            return f"<{tag}>{text}</{tag}>"
+        Its policy then lets only these styles and scripts take effect.
+        """
+        style_digests: list[str] = []
+        script_digests: list[str] = []
 
-        def read(match: re.Match[str]) -> str:
-            return folder.joinpath(match[1].removeprefix("files/")).read_text("utf-8")
+        def inline_style(link: re.Match[str]) -> str:
+            style = _read_page_file(link[1])
+            style_digests.append(_digest_in_policy(style))
+            return f"<style>{style}</style>"
 
-        def inline_script(match: re.Match[str]) -> str:
-            if match[1] == "files/main.js":  # which begins to load the data
-                return inline("script", self._data()) + inline("script", read(match))
-            return inline("script", read(match))
+        def inline_script(element: re.Match[str]) -> str:
+            path = element[1]
+            scripts = [_read_page_file(path)]
+            if path == "files/main.js":
+                scripts.insert(0, self._data())  # main.js begins to load the data at once
+            html_of_scripts = ""
+            for script in scripts:
+                script_digests.append(_digest_in_policy(script))
+                html_of_scripts += f"<script>{script}</script>"
+            return html_of_scripts
 
+        html = _read_page_file("index.html")
         html = _ICON.sub("", html)
-        html = _STYLE.sub(lambda match: inline("style", read(match)), html)
+        html = _STYLE.sub(inline_style, html)
         html = _SCRIPT.sub(inline_script, html)
-        policy = (
-            f"default-src 'none'; script-src {' '.join(digests['script'])}; "
-            f"style-src {' '.join(digests['style'])}; img-src data:; base-uri 'none'; "
-            "form-action 'none'"
-        )
+
+        policy = _policy(style_digests, script_digests)
         html = _POLICY.sub(f'content="{policy}"', html, count=1)
         return html.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {MARK}', 1)
 
@@ -204,6 +214,27 @@ class PageFile:
             f'inlined.scripts["data/0.js"] = () => {{\n{"".join(self._entries)}}};\n'
             f"inlined.images = {images};\n"
         )
+
+
+def _read_page_file(path: str) -> str:
+    """Read a file of the page from the package: "index.html", or "files/main.js" as it names it."""
+    folder = resources.files(__package__).joinpath("files")
+    return folder.joinpath(path.removeprefix("files/")).read_text("utf-8")
+
+
+def _digest_in_policy(text: str) -> str:
+    """Return the SHA-256 of a style or script, as a Content-Security-Policy names it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _policy(style_digests: Iterable[str], script_digests: Iterable[str]) -> str:
+    """Return a Content-Security-Policy that allows only these styles and scripts, and images."""
+    return (
+        f"default-src 'none'; script-src {' '.join(script_digests)}; "
+        f"style-src {' '.join(style_digests)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def _may_be_replaced(path: Path) -> bool:

@@ -127,7 +127,8 @@ class Conclusion(NamedTuple):
     agree: bool | None = None  # the verdict, if there is one
 
 
-NOTHING = Conclusion()
+NO_CONCLUSION = Conclusion()
+"""For pages of runs that compare nothing."""
 
 
 @frozen
@@ -141,7 +142,7 @@ class RunInfo:
     min_score: float = 0.0  # detections score above it
     zones_and_lines: Sequence[Shape] = ()  # zones and lines, which are drawn on each image
     ignored: Sequence[Zone] = ()  # polygons in which nothing counts, of all sources or of some
-    of_repeats: bool = False  # whether each record is a group of boxes that repeat
+    records_are_repeats: bool = False  # whether each record is a group of boxes that repeat
     rerun: Sequence[str] = ()  # words of the command that detects like this run; () for none
 
 
@@ -161,13 +162,7 @@ class Page:
     """A page to which records are added, one by one.
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
-    the number of records. The files of `inputs` are never removed. If `resumed`, records are added
-    to those of the page that is there. If `linked`, it shows image files where they are, wherever
-    browsers show them alike, and a warning says how many images are copies.
-
-    Raises:
-        UsageError: The folder has something else in it, or another run is writing to it.
-        OutputError: It cannot be written to.
+    the number of records.
     """
 
     def __init__(
@@ -179,20 +174,37 @@ class Page:
         resumed: bool = False,
         linked: bool = False,
     ) -> None:
+        """Check that the page can be written; a page that is there stays until the first record.
+
+        Args:
+            path: The folder of the page, or a file that ends in .html.
+            about: What the page says of the run.
+            inputs: The files that the run reads, which are never removed.
+            resumed: Whether records are added to those of the page that is there.
+            linked: Whether the page shows image files where they are. Those that a browser may show
+                otherwise are copied all the same, and a warning at the end says how many.
+
+        Raises:
+            UsageError: Something else is there, another run is writing to the page, or one file
+                cannot do what is asked for.
+            OutputError: The page cannot be written to.
+        """
         self._folder = open_page(path, inputs, resumed=resumed, linked=linked)
         self._linked = linked
         self._about = about
         self._start_time = iso_time(datetime.now(UTC))
+        self._has_begun = False
+
+        self._record_count = 0
+        self._image_count = 0
+        self._copy_count = 0  # images of which the page has a copy
+        self._video_count = 0
+        self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
         # Classes are numbered as they come up; the number by id and name.
         self._class_numbers: dict[tuple[int, str], int] = {}
-        self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
-        self._video_count = 0
-        self._image_count = 0
-        self._copy_count = 0  # images that are copies, and not shown where they are
-        self._record_count = 0
-        # Name and value of what made the records, such as the model; the values are not used.
+        # Names and values of what made the records, such as the model: the keys of a dict, as a set
+        # would lose their order.
         self._facts: dict[tuple[str, str], None] = {}
-        self._has_begun = False
 
     def add(
         self,
@@ -202,29 +214,32 @@ class Page:
         annotated_video: Path | None = None,
         repeat: PageRepeat | None = None,
     ) -> int:
-        """Add a record; returns its number.
+        """Add a record to the page, and return its number, from 0.
 
         Args:
             fields: The record.
-            image: Gets its image, if one is kept; or what `store` has returned; None if there
-                is none.
-            boxes: Its boxes; None for its detections.
+            image: A function that reads the image, which is called if the page shows the image; or
+                what `store` has returned for it; None if the record has no image.
+            boxes: The boxes of a comparison; None to show the record's detections.
             annotated_video: The annotated video that has this frame.
-            repeat: The group that its only box stands for, on a page of repeats.
+            repeat: On a page of repeats, the group of boxes that the record stands for.
         """
         self._begin_once()
         entry = begin_entry(fields)
         if repeat is not None:
             entry["repeat"] = legible(repeat)
-        if "detections" in fields:  # else it is the record of an error
+        is_error = "detections" not in fields
+        if not is_error:
             self._add_detections(entry, fields, boxes)
             self._add_ignored(entry, fields)
         dropped_images = self._add_image(entry, fields, image, annotated_video)
+
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
             self._describe("running")  # the description counts the chunks
         for name in dropped_images:
             self._folder.remove_image(name)
+
         record_number = self._record_count
         self._record_count += 1
         return record_number
@@ -232,21 +247,22 @@ class Page:
     def _add_detections(
         self, entry: Fields, fields: RecordJson, boxes: Sequence[PageBox] | None
     ) -> None:
-        """Add the boxes of a record, of its detections or of a comparison, to its entry.
+        """Add the boxes of a record to its entry, and what made them to the facts of the page.
 
         Args:
             entry: The entry, which gets the boxes.
             fields: The record, which has detections.
-            boxes: The boxes of a comparison; None for those of the detections.
+            boxes: The boxes of a comparison; None to show the record's detections.
         """
         self._add_facts(fields)
-        if boxes is None:
-            detections = fields["detections"]
-            boxes = [_page_box(detection) for detection in detections]
-            entry |= optional_lists(detections)
-        self._add_boxes(entry, boxes)
+        if boxes is not None:
+            self._add_boxes(entry, boxes)
+            return
+        detections = fields["detections"]
+        entry |= optional_lists(detections)
+        self._add_boxes(entry, [_page_box(detection) for detection in detections])
 
-    def close(self, conclusion: Conclusion = NOTHING) -> None:
+    def close(self, conclusion: Conclusion = NO_CONCLUSION) -> None:
         """End the page, which says whether the run is complete or was stopped by an exception.
 
         A run that fails before its first record leaves the page that was there. It has failed if
@@ -273,18 +289,17 @@ class Page:
             )
 
     def store(self, get_image: Callable[[], PageImage | None]) -> Fields:
-        """Write an image and its thumbnail, now or before its record is added.
+        """Write an image to the page, and return what the entry of its record says of it.
 
-        A page that links images writes only the thumbnail, and shows the image's own file, if
-        browsers can show it as detcli reads it. Otherwise the page has a copy of the image.
+        A page that links images writes only a thumbnail and shows the image's file, if browsers
+        show that as detcli reads it. Otherwise the page gets a copy of the image.
 
         Args:
             get_image: Reads the image; its result is None if there is none.
 
         Returns:
-            What the record's entry on the page says of the image: `picture` is its name among the
-            page's files, and `original` the address of its own file if it is linked. Empty without
-            an image.
+            Fields of the entry: `picture` is the name of the image among the page's files, and
+            `original` the address of its file if it is linked. Empty without an image.
         """
         self._begin_once()
         image = get_image()
@@ -292,19 +307,24 @@ class Page:
             return {}
         image_number = self._image_count
         self._image_count += 1
-        file = image.file
-        if self._linked and file is not None and browser_shows(file):
-            address = self._folder.address_of(file)
-            jpegs = render(image.pixels, [THUMBNAIL])
-            name = self._folder.write_image(image_number, *jpegs)
+        if self._linked and image.file is not None and browser_shows(image.file):
+            address = self._folder.address_of(image.file)
+            [thumbnail] = render(image.pixels, [THUMBNAIL])
+            name = self._folder.write_image(image_number, thumbnail)
             return {"picture": name, "original": address}
         self._copy_count += 1
-        sizes = [IMAGE, THUMBNAIL]
+        return {"picture": self._write_copy(image_number, image.pixels)}
+
+    def _write_copy(self, image_number: int, pixels: Pixels) -> str:
+        """Write a copy of an image, and return its name.
+
+        A page in one file has the copy alone, in a smaller size; other pages a thumbnail as well.
+        """
         if isinstance(self._folder, PageFile):
-            sizes = [IMAGE_OF_ONE_FILE]
-        jpegs = render(image.pixels, sizes)
-        name = self._folder.write_image(image_number, *jpegs)
-        return {"picture": name}
+            [copy] = render(pixels, [IMAGE_OF_ONE_FILE])
+            return self._folder.write_image(image_number, copy)
+        copy, thumbnail = render(pixels, [IMAGE, THUMBNAIL])
+        return self._folder.write_image(image_number, thumbnail, copy)
 
     def describe(self, about: RunInfo) -> None:
         """Replace what the page says of the run, as more is known now."""
@@ -325,10 +345,14 @@ class Page:
             self._has_begun = True
             self._describe("running")
 
-    def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
+    def _describe(self, state: str, conclusion: Conclusion = NO_CONCLUSION) -> None:
         """Write what the page says of the run, in place of what it said before.
 
-        The state is running, stopped or complete. `page/folder.py` has the format of the fields.
+        The format of the fields is described in `page/folder.py`.
+
+        Args:
+            state: "running", "stopped" or "complete".
+            conclusion: What a comparison concludes, at its end.
         """
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
@@ -347,9 +371,12 @@ class Page:
             "floor": about.min_score,
             "places": shape_lists(about.zones_and_lines),
             "ignored": [[zone.fractions, coordinates(zone)] for zone in about.ignored],
-            "repeats": about.of_repeats,
+            "repeats": about.records_are_repeats,
             "rerun": about.rerun,
-            **conclusion._asdict(),
+            "summary": conclusion.summary,
+            "tables": conclusion.tables,
+            "curves": conclusion.curves,
+            "agree": conclusion.agree,
         }
         self._folder.describe({name: legible(value) for name, value in run.items()})
 
@@ -443,18 +470,23 @@ class Page:
         return dropped_names
 
     def _video_of(self, fields: RecordJson) -> _PageVideo | None:
-        """Return the video that the frame of a record belongs to; None if it is not a frame."""
+        """Return the video that the frame of a record belongs to; None if it is not a frame.
+
+        Its first frame begins it. Files are read one after the other, so all others are forgotten
+        as one begins, while live streams may go on side by side. In a file, the number of the frame
+        is noted: if a lower one follows, the same file begins again, as it was named twice.
+        """
         if "frame" not in fields:
             return None
         source = name_of(fields)
+        video = self._videos.get(source)
         is_live = "time" in fields
         if is_live:
-            return self._videos.get(source) or self._begin_video(source)
+            return video or self._begin_video(source)
 
-        video = self._videos.get(source)
-        starts_over = video is not None and fields["frame"] <= video.last_frame
-        if video is None or starts_over:  # where it starts over, the file was named twice
-            self._forget_files()  # files are read one by one
+        begins_again = video is not None and fields["frame"] <= video.last_frame
+        if video is None or begins_again:
+            self._forget_video_files()
             video = self._begin_video(source)
         video.last_frame = fields["frame"]
         return video
@@ -466,11 +498,14 @@ class Page:
         self._video_count += 1
         return video
 
-    def _forget_files(self) -> None:
+    def _forget_video_files(self) -> None:
         """Forget the videos that are files, as they have no more frames; streams may go on."""
-        self._videos = {
-            source: video for source, video in self._videos.items() if video.last_frame < 0
-        }
+        streams = {}
+        for source, video in self._videos.items():
+            is_stream = video.last_frame < 0
+            if is_stream:
+                streams[source] = video
+        self._videos = streams
 
 
 class PageSink:
@@ -481,20 +516,21 @@ class PageSink:
         self._only_detections = only_detections
 
     def write(self, record: Record) -> None:
-        """Add a record to the page, with its image and the annotated video that it is in."""
+        """Add a record to the page, with its image and the annotated video that has the frame."""
 
-        def image() -> PageImage | None:
+        def get_image() -> PageImage | None:
+            """Return the image of the record, for the page to call only if it shows it."""
             is_left_out = self._only_detections and not record.detections
             if record.picture is None or is_left_out:
                 return None
             return PageImage(record.picture.pixels, record.origin.path)
 
         annotated_video = None
-        # Without the frames that have no detections, times in an annotated video are others than
-        # in its source, so the page cannot play it beside the frames.
+        # An annotated video without the frames that have no detections has other times than its
+        # source, so the page cannot play it beside the frames.
         if not self._only_detections:
             annotated_video = _first_video(notes_of(record).saved)
-        self._page.add(record.to_json(), image, annotated_video=annotated_video)
+        self._page.add(record.to_json(), get_image, annotated_video=annotated_video)
 
     def close(self) -> None:
         """End the page."""
@@ -527,14 +563,15 @@ def run_info_of(settings: SettingsJson, rerun: Sequence[str] = ()) -> RunInfo:
 
     Args:
         settings: What its detections depend on.
-        rerun: The words of the command that detects like it, without inputs; may be empty.
+        rerun: The words of a command with the same settings, without inputs, which the page shows;
+            empty to show none.
     """
-    facts = [*settings_facts(settings), *versions()]
-    min_score = min(settings["conf"], *settings["class_conf"].values(), 1)
+    # The page can show scores from the lowest threshold on, of all classes or of a single one.
+    thresholds = [settings["conf"], *settings["class_conf"].values()]
     return RunInfo(
         "predict",
-        facts,
-        min_score=min_score,
+        facts=[*settings_facts(settings), *versions()],
+        min_score=min(*thresholds, 1),  # a score is at most 1
         zones_and_lines=list(zones_and_lines_of(settings)),
         ignored=list(ignored_of(settings)),
         rerun=rerun,

@@ -92,39 +92,42 @@ class Look(NamedTuple):
 
 
 def write_review_page(
-    folder: Path, *, deck_id: str, review_id: str, wanted: str, looks: Sequence[Look]
+    folder: Path, *, deck_id: str, review_id: str, class_name: str, looks: Sequence[Look]
 ) -> None:
-    """Write a review page; one that is in the folder is replaced.
+    """Write a review page, in place of one that is in the folder.
+
+    A look is what the reviewer looks at and answers at once, such as an image or a burst of them.
 
     Args:
         folder: The folder of the page, in which the images are or will be.
         deck_id: Tells this page from others, so that the browser keeps the labels of each apart.
         review_id: Tells the review from others; a review may have several pages.
-        wanted: The class that the reviewer looks for, such as "animal".
-        looks: What the reviewer looks at, in this order; rounds are numbered from 1 without gaps.
+        class_name: The class that the reviewer looks for, such as "animal".
+        looks: The looks in the order in which the page shows them. Their rounds are numbered from 1
+            without gaps.
 
     Raises:
         OutputError: It cannot be written.
     """
-    for name in ("files", "data"):
-        make_folder(folder / name)
-    for name, target in FILES.items():
-        file = resources.files(__package__).joinpath("files", name)
-        write_file(folder / target, file.read_bytes())
+    for subfolder in ("files", "data"):
+        make_folder(folder / subfolder)
+    for packaged_name, page_path in FILES.items():
+        file = resources.files(__package__).joinpath("files", packaged_name)
+        write_file(folder / page_path, file.read_bytes())
 
-    starts = range(0, len(looks), CHUNK_LOOKS)
-    for number, start in enumerate(starts):
+    chunk_starts = range(0, len(looks), CHUNK_LOOKS)
+    for chunk_number, start in enumerate(chunk_starts):
         chunk = [_look_json(look) for look in looks[start : start + CHUNK_LOOKS]]
-        write_file(folder / f"data/{number}.js", script_call("looks", chunk))
+        write_file(folder / f"data/{chunk_number}.js", script_call("looks", chunk))
 
-    looks_of_rounds = Counter(look.round for look in looks)
+    look_count_by_round = Counter(look.round for look in looks)
     deck = {
         "id": deck_id,
         "review": review_id,
-        "wanted": wanted,
-        "rounds": [looks_of_rounds[number] for number in sorted(looks_of_rounds)],
+        "wanted": class_name,
+        "rounds": [look_count_by_round[number] for number in sorted(look_count_by_round)],
         "looks": len(looks),
-        "chunks": len(starts),
+        "chunks": len(chunk_starts),
     }
     write_file(folder / "data/deck.js", script_call("deck", deck))
 

@@ -47,7 +47,7 @@ def review(tmp_path, jpeg):
             folder,
             deck_id=deck_id,
             review_id="1f0c",
-            wanted=wanted,
+            class_name=wanted,
             looks=looks or numbered_looks,
         )
         return folder

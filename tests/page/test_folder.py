@@ -20,7 +20,7 @@ def write(path, *sources, resumed=False, inputs=()):
     page.begin()
     page.describe({"state": "running"})
     for number, source in enumerate(sources):
-        name = page.write_image(number, b"large", b"small")
+        name = page.write_image(number, b"small", copy=b"large")
         if page.add({"source": source, "picture": name}):
             page.describe({"state": "running"})
     page.describe({"state": "complete"})

@@ -24,7 +24,7 @@ def repeat(number, image_count, place, **more_fields):
 @pytest.fixture
 def of_repeats(browser, tmp_path):
     """A page with a stone, a car and a branch with an odd name."""
-    page = Page(tmp_path / "page", RunInfo("report", of_repeats=True))
+    page = Page(tmp_path / "page", RunInfo("report", records_are_repeats=True))
     groups = [
         (record("site1/7.jpg", box(0, 0.9, STONE)), repeat(1, 412, "site1")),
         (record("site2/3.jpg", box(1, 0.8)), repeat(2, 30, "site2")),

@@ -40,7 +40,7 @@ def synced(monkeypatch):
 def add_images(page, count):
     """Add records, each with an image."""
     for number in range(count):
-        name = page.write_image(number, b"large", b"small")
+        name = page.write_image(number, b"small", copy=b"large")
         if page.add({"source": str(number), "picture": name}):
             page.describe({"state": "running"})
 

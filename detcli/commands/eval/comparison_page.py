@@ -178,7 +178,7 @@ def _page_box(
         class_id=outcome.category,
         class_name=names[outcome.category],
         score=outcome.score,
-        box=corners(outcome.box),
+        corners=corners(outcome.box),
         kind=kind,
         counterpart=score_and_corners,
     )

@@ -416,7 +416,7 @@ def _page_box(outcome: MatchedBox, class_id: int, class_name: str) -> PageBox:
         class_id=class_id,
         class_name=class_name,
         score=outcome.score,
-        box=_corners(outcome.box),
+        corners=_corners(outcome.box),
         kind=outcome.kind,
         counterpart=label,
     )

@@ -349,7 +349,7 @@ class Checker:
             folder,
             deck_id=f"{self._deck.seed}-{names_hash[:16]}",
             review_id=review_id_of(self._deck),
-            wanted=self._wording.wanted,
+            class_name=self._wording.wanted,
             looks=looks,
         )
         return folder / "index.html"

@@ -244,7 +244,7 @@ class Dealer:
                 folder,
                 deck_id=review_id,
                 review_id=review_id,
-                wanted=str(self._wanted),
+                class_name=str(self._wanted),
                 looks=_page_looks(rounds, copies, answered),
             )
             write_deck(folder, deck, units.names(draw.sample_below))

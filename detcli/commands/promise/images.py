@@ -208,7 +208,7 @@ class Copier:
         images = []
         hashes = []  # of each image in `images`
         for position, record in enumerate(records_to_show, start=1):
-            image = self._finder.image(record)
+            image = self._finder.read_image(record)
             if image is None:
                 continue
             file_name = f"images/{number:05}.jpg"

@@ -257,7 +257,7 @@ def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
     """The left one of two matching detections as a box of the page, with the right one."""
     box = _single_box(comparison.left, match.left, kind)
     right = _single_box(comparison.right, match.right, kind)
-    return box._replace(counterpart=(right.score, right.box))
+    return box._replace(counterpart=(right.score, right.corners))
 
 
 @contextmanager
