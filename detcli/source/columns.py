@@ -72,7 +72,7 @@ def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
             f"name one with --column, as in --column {candidates[-1]}",
         )
     if not candidates:
-        raise _without_images(schema)
+        raise _no_image_column(schema)
     return schema.field(_column_number(schema, candidates[0]))
 
 
@@ -95,11 +95,12 @@ def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
     return field
 
 
-def _without_images(schema: "pa.Schema") -> DecodeError:
+def _no_image_column(schema: "pa.Schema") -> DecodeError:
     """Make the error of a file in which no column looks like one of images.
 
-    It names the column that most likely should be: one of structs whose `bytes` are not of a binary
-    type, or else one of plain bytes, which can be named with --column.
+    It names the column that was most likely meant to hold them: the first one of structs with a
+    field `bytes`, which then is not binary, or else the first one of plain bytes, which the user
+    can name with --column.
     """
     for field in schema:
         if _bytes_type(field.type) is not None:
@@ -107,12 +108,16 @@ def _without_images(schema: "pa.Schema") -> DecodeError:
                 f"no column has the bytes of images: {field.name} is {_described(field.type)}",
                 "write the bytes as binary, as Hugging Face's datasets does",
             )
-    hint = "name a file with a column of structs that have bytes, as Hugging Face writes them"
     for field in schema:
         if _is_binary(field.type):
-            hint = f"if the column {field.name} has images, name it with --column {field.name}"
-            break
-    return DecodeError("no column has the bytes of images", hint)
+            return DecodeError(
+                "no column has the bytes of images",
+                f"if the column {field.name} has images, name it with --column {field.name}",
+            )
+    return DecodeError(
+        "no column has the bytes of images",
+        "name a file with a column of structs that have bytes, as Hugging Face writes them",
+    )
 
 
 def _copy(file: BinaryIO, copy: BinaryIO) -> None:
@@ -157,7 +162,7 @@ def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
     contents = field_arrays[field_names.index("bytes")]
     paths = None
     if "path" in field_names:
-        paths = _as_bytes(field_arrays[field_names.index("path")])
+        paths = _paths_as_bytes(field_arrays[field_names.index("path")])
     for row, content in enumerate(contents):
         path = None
         if paths is not None:
@@ -165,10 +170,10 @@ def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN40
         yield os.fsdecode(path or b""), content
 
 
-def _as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
-    """Convert what a column stores as paths to an array of bytes, as a path need not be UTF-8.
+def _paths_as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
+    """Return an array of paths as an array of bytes; None if its values are not strings.
 
-    It is None if the column stores no texts.
+    A path need not be UTF-8, so pyarrow may be unable to decode it as text.
     """
     import pyarrow as pa
 

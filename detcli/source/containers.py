@@ -40,6 +40,7 @@ MXF_PARTITION = bytes.fromhex("060e2b34020501010d01020101")
 
 MXF_KEY_BYTES = 16
 MXF_FOOTER_FIELD = 24  # where the header's fields have the offset of the footer, in eight bytes
+MXF_HEADER_BYTES = 64  # enough of the header to read that offset
 
 _VIDEO_TRACK = re.compile(rb"hdlr.{8}vide", re.DOTALL)
 # The element ProjectionPoseYaw with 180 or -180 degrees, which is how Matroska says mirrored.
@@ -103,7 +104,7 @@ def _declared_length(read_range: ReadRange) -> Length | None:
     elif head.startswith(b"FLV"):
         length = _flv_length(read_range)
     elif head.startswith(MXF_PARTITION):
-        length = _mxf_length(read_range)
+        length = _min_mxf_length(read_range)
     else:
         return _movie_length(read_range)
     if length is None:
@@ -229,17 +230,18 @@ def _flv_bytes(number: bytes) -> int | None:
     return None
 
 
-def _mxf_length(read_range: ReadRange) -> int | None:
-    """Return how long an MXF file is at least: up to the key with which its footer begins.
+def _min_mxf_length(read_range: ReadRange) -> int | None:
+    """Return how many bytes an MXF file has at least; None if it was not closed.
 
     An MXF file begins with a header, which is a key of 16 bytes, the length of its fields, and the
-    fields. One of these is the offset of the footer. It is 0 in a file that was not closed, for
-    which None is returned.
+    fields. One of these is the offset of the footer, in eight bytes; it is 0 until the file is
+    closed. The footer begins with a key as well, and a whole file has at least the first bytes of
+    this key, which are `MXF_PARTITION`.
     """
-    head = read_range(0, 64)
-    fields_start = MXF_KEY_BYTES + _mxf_length_bytes(head[MXF_KEY_BYTES])
+    header = read_range(0, MXF_HEADER_BYTES)
+    fields_start = MXF_KEY_BYTES + _mxf_length_bytes(header[MXF_KEY_BYTES])
     footer_field = fields_start + MXF_FOOTER_FIELD
-    footer_start = int.from_bytes(head[footer_field : footer_field + 8])
+    footer_start = int.from_bytes(header[footer_field : footer_field + 8])
     if footer_start == 0:
         return None
     return footer_start + len(MXF_PARTITION)

@@ -56,9 +56,9 @@ class _Progress(NamedTuple):
     scans: tuple[_Scan, ...]
 
     def has_means(self, scan_count: int) -> bool:
-        """Whether the first scans, this many of them, hold the mean of each block.
+        """Whether the first `scan_count` scans hold the mean of each block in all components.
 
-        All colour components have to have it; then something is shown everywhere in the image.
+        Then something is shown everywhere in the image.
         """
         components_with_means: set[int] = set()
         for scan in self.scans[:scan_count]:
@@ -109,10 +109,10 @@ def require_scan(data: bytes) -> None:
 
 
 def describe_cut(data: bytes) -> str:
-    """Say in words how much of a cut JPEG can be decoded: how many rows, and how finely.
+    """Say in words how much of a cut JPEG can be decoded: how many rows, and in what detail.
 
-    A progressive JPEG stores the image several times over, in scans: first the mean of each block
-    of 8x8 pixels, and then details. So it may have all rows, but coarsely.
+    A progressive JPEG stores the image in several scans: first the mean of each block of 8x8
+    pixels, and then details. So it may have all rows, but none of their details, or not all.
 
     Args:
         data: The file up to its cut.
@@ -125,16 +125,18 @@ def describe_cut(data: bytes) -> str:
     """
     progress = _read_progress(data)
     scan_count = len(progress.scans)
+    complete_scan_count = scan_count - 1  # the last scan is the one that is cut
     height, rows = _rows_before_cut(data)
     if not progress.has_means(scan_count):
         raise _nothing_is_there()
     if rows == height and progress.has_details():
         return f"cut off: all of its {height} rows were decoded, only its end is missing"
 
-    # The last scan is the one that is cut. If those before it have all means, it has details.
-    is_cut_in_details = progress.is_progressive and progress.has_means(scan_count - 1)
-    if is_cut_in_details:
+    has_mean_of_each_block = progress.has_means(complete_scan_count)
+    if progress.is_progressive and has_mean_of_each_block:  # so only details are cut
         return f"cut off: all of its {height} rows were decoded, but without their last details"
+
+    # The cut is in the means, or in the only scan, so rows are missing at the bottom.
     if rows == 0:
         raise _nothing_is_there()
     share = f"{rows} of its {height} rows ({100 * rows // height}%)"

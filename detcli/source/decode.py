@@ -285,23 +285,24 @@ def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeE
 
     Args:
         data: The file.
-        reason: What is wrong with it, for the message; empty if nothing says so.
+        reason: What is wrong with it, for the message; empty if nothing says so. It is left out if
+            the file is cut off, unless the run is lenient: the cut alone makes it an error then.
         inputs: The options of the run. If the file is cut off, the hint names `--lenient` unless
             that is given already.
     """
-    if has_end(data):
-        problem = "a damaged JPEG, or one of a kind that cannot be decoded"
-        hint = "fetch it again, or save it again with another program"
-    elif inputs.lenient:
-        problem = "a damaged JPEG: cut off, and what is there cannot be decoded"
-        hint = FETCH_AGAIN
-    else:
-        # Without its end it is an error however sound the rest is, so no other reason is given.
-        # How many rows are there is counted with --lenient only, by `describe_cut`.
+    is_cut_off = not has_end(data)
+    if is_cut_off and not inputs.lenient:
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
             "fetch it again; predict takes what is there with --lenient",
         )
+
+    if is_cut_off:
+        problem = "a damaged JPEG: cut off, and what is there cannot be decoded"
+        hint = FETCH_AGAIN
+    else:
+        problem = "a damaged JPEG, or one of a kind that cannot be decoded"
+        hint = "fetch it again, or save it again with another program"
     if reason:
         problem += f" ({reason})"
     return DecodeError(problem, hint)
@@ -324,17 +325,24 @@ def _describe_beginning(data: bytes) -> str:
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """Decode an image by OpenCV, and turn it upright where OpenCV does not.
 
-    None means that OpenCV refuses the file without a reason, and the caller knows what to say.
+    OpenCV is told neither to convert floating point numbers nor to turn AVIF images, as `_as_shown`
+    does both afterwards. The image is plain if that has nothing left to do: its pixels are then
+    those that OpenCV alone makes of the file.
+
+    Returns:
+        The image; None if OpenCV refuses the file without a reason.
 
     Raises:
         DecodeError: The image is too large, or OpenCV says what is wrong with it.
     """
     if data.startswith(_FLOATS):
-        flags = cv2.IMREAD_UNCHANGED  # `_as_shown` scales them
-    elif format_of(data) == "AVIF":  # `_as_shown` turns it by its properties, not by its EXIF
+        flags = cv2.IMREAD_UNCHANGED
+    elif format_of(data) == "AVIF":
+        # It is turned as its properties say, and not as its EXIF does, which OpenCV would follow.
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     else:
         flags = cv2.IMREAD_COLOR
+
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
@@ -342,18 +350,19 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     if pixels is None:
         return None
     check_size((pixels.shape[0], pixels.shape[1]), max_pixels)
+
     shown = _as_shown(pixels, data)
-    is_plain = shown is pixels  # as whoever decodes the file by OpenCV alone has it
-    return replace(Image.whole(shown), is_plain=is_plain)
+    return replace(Image.whole(shown), is_plain=shown is pixels)
 
 
 def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> Image:
     """Decode what there is of a JPEG without its end, for `--lenient`.
 
-    The missing end marker is put behind the data, as OpenCV decodes no file without it.
+    The missing end marker is appended, as OpenCV decodes no file without it.
 
     Returns:
-        An image of the full size, with a warning that says how many rows of it are there.
+        An image of the full size, with a warning that says how many rows of it are there. It does
+        not count as plain, since OpenCV returns no image for the file itself.
 
     Raises:
         DecodeError: Nothing of it can be decoded.
@@ -363,9 +372,8 @@ def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> I
     with_end = content + END_MARKER
     image = _decode_by_opencv(with_end, inputs.max_pixels)
     if image is None:
-        reason = _reason_of(_complaint_of_libjpeg(with_end, header))
-        raise _undecodable_jpeg(content, reason, inputs)
-    # It is not plain: a trainer that reads the file by OpenCV gets no image.
+        complaint = _complaint_of_libjpeg(with_end, header)
+        raise _undecodable_jpeg(content, _reason_of(complaint), inputs)
     return replace(image, is_plain=False, warnings=(describe_cut(content),))
 
 
@@ -485,8 +493,8 @@ def _turn_by_long_orientation(image: Pixels, data: bytes) -> Pixels:
 def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image | None:
     """Decode a JPEG by simplejpeg, at a reduced size if the options ask for it.
 
-    An image without a certain orientation is left to OpenCV. Whether it is damaged is asked here
-    all the same, since OpenCV does not tell.
+    An image whose header does not settle the orientation is left to OpenCV. It is still checked for
+    damage here, since OpenCV decodes damaged images without a word.
 
     Returns:
         The image upright; None if it is left to OpenCV, or simplejpeg is not installed.
@@ -505,8 +513,9 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
         return None
 
     scale = _reduction(header.size, options.fast_for)
-    buffer = None
-    if header.orientation == 1:  # an image that is turned ends in another array
+    buffer = None  # simplejpeg allocates the array itself
+    is_upright = header.orientation == 1
+    if is_upright:  # a turned image ends up in another array
         buffer = options.allocate(_reduced_size(header.size, scale))
     image: Pixels = simplejpeg.decode_jpeg(
         data,

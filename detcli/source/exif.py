@@ -90,9 +90,9 @@ def exif_of(data: bytes) -> bytes | None:
             return None
         return header.exif
     if data.startswith(_PNG_SIGNATURE):
-        return _content_of_chunk(_png_chunks(data), b"eXIf")
+        return _exif_in_chunks(_png_chunks(data), b"eXIf")
     if data.startswith(b"RIFF"):
-        return _content_of_chunk(_webp_chunks(data), b"EXIF")
+        return _exif_in_chunks(_webp_chunks(data), b"EXIF")
     is_tiff = data[:4] in CLASSIC
     if is_tiff:
         return data
@@ -102,10 +102,10 @@ def exif_of(data: bytes) -> bytes | None:
     return None
 
 
-def _content_of_chunk(chunks: Iterator[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """Return the EXIF in the first chunk of a name; None if there is no such chunk.
+def _exif_in_chunks(chunks: Iterator[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """Return the EXIF in the first chunk with the given name; None if there is no such chunk.
 
-    Some programs begin it as in a JPEG, which the formats do not ask for.
+    Some programs put the prefix before it that EXIF has in a JPEG, which is removed.
 
     Args:
         chunks: The name and the content of each chunk.

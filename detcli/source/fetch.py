@@ -428,10 +428,10 @@ class Prefetcher:
         self._admit = admit
         self._over = over
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
-        # Free places for items that begin ahead of their turn.
-        self._places_ahead = threading.Semaphore(AHEAD_ITEMS)
-        # Released when an item that is not fetched ahead has been passed on.
-        self._passed_on = threading.Semaphore(0)
+        # How many more items may be fetched ahead of their turn.
+        self._fetch_slots = threading.Semaphore(AHEAD_ITEMS)
+        # Released when a waiting item that is not fetched ahead has been passed on.
+        self._turn_semaphore = threading.Semaphore(0)
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
@@ -455,12 +455,12 @@ class Prefetcher:
             if self._thread is None:
                 return self._admit(index, item)
             self._waiting.put((index, item))
-            return self._acquire(self._passed_on)  # which the thread then releases
+            return self._acquire(self._turn_semaphore)  # which the thread then releases
 
         if self._thread is None:
             self._thread = BackgroundThread(self._pass_on, stop=self._stop)
             self._thread.start()
-        if not self._acquire(self._places_ahead):
+        if not self._acquire(self._fetch_slots):
             return False
         item.begin()
         self._waiting.put((index, item))
@@ -480,7 +480,10 @@ class Prefetcher:
     def _pass_on(self) -> None:
         """Pass the waiting items to the run in order; the prefetcher's thread runs this.
 
-        It ends when the run is over, or when `close` puts None behind the last item.
+        After each item it releases a semaphore that `put` may be waiting for: either `put` has
+        queued this very item and waits for its turn, or all slots for fetching ahead are taken and
+        this item frees one. It ends when the run is over, or at None, with which `close` ends the
+        queue.
         """
         while True:
             indexed_item = self._waiting.get()
@@ -490,11 +493,11 @@ class Prefetcher:
             is_over = not self._admit(index, item)
             if is_over:
                 return
-            # `put` may go on: it waits for this very item, or for the place of one fetched ahead.
-            if item.begin is None:
-                self._passed_on.release()
+            is_fetched_ahead = item.begin is not None
+            if is_fetched_ahead:
+                self._fetch_slots.release()
             else:
-                self._places_ahead.release()
+                self._turn_semaphore.release()
 
     def _acquire(self, semaphore: threading.Semaphore) -> bool:
         """Wait until a semaphore is free, and take it; False if the run is over."""

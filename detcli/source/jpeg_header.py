@@ -139,11 +139,12 @@ def _ends_beyond(tiff: bytes, text: TiffField) -> bool:
 
 
 def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
-    """Read the orientation from its field in EXIF.
+    """Read the orientation from its field in EXIF, whose value takes four bytes.
 
-    The value has four bytes, of which a number of two bytes (a SHORT) takes the first two. Every
-    type counts as a SHORT, except a number of four bytes (a LONG) up to 8, of which OpenCV takes
-    the wrong half if it is in big endian.
+    A number of two bytes (a SHORT), as the standard asks for, is in the first two. OpenCV reads the
+    first two bytes whatever the type is, and so does this function, with one exception: viewers
+    also follow a number of four bytes (a LONG). In big endian, OpenCV would take the wrong half of
+    it; in little endian, the first two bytes are the whole orientation anyway.
 
     Args:
         field: The field, whose value is the four bytes as a number.
@@ -152,12 +153,13 @@ def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
     Returns:
         1 to 8; 1 for a number that is not an orientation.
     """
-    if field.value_type == _LONG and field.value <= 8:
+    is_long_orientation = field.value_type == _LONG and field.value <= 8
+    if is_long_orientation:
         orientation = field.value
     elif is_little_endian:
-        orientation = field.value & 0xFFFF
+        orientation = field.value & 0xFFFF  # the first two bytes
     else:
-        orientation = field.value >> 16
+        orientation = field.value >> 16  # the first two bytes
     if 1 <= orientation <= 8:
         return orientation
     return 1
@@ -166,12 +168,17 @@ def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
 def check_scans(data: bytes) -> None:
     """Refuse a JPEG of hundreds of scans, each of which refines the whole image.
 
-    Each takes about as long as decoding a whole image, so that a small file of 20,000 scans
-    would keep a processor busy for long.
+    Each takes about as long as decoding a whole image, so a small file of 20,000 scans would keep a
+    processor busy for long.
+
+    Raises:
+        DecodeError: It has more than `MAX_SCANS` scans.
     """
-    # These two bytes may also be in a thumbnail or behind the image, so few of them are proof that
-    # there are few scans, but many are no proof of many.
-    if count_marker(data, SCAN_MARKER) <= MAX_SCANS:
+    # Each scan has its marker, but the two bytes of the marker may also be in a thumbnail or behind
+    # the image. So this count is an upper bound, and the exact one, which takes longer, is needed
+    # only if the bound exceeds the limit.
+    max_scan_count = count_marker(data, SCAN_MARKER)
+    if max_scan_count <= MAX_SCANS:
         return
     scans = _count_scans(data)
     if scans > MAX_SCANS:

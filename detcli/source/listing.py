@@ -46,23 +46,29 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
 
     There are five forms. A stamp is the size and time of a file, by which a change is noticed.
 
-        a name                      NAME
-        a name with a stamp         [NAME, STAMP]
-        a line of a list            [NAME, null, META]
-        the same with a stamp       [NAME, null, META, STAMP]
-        an error in place of a name  [NAME, MESSAGE, HINT]
+        a path or address             PATH
+        the same with a stamp         [PATH, STAMP]
+        a line of a list              [PATH, null, META]
+        the same with a stamp         [PATH, null, META, STAMP]
+        an error in place of a name   [NAME, MESSAGE, HINT]
+
+    The null is the `image` of the line: images within a list have no name that could be written
+    down.
     """
     if isinstance(name, VersionedPath):
         return [name, name.stamp]
     if isinstance(name, ListedInput) and isinstance(name.name, VersionedPath):
-        return [name.name, name.image, name.meta, name.name.stamp]
-    return name
+        path = name.name
+        return [path, name.image, name.meta, path.stamp]
+    return name  # a text, or a named tuple, which JSON has as a list of its fields
 
 
 def from_json(value: str | list[Any]) -> Name:
-    """Return the name that `to_json` wrote, in one of the forms that it lists.
+    """Return the name that `to_json` wrote, in one of the forms that are listed there.
 
-    An error is told by its message, in the place where the longer forms have null.
+    Lines of a list and errors are told apart by the second value: null for a line, and otherwise
+    the message of an error. The metadata of a line have to be JSON. Values behind those of a form
+    are ignored.
 
     Raises:
         ValueError, TypeError: The value is in none of the forms.
@@ -143,8 +149,8 @@ def hash_of(name: Name, *, stamped: bool = False) -> bytes:
 
     Args:
         name: The name; or a tuple, of which all fields count.
-        stamped: Whether the hash changes with the stamp as well (size and time of the file), so
-            that a file that has changed counts as another input.
+        stamped: Whether the hash changes with the stamp (size and time of the file), too, so that a
+            file that has changed counts as another input.
     """
     if isinstance(name, str):
         text = name
@@ -177,17 +183,18 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
         Args:
             entries: The files and addresses of a source.
-            stamped: Whether a file that has changed counts as another name, see `hash_of`.
+            stamped: Whether a file counts as another name once its size or time has changed, see
+                `hash_of`.
         """
         self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
         try:
             hash_bytes = self._write_names(entries)
         except BaseException:
-            self.__exit__()
+            self._close()
             raise
 
-        # Of sorted hashes, those that are equal are neighbours.
+        # In sorted order, equal hashes are neighbours.
         all_hashes = np.frombuffer(hash_bytes, HASH)
         all_hashes.sort()  # in place: there may be many
         equals_previous = np.zeros(len(all_hashes), bool)
@@ -197,15 +204,15 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self._repeated_hashes = set(all_hashes[equals_previous].tolist())
 
     def _write_names(self, entries: Iterable[SourceEntry]) -> bytearray:
-        """Write the names of the entries to the temporary file, in lines of JSON.
+        """Write the names of the entries to the temporary file, and return their hashes.
 
-        Each line is an array of NAMES_IN_LINE names, the last line of what is left.
+        Each line of the file is a JSON array of NAMES_IN_LINE names; the last one may be shorter.
 
         Returns:
-            The hashes of all names, one behind the other.
+            The hashes of all names in their order, `HASH.itemsize` bytes each.
         """
         hashes = bytearray()
-        names = (_as_name(entry) for entry in entries)
+        names = (_checked_name(entry) for entry in entries)
         while names_of_line := list(islice(names, NAMES_IN_LINE)):
             for name in names_of_line:
                 hashes += self.hash_of(name)
@@ -217,6 +224,10 @@ class Names(contextlib.AbstractContextManager["Names"]):
         return hashes
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """Close the temporary file, which removes it."""
         with contextlib.suppress(OSError):  # what it could not write is not needed any more
             self._file.close()
 
@@ -254,8 +265,11 @@ class Names(contextlib.AbstractContextManager["Names"]):
                 yield name
 
 
-def _as_name(entry: SourceEntry) -> Name:
-    """Return the name of an entry that a run in shards takes, or the error in place of a name.
+def _checked_name(entry: SourceEntry) -> Name:
+    """Check an entry of a source, and return its name as a run in shards writes it down.
+
+    A file's name gets a stamp, and an entry that cannot be read an error in place of its name. A
+    line of a list counts as a path or address if it has no metadata.
 
     Raises:
         UsageError: A line of a list contains an image, or the address contains a password.
@@ -263,59 +277,66 @@ def _as_name(entry: SourceEntry) -> Name:
     """
     if isinstance(entry, Item):
         return _unusable(entry)
-    if isinstance(entry, ListedInput) and entry.image is not None:
+    name: Name
+    if isinstance(entry, str):
+        name = entry
+        address = entry
+    elif entry.image is not None:
         raise UsageError(
             f"{entry.name}: a run in shards takes no images out of a list",
             "write the records to one file, or name images with path",
         )
-    name = entry.name if isinstance(entry, ListedInput) else entry
+    else:
+        address = entry.name
+        name = address if entry.meta is None else entry
+
     # Looking for signs of an address is fast, and there may be millions of names.
-    may_have_password = "://" in name or "@" in name
-    if may_have_password and public_name(name) != name:
+    may_have_password = "://" in address or "@" in address
+    if may_have_password and public_name(address) != address:
         raise UsageError(
-            f"{public_name(name)}: a manifest would show the password or token of its address",
+            f"{public_name(address)}: a manifest would show the password or token of its address",
             "name addresses without any; credentials belong into the environment",
         )
-    if isinstance(entry, ListedInput) and entry.meta is not None:
-        return _with_present_stamp(entry, name)
-    return _with_present_stamp(name, name)  # a line without metadata is no more than its name
+    return _with_present_stamp(name, address)
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
-    """Add the size and time of its file to a name (the stamp), to notice a change of it later.
+    """Add a stamp to a name, which is the file's present size and time, to notice later changes.
 
     Args:
         name: The name: a path, an address, or a line of a list.
         address: The path or address in it.
 
     Returns:
-        The name with the stamp; or as it is, if it has one already, as objects in a store do, or if
-        there is no such file.
+        The name with the stamp. It is returned as it is if there is no such file, or if it has a
+        stamp already: objects in a store get theirs when they are listed.
     """
     if isinstance(address, VersionedPath):
         return name
     try:
-        stamp = stamp_of(os.stat(address))  # noqa: PTH116 - a million
+        stamp = stamp_of(os.stat(address))  # noqa: PTH116 - Path is slow for millions of names
     except (OSError, ValueError):  # it is an address, or will be an error
         return name
     return with_stamp(name, stamp)
 
 
-def _unusable(entry: Item) -> Unusable:
-    """Return what is written down of an entry that cannot be read: its name and the error.
+def _unusable(failed: Item) -> Unusable:
+    """Return the error of an entry that cannot be read, to be written down in place of its name.
 
     Args:
-        entry: An item as `failed_item` makes it, whose loading raises the error.
+        failed: An item as `failed_item` makes it: it holds no image, and loading it raises the
+            error.
 
     Raises:
         InputError: The same error, if it may be gone later, as without a network.
     """
-    source = entry.origin.source
+    source = failed.origin.source
     try:
-        entry.load()
+        failed.load()
     except InputError as error:
-        may_be_gone_later = error.outage_at == 1  # a single such error is blamed on the place
+        # A single error of this kind is a sign of an outage, see `DetcliError.outage_at`.
+        may_be_gone_later = error.outage_at == 1
         if may_be_gone_later:
             raise error.about(source) from error
         return Unusable(source, str(error), error.hint)
-    raise TypeError("an entry without a name is a failure")
+    raise TypeError("an item among the entries must be one of `failed_item`, whose loading fails")

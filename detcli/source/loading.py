@@ -335,26 +335,28 @@ def read_in_time(
     progress: SourceProgress,
     limit_s: float,
 ) -> Iterator[Item]:
-    """Yield the items of a video, which is read on a thread of its own, a little ahead.
+    """Yield the items of a video, which a separate thread reads a little ahead.
 
-    A step is a call of OpenCV, such as opening the file or grabbing a frame. If one takes too long,
-    the thread is abandoned, and the last item has an error. As the thread may go on later, it has a
-    progress of its own; `_take_items` copies the total from there into the progress of the run.
+    A step is a call of OpenCV, such as opening the file or grabbing a frame. If a step takes too
+    long, the thread is abandoned, and the last item has an error. The thread may go on later, when
+    the run no longer waits for it. So it counts in a progress that only this video has, from which
+    `_take_items` copies the total into the progress of the run.
 
     Args:
         source: The name of the video in its records.
         read: Reads the video, and counts the `steps` in the progress that it is called with.
-        progress: The progress of the run.
+        progress: The progress of the run. Its `hanging` threads are those that were abandoned.
         limit_s: Seconds that a step may take; 0 for any time.
 
     Raises:
         BaseException: What `read` raised, unless its thread was abandoned.
     """
-    # Abandoned threads of earlier videos count as long as they hang.
+    # The abandoned threads of earlier videos count only as long as they hang.
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:
         yield failed_item(source, _too_many_hanging(len(progress.hanging)))
         return
+
     reader = _Reader(read, progress.stop)
     reader.start()
     try:

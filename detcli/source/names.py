@@ -161,34 +161,36 @@ def name_mark(path: str) -> str:
 
 
 class _Original(NamedTuple):
-    """The image of an annotated copy, as the name of the copy tells it."""
+    """The image of an annotated copy, as far as the name of the copy tells which one it is."""
 
     path_without_suffix: str
-    path_hash: str  # of the whole path, see `name_mark`
+    path_hash: str  # of the absolute path with its suffix, see `name_mark`
 
 
 def without_copies(files: list[str]) -> list[str]:
     """Return the files without annotated copies that an earlier run has put beside its images.
 
-    The copy of bus.jpg is called bus-0a1b2c3d.jpg, with a hash of the path of bus.jpg. So it is a
-    copy only if its image is among the files, and the hash is that of the image's path.
+    The copy of bus.jpg is called bus-0a1b2c3d.jpg, where the digits are a hash of the path of
+    bus.jpg. So a file with such a name is a copy only if bus.jpg is among the files, with an
+    absolute path of this hash.
     """
-    claimed_originals: dict[str, _Original] = {}  # by the file whose name says that it is a copy
+    original_by_copy: dict[str, _Original] = {}  # of files whose names look like those of copies
     for file in files:
-        copy = COPY.fullmatch(file)
-        if copy is not None:
-            claimed_originals[file] = _Original(copy["picture"], copy["mark"])
-    if not claimed_originals:
-        return files
+        copy_name = COPY.fullmatch(file)
+        if copy_name is not None:
+            original_by_copy[file] = _Original(copy_name["picture"], copy_name["mark"])
+    if not original_by_copy:
+        return files  # so that no paths have to be hashed
 
-    present_originals = set()
+    present_files = set()
     for file in files:
         path_without_suffix, _ = os.path.splitext(file)
         path_hash = name_mark(os.path.abspath(file))
-        present_originals.add(_Original(path_without_suffix, path_hash))
+        present_files.add(_Original(path_without_suffix, path_hash))
+
     remaining_files = []
     for file in files:
-        is_copy = claimed_originals.get(file) in present_originals
+        is_copy = original_by_copy.get(file) in present_files
         if not is_copy:
             remaining_files.append(file)
     return remaining_files
@@ -376,6 +378,8 @@ class ListedInput(NamedTuple):
     def parse(cls, line: str, default_name: str) -> Self:
         """Read a line of JSON that names an image in `path`, or contains it in `image`.
 
+        A value that is not a string does not count as one of them.
+
         Args:
             line: A JSON object, which may have `meta` as well.
             default_name: What an image in `image` is called: the list and the number of the line.
@@ -388,7 +392,8 @@ class ListedInput(NamedTuple):
             path = fields.get("path")
             image = fields.get("image")
             meta = fields.get("meta")
-            # Records could not hold NaN, which is not JSON, or half a character, not UTF-8.
+            # Python's reader also takes NaN, which is not JSON, and half of a surrogate pair, which
+            # UTF-8 cannot encode. Both would end up in records, so they are refused here.
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise SourceError(f"a line of the list is not JSON: {error}", LISTED) from error
@@ -397,12 +402,13 @@ class ListedInput(NamedTuple):
         has_both_or_neither = has_path == has_image
         if has_both_or_neither:
             raise SourceError("a line of the list has not one of path and image", LISTED)
+
+        name = default_name
+        if has_path:
+            name = path
         meta_json = None
         if "meta" in fields:
             meta_json = json.dumps(meta)
-        name = default_name
-        if isinstance(path, str):
-            name = path
         return cls(name, image, meta_json)
 
 

@@ -66,9 +66,9 @@ def is_pillow_image(value: object) -> TypeGuard[PillowImage]:
 
 
 def read_pillow(image: PillowImage) -> Image:
-    """Convert an image of Pillow to the image that its file is when it is read by its path.
+    """Convert an image of Pillow to the image that this package reads from its file.
 
-    It is turned upright as the EXIF that it has from its file says.
+    It is turned upright, as the EXIF of its file says, which Pillow keeps in `info`.
 
     Raises:
         ValueError: It has no pixels, or a mode that no file has.
@@ -136,7 +136,7 @@ def _bgr_of_cmyk(cmyk: npt.NDArray[np.uint8], *, rounds_as_libtiff: bool) -> Pix
 
     Args:
         cmyk: The values as they are stored.
-        rounds_as_libtiff: Whether to round as libtiff does, and not as OpenCV.
+        rounds_as_libtiff: Whether to round as libtiff does, rather than as OpenCV does.
     """
     black = cmyk[..., 3:].astype(np.int32)
     inks = cmyk[..., 2::-1].astype(np.int32)  # yellow, magenta, cyan, which take blue, green, red

@@ -55,25 +55,29 @@ class NameSearch:
         """Yield the paths and addresses of the images and videos that a name stands for.
 
         The name may be a file, a folder, a glob pattern, a range of numbers in braces, an address,
-        or a folder in an object store. The files are counted in the progress, but not opened.
+        or a folder in an object store. The files are counted in the progress, but not opened. A
+        missing image or video is yielded all the same.
 
         Raises:
-            SourceError: A folder or pattern has no images or videos.
+            SourceError: A folder or pattern has no images or videos, or a name that is not one of
+                an image or video does not exist.
         """
         braces = BRACES.fullmatch(name)  # shards/{000..009}.tar
         if braces is not None and not os.path.lexists(name):
             before, first_number, last_number, after = braces.groups()
             yield from self._numbered(before, first_number, last_number, after)
             return
-        is_object_file = is_media(name) or is_archive(name)
-        if is_object(name) and not is_object_file:
+        # From here on the order matters: each case leaves out those before it.
+        is_file_of_store = is_media(name) or is_archive(name)
+        if is_object(name) and not is_file_of_store:
             yield from self._find_objects(name)
         elif not is_path(name):
             yield name
         elif os.path.isdir(name):
             pages = self.pages_of_folder(name)
             yield from self._count_entries(pages, error_if_empty=self._empty_folder(name))
-        elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
+        elif is_missing(name) and not is_media(name):
+            # It may be a folder on a drive that is gone, so the error is one of the place.
             raise PlaceError("no such file", "check the path")
         elif is_single_file(name):
             yield name  # a missing file too: it may come, and is the same input then
@@ -85,11 +89,11 @@ class NameSearch:
     def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[str | Item]:
         """Expand a range of numbers in a name, and yield the files of each name.
 
-        "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", whose
-        length is that of all numbers at least, `last` is "10", and `after` is ".tar".
+        "a{08..10}.tar" is a08.tar, a09.tar and a10.tar: `before` is "a", `first` is "08", `last` is
+        "10", and `after` is ".tar". All numbers are padded with zeros to the width of `first`.
         """
         numbers = range(int(first), int(last) + 1)
-        self._progress.expect(len(numbers) - 1)
+        self._progress.expect(len(numbers) - 1)  # the name itself counts as one input already
         for number in numbers:
             digits = str(number).zfill(len(first))
             name = f"{before}{digits}{after}"
@@ -101,20 +105,19 @@ class NameSearch:
     def _find_objects(self, url: str) -> Iterator[str | Item]:
         """Yield the images and videos in a folder of an object store.
 
-        An address without a slash at its end, below which nothing is, may be that of an object
-        without a suffix, and is yielded itself.
+        If the store lists nothing below an address without a slash at its end, the address itself
+        is yielded: it may be that of an object without a suffix.
 
         Raises:
             SourceError: The folder has no images or videos.
         """
         pages = self._object_pages(url)
         first_page = next(pages, None)
-        if first_page is None and not url.endswith("/"):
+        is_empty = first_page is None
+        if is_empty and not url.endswith("/"):
             yield url
             return
-        if first_page is None:
-            first_page = []
-        all_pages = itertools.chain([first_page], pages)
+        all_pages = itertools.chain([first_page or []], pages)
         yield from self._count_entries(all_pages, error_if_empty=self._empty_folder(url))
 
     def _empty_folder(self, folder: str) -> SourceError:

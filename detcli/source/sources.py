@@ -91,13 +91,11 @@ SourceEntry = str | ListedInput | Item
 class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
-    `written` are folders that this run writes into, which a search leaves out. `decode` is how
-    images are decoded, if not only `inputs` says it.
-
-    Raises:
-        UsageError: Standard input is named twice, a number is out of range, or the list cannot be
-            read.
-        DeviceError: What reads object stores is not installed.
+    Attributes:
+        progress: How many inputs there are, as far as it is known.
+        skip_file: Whether an earlier run has the record of an image file already, by the path of
+            the file; None without an earlier run. A run that resumes one sets this. `RECORDED` is
+            then yielded in place of such a file.
     """
 
     def __init__(
@@ -113,10 +111,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             names: Files, folders, patterns, addresses, cameras, or `-` for standard input.
             inputs: How names are searched for, and which frames of videos are used.
             written: Folders that this run writes into, which a search leaves out.
-            decode: How images are decoded, if not only `inputs` says it.
+            decode: How images are decoded; None to decode them as `inputs` says.
 
         Raises:
-            UsageError: The names and options cannot be used together, or a list cannot be read.
+            UsageError: The names and options cannot be used together, a number is out of range, or
+                a list cannot be read.
             DeviceError: A name is in an object store, and the library for these is missing.
         """
         if any(is_object(name) for name in names):
@@ -127,19 +126,16 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if inputs.files_from is not None:
             check_list(inputs.files_from)
 
-        self._names = names
-        self._inputs = inputs
-        self._decode = decode or DecodeOptions(inputs)
         total = None  # unknown until the list has been read
         if inputs.files_from is None:
             total = len(names)
         self.progress = SourceProgress(total)
-        # What is behind addresses is fetched by the first, and names are searched by the second.
-        self._fetches = Fetches(self._decode, self.progress.stop)
-        self._search = NameSearch(inputs, written, self.progress, self._fetches)
-        # Tells of the path of an image file whether an earlier run has its record already. Such a
-        # file is yielded as `RECORDED`. A run that resumes the earlier one sets this.
         self.skip_file: Callable[[str], bool] | None = None
+        self._names = names
+        self._inputs = inputs
+        self._decode = decode or DecodeOptions(inputs)
+        self._fetches = Fetches(self._decode, self.progress.stop)  # of addresses
+        self._search = NameSearch(inputs, written, self.progress, self._fetches)
         self._ended = Event()
         self._items = self._iterate()  # the generator that is iterated over
 

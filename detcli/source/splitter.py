@@ -82,28 +82,28 @@ class Splitter:
             self._find_end = self._find_png_end
         else:
             self._find_end = self._find_pnm_end
-        self._data = bytearray()  # what has come and was not yielded yet
+        self._data = bytearray()  # bytes of the stream that are not yielded or dropped yet
         self._offset = 0  # of the first byte of the data, in the stream
         self._has_ended = False  # whether no more data come
-        self._count = 0  # images and errors so far
+        self._result_count = 0  # images and errors so far
 
-        # Junk is what lies between two images. It is an error, unless it follows a broken image:
-        # then the error of that covers it.
+        # Junk is what lies between two images. It is an error, except behind a broken image: then
+        # the error of that image stands for the junk as well.
         self._junk_bytes = 0
         self._is_junk_reported = False
 
         self._has_pixels = False  # whether the pixels of the current image have begun
         # Where in the stream the images are that a camera has appended to an earlier one.
-        self._attached: set[_Span] = set()
-        self._parts = self._split()  # the generator that `feed` goes on with
+        self._attached_spans: set[_Span] = set()
+        self._results = self._split()  # the generator that `feed` goes on with
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
         """Take more bytes; yield the images that they complete, and errors for broken ones."""
         self._data += data
-        for part in self._parts:
-            if part is None:
+        for result in self._results:
+            if result is None:
                 return
-            yield part
+            yield result
 
     def finish(self) -> Iterator[bytes | DecodeError]:
         """Yield the rest when the stream ends."""
@@ -136,7 +136,7 @@ class Splitter:
 
         # The stream has ended. What follows a single image belongs to its file, and is no error.
         self._skip(len(self._data))
-        if self._junk_bytes > 0 and self._count > 1:
+        if self._junk_bytes > 0 and self._result_count > 1:
             yield self._report_junk()
 
     def _go_to_next_start(self) -> Generator[None, None, bool]:
@@ -154,7 +154,7 @@ class Splitter:
             yield
             start = self._data.find(self._start_bytes)
         self._skip(start)
-        is_attached = any(span.begin == self._offset for span in self._attached)
+        is_attached = any(span.begin == self._offset for span in self._attached_spans)
         if is_attached:
             self._junk_bytes = 0  # padding before an attached image
         return True
@@ -187,11 +187,11 @@ class Splitter:
         end = self._offset
         self._is_junk_reported = False
 
-        is_attached = _Span(begin, end) in self._attached
-        self._attached = {span for span in self._attached if span.begin >= end}
+        is_attached = _Span(begin, end) in self._attached_spans
+        self._attached_spans = {span for span in self._attached_spans if span.begin >= end}
         if is_attached:
             return None
-        self._count += 1
+        self._result_count += 1
         return image
 
     def _drop_broken_image(self, broken: _BrokenError) -> DecodeError | None:
@@ -213,9 +213,12 @@ class Splitter:
     def _find_png_end(self) -> Generator[None, None, int]:
         """Find where the PNG at the start of the data ends, and return its length.
 
-        Behind a signature, a PNG is a sequence of chunks, of which the first is called IHDR and the
-        last IEND. Each has the length of its content in 4 bytes, its name in 4, the content, and a
-        checksum in 4. It yields while it needs more bytes.
+        Behind a signature, a PNG is a sequence of chunks: the first and no other is called IHDR,
+        and the last IEND. Each has the length of its content in 4 bytes, its name in 4, the
+        content, and a checksum in 4. It yields while it needs more bytes.
+
+        From the first sound chunk on, the image counts as one whose pixels have begun, so that an
+        error in it is reported even behind a broken image, see `_drop_broken_image`.
 
         Raises:
             _BrokenError: The chunks are damaged, the image is too large, or the stream ends in it.
@@ -228,7 +231,8 @@ class Splitter:
             content_bytes: int
             content_bytes, name = _CHUNK_HEADER.unpack_from(self._data, chunk_start)
             is_header = name == b"IHDR"
-            is_in_order = is_header == (chunk_start == first_chunk_start)
+            is_first_chunk = chunk_start == first_chunk_start
+            is_in_order = is_header == is_first_chunk
             if not name.isalpha() or not is_in_order:
                 raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
             self._has_pixels = True
@@ -274,16 +278,17 @@ class Splitter:
             _BrokenError: Something else is where a marker should be, or the next image begins.
         """
         position = _MARKER_BYTES  # behind the marker that starts the image
-        last_segment = 0  # where the segment before `position` begins
+        segment_start = 0  # of the segment before `position`
         while True:
-            # If that segment has a wrong length, the next image may begin anywhere in it.
-            behind_last_marker = last_segment + _MARKER_BYTES
+            # If no marker follows the segment, its length may be wrong. Then the next image may
+            # begin anywhere in it.
+            search_start = segment_start + _MARKER_BYTES
             yield from self._wait_for(
                 position + _MARKER_BYTES,
                 resume_if_large=position,
-                resume_if_cut=behind_last_marker,
+                resume_if_cut=search_start,
             )
-            code = self._marker_code(position, resume_if_broken=behind_last_marker)
+            code = self._marker_code(position, resume_if_broken=search_start)
             if code == _END:
                 return position + _MARKER_BYTES
             if code == _PADDING:
@@ -292,9 +297,9 @@ class Splitter:
                 position += _MARKER_BYTES
             else:
                 segment_end = yield from self._pass_segment(
-                    code, position, resume_if_broken=behind_last_marker
+                    code, position, resume_if_broken=search_start
                 )
-                last_segment = position
+                segment_start = position
                 position = segment_end
 
     def _marker_code(self, position: int, *, resume_if_broken: int) -> int:
@@ -325,7 +330,7 @@ class Splitter:
         A segment is a marker of 2 bytes, a length of 2 bytes that counts itself, and the content.
         The segment that begins a scan is followed by compressed data, which are passed as well.
         Images that a camera has appended to this one, with an index of them in a segment, are noted
-        in `_attached`. It yields while it needs more bytes.
+        in `_attached_spans`. It yields while it needs more bytes.
 
         Args:
             code: The code of the segment's marker.
@@ -345,7 +350,7 @@ class Splitter:
 
         if code == _APP2:
             content = bytes(self._data[content_start:end])
-            self._attached |= _attached_spans(content, self._offset + content_start)
+            self._attached_spans |= _spans_in_segment(content, self._offset + content_start)
         if code == _SCAN:
             end = yield from self._pass_compressed_data(end, resume_if_cut=length_start)
         return end
@@ -410,17 +415,18 @@ class Splitter:
         self._offset += count
 
     def _report_junk(self) -> DecodeError:
-        count = self._junk_bytes
+        """Make the error of the bytes that belong to no image, and count such bytes anew."""
+        junk_bytes = self._junk_bytes
         self._junk_bytes = 0
-        return self._error(f"{count} bytes in the stream belong to no image")
+        return self._error(f"{junk_bytes} bytes in the stream belong to no image")
 
     def _error(self, text: str) -> DecodeError:
-        self._count += 1
+        self._result_count += 1
         return DecodeError(text, "check the program that writes the stream")
 
 
-def _attached_spans(segment: bytes, offset: int) -> set[_Span]:
-    """Return where the images lie in a stream that a camera appended to its main one.
+def _spans_in_segment(segment: bytes, offset: int) -> set[_Span]:
+    """Return the spans in the stream of the images that a camera appended to its main image.
 
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
     lists them in an APP2 segment of the main image, in an index that is laid out as a small TIFF.
@@ -445,29 +451,30 @@ def _attached_spans(segment: bytes, offset: int) -> set[_Span]:
     return set()
 
 
-def _index_spans(index: bytes, entries: TiffField, *, index_offset: int) -> set[_Span]:
-    """Read the list of images in an index of the Multi-Image Format, but for the main image.
+def _index_spans(index: bytes, entries_field: TiffField, *, index_offset: int) -> set[_Span]:
+    """Return the spans of the images that an index of the Multi-Image Format lists.
 
-    An entry has 16 bytes: 4 of attributes, 4 of a length, 4 of an offset, and 4 of others. The
-    offset counts from the index, and that of the main image is 0.
+    The main image is left out. The entry of an image has 16 bytes: 4 with attributes, 4 with the
+    length of the image, 4 with its offset from the index, and 4 with other things. The offset of
+    the main image is 0.
 
     Args:
         index: The index, which begins as a TIFF does: with I for little-endian numbers.
-        entries: The field with the position of the entries in the index, and the count of their
-            bytes.
+        entries_field: The field of the index whose value is the position of the entries in it, and
+            whose count is that of their bytes.
         index_offset: Where the index begins in the stream.
 
     Raises:
         struct.error: An entry is beyond the end of the index.
     """
-    length_and_offset = struct.Struct(">4xII")
+    entry_format = struct.Struct(">4xII")  # without the last 4 bytes
     if index.startswith(b"I"):
-        length_and_offset = struct.Struct("<4xII")
+        entry_format = struct.Struct("<4xII")
     spans = set()
-    entry_count = entries.value_count // _MPF_ENTRY_BYTES
+    entry_count = entries_field.value_count // _MPF_ENTRY_BYTES
     for number in range(entry_count):
-        entry = entries.value + number * _MPF_ENTRY_BYTES
-        length, image_offset = length_and_offset.unpack_from(index, entry)
+        entry_start = entries_field.value + number * _MPF_ENTRY_BYTES
+        length, image_offset = entry_format.unpack_from(index, entry_start)
         is_main_image = image_offset == 0
         if not is_main_image:
             begin = index_offset + image_offset

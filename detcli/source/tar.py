@@ -220,16 +220,21 @@ class TarReader:
     def _block_behind_padding(self) -> bytes | None:
         """Read the blocks of zeros at the end of the archive, and return the first other block.
 
-        It is None if the file ends, if more than `MAX_PADDING` bytes are zeros, or if anything but
-        gzip data follows in a gzip file.
+        In a compressed file, this also checks the checksum behind the archive. Anything else behind
+        the gzip data of a file is ignored, as the program gzip ignores it.
+
+        Returns:
+            The block. None if the file or its gzip data end, or after `MAX_PADDING` bytes of zeros.
         """
         padding_bytes = 0
         while padding_bytes < MAX_PADDING:
             try:
                 block = self._file.read(BLOCK)
             except gzip.BadGzipFile as error:
+                # Only this error says that what follows is no gzip data. Others have the same type,
+                # such as that of a wrong checksum.
                 is_behind_gzip_data = "Not a gzipped file" in str(error)
-                if is_behind_gzip_data:  # where anything may be, as for the program gzip
+                if is_behind_gzip_data:
                     return None
                 raise
             if not block:

@@ -118,12 +118,15 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
 
 
 def _decode_in_way(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
-    """Decode the image of a TIFF by OpenCV, asked in a way that gives the right pixels.
+    """Decode the image of a TIFF by OpenCV, in the way in which it gives the right pixels.
+
+    A way says two things: which kind of result OpenCV is asked for, either colours in 8 bits or the
+    values as they are stored; and which fields of the file are changed before that, if any.
 
     Args:
         directory: The fields of the image, and its file.
         form: The form of its pixels.
-        way: What OpenCV is asked for, and of which changed file.
+        way: The way for images of this form, see `way_of`.
 
     Returns:
         The image (H, W, 3) in blue, green and red, turned as OpenCV turns it.
@@ -131,20 +134,23 @@ def _decode_in_way(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels
     if way is TiffWay.COLOURS:
         return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.COLOURS_AS_STORED:
-        as_stored = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
-        return np.asarray(_decode(as_stored, cv2.IMREAD_COLOR), np.uint8)
+        file_with_multiplied_alpha = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
+        return np.asarray(_decode(file_with_multiplied_alpha, cv2.IMREAD_COLOR), np.uint8)
     if way is TiffWay.LAB:
-        as_colours = _with_value(directory, _PHOTOMETRIC, RGB)
-        return _colours_of_lab(_decode(as_colours, cv2.IMREAD_COLOR))
+        file_with_rgb = _with_value(directory, _PHOTOMETRIC, RGB)
+        return _colours_of_lab(_decode(file_with_rgb, cv2.IMREAD_COLOR))
+
+    # The other ways give values as they are stored.
     if way is TiffWay.VALUES:
         values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
     elif way is TiffWay.FIRST_PLANE:
-        values = _decode(_with_one_plane(directory, 0), cv2.IMREAD_UNCHANGED)
+        grey_file = _with_one_plane(directory, 0)
+        values = _decode(grey_file, cv2.IMREAD_UNCHANGED)
     else:
         planes = []
         for plane in (2, 1, 0):  # blue, green, red
-            as_grey = _with_one_plane(directory, plane)
-            planes.append(_decode(as_grey, cv2.IMREAD_UNCHANGED))
+            grey_file = _with_one_plane(directory, plane)
+            planes.append(_decode(grey_file, cv2.IMREAD_UNCHANGED))
         values = np.dstack(planes)
     return _as_colours(values, is_negative=form.photometric == MIN_IS_WHITE)
 

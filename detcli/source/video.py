@@ -32,8 +32,8 @@ CACHED_PARTS = 32  # of a file that are remembered: several functions ask for it
 
 # Containers that store the number of frames; for others it is estimated from the duration, which
 # some do not store either, so that it is measured, as far as they go.
-_COUNTED = (".m4v", ".mov", ".mp4")
-_MEASURED = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
+_COUNTING_SUFFIXES = (".m4v", ".mov", ".mp4")
+_MEASURED_SUFFIXES = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
 log = logging.getLogger(__name__)
@@ -290,10 +290,10 @@ def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
 
 
 def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
-    """Return whether a video file holds fewer frames than its header declares.
+    """Return whether a video file seems to hold fewer frames than its header declares.
 
-    That fewer frames were decoded does not mean so: a file that was cut without encoding it again
-    may hold a second or more of frames that are not decoded.
+    Even a whole file may have fewer frames decoded: if it was cut without re-encoding, it may hold
+    a second or more of frames that are not decoded. So those in the file are counted as well.
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -305,7 +305,8 @@ def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
     frames_read = frames.number + 1
     if frames.declared - frames_read <= tolerance:
         return False
-    if frames.has_hidden_frames:  # they are in the file, and cannot be told from missing ones
+    if frames.has_hidden_frames:
+        # Hidden frames are in the file, too, so that counting does not tell how many are missing.
         return True
     frames_in_fragments = _count_in_fragments(frames)
     if frames_in_fragments is not None:
@@ -321,14 +322,14 @@ def _count_in_fragments(frames: VideoFrames) -> int | None:
 
 
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
-    """Return whether a video file has fewer packets, each of which holds a frame, than it should.
+    """Return whether a video file lacks packets, each of which holds a frame.
 
-    How many it should have depends on the container, as the suffix tells it:
+    In any container, it does if it cannot be read, or if its packets go on behind the last frame
+    that could be decoded. Otherwise it depends on the container, which the suffix tells:
 
-        MP4 and MOV, whose headers count the frames       that count
-        MPEG and OGV, whose headers say nothing           any number
-        others, where OpenCV estimated the count from     that estimate, unless the time of the last
-        the duration and the rate                         packet or the length of the file is right
+        MP4, MOV    the header counts the frames, so the packets must be as many
+        MPEG, OGV   the header says nothing, so that nothing can be missing
+        others      see `_lacks_estimated_packets`
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -340,39 +341,54 @@ def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
     except InputError:
         return True
     tolerance = _tolerated_frames(frames, name)
-    # There are packets of frames behind the last one that could be decoded.
-    unread_frames = (packets.last_s - frames.time_s) * frames.rate
-    if unread_frames > tolerance:
+    frames_behind_last = (packets.last_s - frames.time_s) * frames.rate
+    if frames_behind_last > tolerance:
         return True
-    if name.endswith(_COUNTED):
+    if name.endswith(_COUNTING_SUFFIXES):
         return declared - packets.number > tolerance
-    if name.endswith(_MEASURED):  # the header says nothing, so that nothing can be missing
+    if name.endswith(_MEASURED_SUFFIXES):
         return False
+    return _lacks_estimated_packets(frames, packets, estimate=declared, tolerance=tolerance)
 
-    # A video with a variable rate has fewer packets than the estimate, although it is whole. So the
-    # time of its last packet has to be too early as well.
+
+def _lacks_estimated_packets(
+    frames: VideoFrames, packets: "_Packets", *, estimate: int, tolerance: float
+) -> bool:
+    """Return whether a video file lacks packets, if OpenCV estimated how many there should be.
+
+    The estimate is the duration times the frame rate, and may be too high for a whole file:
+
+    - With a variable rate there may be fewer packets. So the last one has to be too early as well.
+    - The duration may be that of the sound, if the video begins later or ends earlier. So the file
+      has to be shorter than its header says as well.
+
+    Args:
+        frames: The reader of the video, after its last frame.
+        packets: The packets of the file.
+        estimate: The estimated number of frames.
+        tolerance: By how many frames a whole file may fall short of it.
+    """
     frames_by_time = packets.last_s * frames.rate
-    if declared - max(packets.number, frames_by_time) <= tolerance:
+    if estimate - max(packets.number, frames_by_time) <= tolerance:
         return False
-    # A video that begins later or ends earlier than its sound has fewer frames, but is not broken
-    # off if the file is as long as its header says.
     return not is_whole(frames.video.part)
 
 
 def _tolerated_frames(frames: VideoFrames, name: str) -> float:
-    """Return by how many frames a video that is not broken may fall short of its declared number.
+    """Return by how many frames a whole video may fall short of the number that it declares.
 
-    A cut without encoding again leaves some frames at the ends that are not shown: half a second is
-    tolerated. Where the number is an estimate from the duration, the sound may also go on after the
-    last frame: one second is tolerated.
+    A cut without re-encoding leaves some frames at the ends that are not shown: half a second is
+    tolerated. If the number is an estimate from the duration, the sound may also go on after the
+    last frame: one second is tolerated. Two frames are tolerated at any rate.
 
     Args:
         frames: The reader of the video.
         name: The name of the video in lower case; its suffix tells the container.
     """
-    if name.endswith(_COUNTED):
-        return max(2, frames.rate / 2)
-    return max(2, frames.rate)
+    tolerated_s = 1.0
+    if name.endswith(_COUNTING_SUFFIXES):  # containers that store the number of frames
+        tolerated_s = 0.5
+    return max(2, frames.rate * tolerated_s)
 
 
 class _Packets(NamedTuple):

@@ -32,7 +32,7 @@ FLIP_LEFT_RIGHT = 1
 """Codes of `cv2.flip`."""
 
 PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
-REORDERED = 32  # more frames than any codec stores before one that is shown earlier
+REORDERED_FRAMES = 32  # more frames than any codec stores before one that is shown earlier
 
 
 def _read_nothing(_start: int, _size: int) -> bytes:
@@ -136,8 +136,8 @@ class VideoFrames:
         self._has_next = False
         self._current_image: Pixels | None = None
 
-        # Frames of an MPEG program stream may have wrong times, see `_time_in_program_stream`.
-        self._regular_time_s = self.time_s  # of the last frame, before times are made to increase
+        # Frames of an MPEG program stream may have wrong times, see `_credible_time`.
+        self._credible_time_s = self.time_s  # of the current frame; may decrease
         self._rejected_jump_s = 0.0  # how much later a frame claimed to be, last rejected
         self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
 
@@ -181,43 +181,49 @@ class VideoFrames:
         if self.rate:
             step_s = (skipped + 1) / self.rate
         if self._is_program_stream and step_s:
-            return self._increasing_time_in_program_stream(time_in_file_s, step_s)
+            return self._advance_in_program_stream(time_in_file_s, step_s)
         if time_in_file_s > self.time_s:
             return time_in_file_s
         return self.time_s + step_s
 
-    def _increasing_time_in_program_stream(self, file_time_s: float, step_s: float) -> float:
-        """Compute the time of the current frame of an MPEG program stream, as DVDs have them.
+    def _advance_in_program_stream(self, file_time_s: float, step_s: float) -> float:
+        """Compute the time of the current frame of an MPEG program stream, such as a DVD has.
 
-        Times in such a file may go back. A frame then comes a small step after the one before, so
-        that the order of frames stays, and later times in the file are soon reached again.
+        The credible time of the frame, which is noted in `_credible_time_s`, may be earlier than
+        that of the frame before. The frame then comes a small step after the frame before, so that
+        the order of frames stays, and credible times are soon reached again.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
             step_s: The time since the frame before, by the frame rate.
+
+        Returns:
+            The time in seconds, later than `self.time_s`, which is that of the frame before.
         """
-        self._regular_time_s = self._time_in_program_stream(
+        self._credible_time_s = self._credible_time(
             file_time_s=file_time_s,
-            expected_s=self._regular_time_s + step_s,
+            expected_s=self._credible_time_s + step_s,
             step_s=step_s,
         )
         earliest_s = self.time_s + CATCH_UP_STEP * step_s
-        return max(self._regular_time_s, earliest_s)
+        return max(self._credible_time_s, earliest_s)
 
-    def _time_in_program_stream(
-        self, *, file_time_s: float, expected_s: float, step_s: float
-    ) -> float:
-        """Return the time in seconds of the current frame of an MPEG program stream.
+    def _credible_time(self, *, file_time_s: float, expected_s: float, step_s: float) -> float:
+        """Decide which time to believe for the current frame of an MPEG program stream.
 
         Only some of its frames have a stored time. To others FFmpeg gives the time of a frame near
         by, and if that were believed, all frames after it would be late. So a frame is taken to
         come one step after the one before, as expected. A later time counts only if there is
-        evidence of a gap: see `_is_gap`. An earlier time counts if it takes back the last gap.
+        evidence of a gap: see `_is_gap`. An earlier time counts only if it jumps back as far as the
+        last gap jumped forward. The jumps that are accepted or rejected are noted for later frames.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
             expected_s: The time of the frame if it follows the one before at the frame rate.
             step_s: The time between two frames; with damaged frames skipped, a multiple of it.
+
+        Returns:
+            Either `file_time_s` or `expected_s`.
         """
         is_known = file_time_s > 0  # false for NaN
         if not is_known:
@@ -233,7 +239,9 @@ class VideoFrames:
                 self._rejected_jump_s = 0.0
                 return file_time_s
             return expected_s
-        takes_back_gap = abs(jump_s + self._accepted_jump_s) <= tolerance_s
+
+        jump_back_s = -jump_s
+        takes_back_gap = abs(jump_back_s - self._accepted_jump_s) <= tolerance_s
         if takes_back_gap:
             self._accepted_jump_s = 0.0
             return file_time_s
@@ -243,8 +251,10 @@ class VideoFrames:
         """Return whether a frame of a program stream really comes later than the frame rate says.
 
         There are three kinds of evidence: the jump is longer than frames can be out of order, the
-        frame before jumped by the same time and was rejected, or the next frame follows one step
-        after this one. The next frame is grabbed for that, so that the current one is stored.
+        last rejected jump was as long, or the next frame follows one step after this one.
+
+        For the last kind, the next frame is grabbed, see `_look_ahead`. The jump is then noted as
+        rejected; `_credible_time` takes that back if this returns True.
 
         Args:
             jump_s: How many seconds the frame is later than expected.
@@ -252,12 +262,12 @@ class VideoFrames:
             step_s: The time between two frames.
         """
         tolerance_s = step_s / 2
-        is_longer_than_reordering = jump_s > REORDERED * step_s
+        is_longer_than_reordering = jump_s > REORDERED_FRAMES * step_s
         repeats_jump = abs(jump_s - self._rejected_jump_s) <= tolerance_s
         if is_longer_than_reordering or repeats_jump:
             return True
 
-        self._rejected_jump_s = jump_s  # unless the next frame confirms it
+        self._rejected_jump_s = jump_s
         next_step_s = self._look_ahead() - file_time_s  # NaN if the next time is unknown
         return abs(next_step_s - step_s) <= tolerance_s  # false for NaN
 
@@ -341,7 +351,7 @@ class VideoFrames:
         if number is None:
             return False
         self.number = number
-        self._regular_time_s = self.time_s
+        self._credible_time_s = self.time_s
         return True
 
     def _count_before(self, time_s: float) -> int | None:
@@ -361,21 +371,23 @@ class VideoFrames:
         return sum(1 for time in times if first_s <= time < time_s)
 
     def _packet_times_until(self, time_s: float) -> list[float]:
-        """Return the times in seconds of the file's packets, from its first key frame on.
+        """Return the times of the file's packets in seconds, from its first key frame on.
 
-        Packets are stored in the order in which they are decoded, so that some of an earlier time
-        follow later ones. So it goes on until `REORDERED` packets were later than `time_s`.
+        Packets are stored in the order in which they are decoded, so a later time may come before
+        earlier ones. Reading ends only at the packet that is number `REORDERED_FRAMES` of those
+        after `time_s`: then all up to `time_s` have come.
         """
         times: list[float] = []
         later_packets = 0
         with closing(self.packets()) as packets:
             for packet in packets:
-                if not times and not packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
+                is_before_key_frame = not (times or packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME))
+                if is_before_key_frame:
                     continue
                 packet_s = position_s(packet)
                 times.append(packet_s)
                 if packet_s > time_s:
                     later_packets += 1
-                if later_packets == REORDERED:
+                if later_packets == REORDERED_FRAMES:
                     break
         return times

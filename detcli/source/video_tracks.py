@@ -47,6 +47,9 @@ ASF_FRAME_SIZE = struct.Struct("<78xII")  # width and height, at 78 of such an o
 AVI_STREAM_TYPE = 8  # bytes from the name of a stream's header, "strh", to its type
 AVI_FRAME_SIZE = struct.Struct("<12xii")  # width and height, behind the name "strf"
 
+UNKNOWN_SIZE = (0, 0)
+"""The size of a cover image, which is never chosen for its size, see `VideoTrack.score`."""
+
 DEFAULT_SCORE = 5_000_000
 """What FFmpeg adds for a track that is shown by default, to the pixels of its frames."""
 
@@ -64,7 +67,7 @@ class VideoTrack:
     """A track of images, in the order in which FFmpeg finds them."""
 
     size: Size  # height and width
-    hiding: tuple[Patch, ...]  # by which FFmpeg no longer takes it for a track of images
+    hiding_patches: tuple[Patch, ...]  # with them FFmpeg no longer takes it for a track of images
     is_default: bool = False  # whether players show it if nobody asks for another one
     is_cover: bool = False  # whether it is a single image beside the video, or thumbnails
 
@@ -107,7 +110,7 @@ def choose_track(read_range: ReadRange) -> TrackChoice | None:
     tracks_before = tracks[: tracks.index(best)]
     patches: list[Patch] = []
     for track in tracks_before:
-        patches += track.hiding
+        patches += track.hiding_patches
     video_tracks = sum(not track.is_cover for track in tracks)
     return TrackChoice(tuple(patches), video_tracks, best.size)
 
@@ -134,33 +137,34 @@ def _video_tracks(read_range: ReadRange) -> list[VideoTrack]:
 def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     """List the video tracks and cover images of an MP4 or MOV, in the order of their boxes.
 
-    FFmpeg takes a track for data, and no longer for images, when the kinds of its box and of its
-    handler are "free", which are the bytes that hide it. A track with the thumbnails of another
-    track's chapters counts as a cover image.
+    Patches hide a track from FFmpeg: if the kind of its box and that of its handler are "free", it
+    no longer counts as a track of images. A track with the thumbnails of another track's chapters
+    counts as a cover image.
     """
-    thumbnails: set[int] = set()  # numbers of tracks
+    thumbnail_track_numbers: set[int] = set()
     for track in movie.tracks:
-        thumbnails.update(track.chapters)
+        thumbnail_track_numbers.update(track.chapters)
 
-    track_by_offset: dict[int, VideoTrack] = {}  # of its box in the file
+    track_by_offset: dict[int, VideoTrack] = {}  # by the offset of its box in the file
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
         if track.is_video and has_frames:
-            hides_handler = Patch(track.handler_offset, b"free")
+            handler_patch = Patch(track.handler_offset, b"free")
             track_by_offset[track.start] = VideoTrack(
                 track.size,
-                (_frees_box(track.start), hides_handler),
+                hiding_patches=(_box_patch(track.start), handler_patch),
                 is_default=track.is_enabled,
-                is_cover=track.number in thumbnails,
+                is_cover=track.number in thumbnail_track_numbers,
             )
     for offset in movie.covers:
-        unknown_size = (0, 0)
-        track_by_offset[offset] = VideoTrack(unknown_size, (_frees_box(offset),), is_cover=True)
+        track_by_offset[offset] = VideoTrack(
+            UNKNOWN_SIZE, hiding_patches=(_box_patch(offset),), is_cover=True
+        )
     return [track_by_offset[offset] for offset in sorted(track_by_offset)]
 
 
-def _frees_box(start: int) -> Patch:
-    """Return the patch by which the box at this offset is "free": unused space in the file.
+def _box_patch(start: int) -> Patch:
+    """Return the patch that makes the box at this offset "free", which is unused space in the file.
 
     The kind of a box is behind the four bytes of its size.
     """
@@ -187,8 +191,13 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
 def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
     """Yield the video tracks among the entries of Matroska's element Tracks.
 
-    The entries are in the range of `head` from `start` to `end`. A track is hidden from FFmpeg by
-    setting the last byte of its type to that of subtitles.
+    The patch of a track hides it from FFmpeg: it sets the last byte of the track's type to that of
+    subtitles.
+
+    Args:
+        head: The first bytes of the file.
+        start: Where the entries begin in them.
+        end: Where they end.
     """
     for entry in elements(head, start, end):
         if entry.end is None or entry.end > end:
@@ -200,11 +209,12 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
         if track_type is None or track_type.end is None:
             continue
         if unsigned(head, track_type, default=0) == VIDEO_TYPE:
-            hides_track = Patch(track_type.end - 1, SUBTITLES)
+            type_patch = Patch(track_type.end - 1, SUBTITLES)
+            default_flag = unsigned(head, children.get(DEFAULT_FLAG), default=1)
             yield VideoTrack(
                 _matroska_size(head, children.get(VIDEO)),
-                (hides_track,),
-                is_default=bool(unsigned(head, children.get(DEFAULT_FLAG), default=1)),
+                hiding_patches=(type_patch,),
+                is_default=default_flag != 0,
             )
 
 
@@ -225,9 +235,11 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks in the header of an AVI file.
 
     Each stream has a header, "strh", which says its type ("vids" for video), and then a format,
-    "strf", with the width and height. A negative height says that rows are stored from the top.
-    FFmpeg no longer takes a stream for video if its type is another one. `head` are the first bytes
-    of the file.
+    "strf", with the width and height. A negative height says that rows are stored from the top. The
+    patch of a track hides it from FFmpeg: it sets the type of the stream to another one.
+
+    Args:
+        head: The first bytes of the file.
     """
     start_of_frames = head.find(b"movi")
     if start_of_frames < 0:
@@ -239,27 +251,30 @@ def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
         format_start = descriptions.find(b"strf", stream_header.start())
         if is_video and format_start >= 0:
             width, height = AVI_FRAME_SIZE.unpack_from(head, format_start)
-            hides_stream = Patch(type_start, b"dats")
-            yield VideoTrack((abs(height), width), (hides_stream,))
+            type_patch = Patch(type_start, b"dats")
+            yield VideoTrack((abs(height), width), hiding_patches=(type_patch,))
 
 
 def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
     """Yield the video tracks and cover images in the header of an ASF or WMV file.
 
-    A stream is hidden from FFmpeg by another type, and a cover by another kind of its object.
-    `head` are the first bytes of the file.
+    Each has a patch that hides it from FFmpeg. For a video, this sets the type of the stream to
+    another one; for a cover image, it turns the object that holds the image into padding.
+
+    Args:
+        head: The first bytes of the file.
     """
     for start, data in _asf_objects(head):
         kind = data[: len(ASF_STREAM)]
         is_cover = kind == ASF_EXTENDED and ASF_COVER in data
         is_video = kind == ASF_STREAM and data.startswith(ASF_VIDEO, ASF_STREAM_TYPE)
         if is_cover:
-            hides_cover = Patch(start, ASF_PADDING)
-            yield VideoTrack((0, 0), (hides_cover,), is_cover=True)
+            kind_patch = Patch(start, ASF_PADDING)
+            yield VideoTrack(UNKNOWN_SIZE, hiding_patches=(kind_patch,), is_cover=True)
         elif is_video and len(data) >= ASF_FRAME_SIZE.size:
             width, height = ASF_FRAME_SIZE.unpack_from(data)
-            hides_stream = Patch(start + ASF_STREAM_TYPE, ASF_COMMAND)
-            yield VideoTrack((height, width), (hides_stream,))
+            type_patch = Patch(start + ASF_STREAM_TYPE, ASF_COMMAND)
+            yield VideoTrack((height, width), hiding_patches=(type_patch,))
 
 
 class _AsfObject(NamedTuple):
