@@ -81,7 +81,7 @@ from detcli.storage.folder import NO_LINK, NO_WAIT, Folder, LockState, lock, syn
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
 FORMAT = 2
 FORMATS = (1, 2)  # of pages that can be continued
-CHUNK_RECORDS = 500  # a chunk ends with as many records, or as many bytes
+CHUNK_RECORDS = 500  # a chunk ends with this many records, or this many bytes
 CHUNK_BYTES = 1 << 20
 IMAGE_FOLDERS = ("pictures", "thumbnails")
 FOLDERS = ("data", "files", *IMAGE_FOLDERS)
@@ -345,7 +345,7 @@ class PageFolder:
         uncounted_chunk.unlink(missing_ok=True)
 
     def _clear(self) -> None:
-        """Remove the page that is there: only files and folders that have names of a page's."""
+        """Remove the page that is there: only files and folders with names that a page uses."""
         write_file(self._real / "data/runs.js", script_call("runs", FORMAT, []))
         for path in self._data_and_images():
             path.unlink()

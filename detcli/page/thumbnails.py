@@ -17,7 +17,7 @@ from pathlib import Path
 from detcli.storage.files import AppendedFile, make_folder, write_file, writing
 from detcli.storage.folder import Folder, sync
 
-PACK_IMAGES = 1000  # a pack ends with as many thumbnails, or as many bytes
+PACK_IMAGES = 1000  # a pack ends with this many thumbnails, or this many bytes
 PACK_BYTES = 2 << 20
 
 
@@ -41,7 +41,7 @@ class ThumbnailPacks:
         self._pack_bytes = 0
 
     def add(self, name: str, jpeg: bytes) -> None:
-        """Add a thumbnail to the pack of the present number.
+        """Add a thumbnail to the current pack, which `number` tells.
 
         Args:
             name: The name of its image.
@@ -70,7 +70,10 @@ class ThumbnailPacks:
             self._sync_folder()
 
     def end_pack(self) -> None:
-        """Put the pack on the disk and close it, if one has begun; the next one begins another."""
+        """Put the current pack on the disk and close it; the next thumbnail begins another one.
+
+        Nothing is done if no pack has begun.
+        """
         pack = self._pack
         if pack is not None:
             self._pack = None

@@ -25,7 +25,7 @@ _DATE_TIME_ORIGINAL, _OFFSET_TIME_ORIGINAL, _SUB_SEC_TIME_ORIGINAL = 0x9003, 0x9
 
 _ASCII = 2  # the type of a text of one byte a character, which ends with a zero
 _MAX_CHARACTERS = 64  # of a text; a date takes 20, with the zero
-_INLINE_BYTES = 4  # a value of so many bytes is in its field, a longer one elsewhere
+_INLINE_BYTES = 4  # a value of up to four bytes is in its field, a longer one elsewhere
 
 # As 2026:01:31 12:00:00. The standard has colons in the date, but some programs write - or /.
 _DATE_TIME = re.compile(r"(\d{4})[:/-](\d\d)[:/-](\d\d)[ T](\d\d):(\d\d):(\d\d)", re.ASCII)
@@ -58,7 +58,7 @@ def time_in_exif(tiff: bytes | None) -> CaptureTime | None:
         tiff: The metadata, which are laid out as a TIFF; None for an image without.
 
     Returns:
-        The time; None if there is none, or it is not a date, as 0000:00:00 00:00:00.
+        The time; None if there is none, or it is not a date, such as 0000:00:00 00:00:00.
     """
     if tiff is None or tiff[:4] not in CLASSIC:
         return None

@@ -14,11 +14,11 @@ FOLLOW_SHARE = 0.1
 """The share of the time that listing the folders may take."""
 
 STABLE_AFTER_S = 10.0
-"""A file that has not changed for so many seconds is complete, whatever is in it."""
+"""A file that has not changed for this many seconds is complete, whatever is in it."""
 
 
 class FileState(NamedTuple):
-    """What changes of a file while another program writes it."""
+    """What changes about a file while another program writes it."""
 
     size: int
     change_time_ns: int
@@ -32,7 +32,7 @@ class PendingFile(NamedTuple):
 
 
 class FollowedFiles:
-    """What is known of the files in the followed folders from one listing to the next."""
+    """Remembers the files in the followed folders from one listing to the next."""
 
     def __init__(self) -> None:
         self.input_count = 0  # files whose inputs were yielded; one that came back counts again

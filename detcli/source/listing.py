@@ -52,8 +52,7 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
         the same with a stamp         [PATH, null, META, STAMP]
         an error in place of a name   [NAME, MESSAGE, HINT]
 
-    The null is the `image` of the line: images within a list have no name that could be written
-    down.
+    The null is the `image` of the line: a line that contains an image is refused before.
     """
     if isinstance(name, VersionedPath):
         return [name, name.stamp]

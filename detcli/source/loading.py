@@ -140,7 +140,8 @@ def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Ite
     Args:
         items: The image, or the frames or images that the input holds.
         number: The position of the input among those of the run.
-        meta: JSON that a list of inputs has for this one; with None, the items' own stays.
+        meta: JSON that a list of inputs has for this one; None to leave the items' metadata as it
+            is.
     """
     for item in items:
         item.origin = replace(item.origin, input=number, meta=meta or item.origin.meta)
@@ -316,7 +317,7 @@ class Loaders:
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Image:
-    """Load an item on a thread of its own, and wait for it for a number of seconds.
+    """Load an item on a separate thread, and wait for it for a number of seconds.
 
     Raises:
         DetcliError: It cannot be loaded, or not in time; mostly an InputError.
@@ -476,7 +477,7 @@ class _Reader(BackgroundThread):
 
 
 def _too_many_hanging(count: int) -> SourceError:
-    """Make the error of an input that is not read, because so many others hang."""
+    """Make the error of an input that is not read, because too many others hang."""
     return PlaceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",

@@ -59,8 +59,9 @@ class NameSearch:
         missing image or video is yielded all the same.
 
         Raises:
-            SourceError: A folder or pattern has no images or videos, or a name that is not one of
-                an image or video does not exist.
+            SourceError: A folder or pattern has no images or videos.
+            PlaceError: There is nothing of this name, and its suffix is not that of an image or
+                video.
         """
         braces = BRACES.fullmatch(name)  # shards/{000..009}.tar
         if braces is not None and not os.path.lexists(name):

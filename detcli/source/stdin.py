@@ -103,7 +103,7 @@ def _holds_several_images(data: bytes) -> bool:
 
 
 def _several_images_error() -> DecodeError:
-    """The error of images that follow one another, of which a decoder would take the first."""
+    """Make the error of several images in a row, as a decoder would take only the first."""
     return DecodeError(
         "several images: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
         f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",

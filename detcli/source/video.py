@@ -379,7 +379,7 @@ def _tolerated_frames(frames: VideoFrames, name: str) -> float:
 
     A cut without re-encoding leaves some frames at the ends that are not shown: half a second is
     tolerated. If the number is an estimate from the duration, the sound may also go on after the
-    last frame: one second is tolerated. Two frames are tolerated at any rate.
+    last frame: one second is tolerated. At least two frames are tolerated, however low the rate is.
 
     Args:
         frames: The reader of the video.

@@ -181,13 +181,13 @@ class VideoFrames:
         if self.rate:
             step_s = (skipped + 1) / self.rate
         if self._is_program_stream and step_s:
-            return self._advance_in_program_stream(time_in_file_s, step_s)
+            return self._next_time_in_program_stream(time_in_file_s, step_s)
         if time_in_file_s > self.time_s:
             return time_in_file_s
         return self.time_s + step_s
 
-    def _advance_in_program_stream(self, file_time_s: float, step_s: float) -> float:
-        """Compute the time of the current frame of an MPEG program stream, such as a DVD has.
+    def _next_time_in_program_stream(self, file_time_s: float, step_s: float) -> float:
+        """Compute the time of the current frame of an MPEG program stream, as on DVDs.
 
         The credible time of the frame, which is noted in `_credible_time_s`, may be earlier than
         that of the frame before. The frame then comes a small step after the frame before, so that
