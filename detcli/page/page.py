@@ -551,7 +551,7 @@ def _page_box(detection: DetectionJson) -> PageBox:
         class_id=detection["class_id"],
         class_name=detection["class_name"],
         score=detection["score"],
-        box=box_of(detection),
+        corners=box_of(detection),
     )
 
 
