@@ -103,7 +103,7 @@ class PageFolder:
             path: The folder, which is made if it does not exist.
             inputs: The files that the run reads, which are never removed.
             resumed: Whether the run is added to those of the page that is there. A later run may
-                then be added to this one, so `sync` puts the copies of images on the disk, too.
+                then continue the page again, so `sync` puts copies of images on the disk, too.
 
         Raises:
             UsageError: The folder is not that of a page, another run is writing to it, its page has

@@ -474,7 +474,7 @@ class Page:
 
         Its first frame begins it. Files are read one after the other, so all others are forgotten
         as one begins, while live streams may go on side by side. In a file, the number of the frame
-        is noted: if a lower one follows, the same file begins again, as it was named twice.
+        is noted: if the next one is not higher, the file was named twice and begins again.
         """
         if "frame" not in fields:
             return None
