@@ -401,11 +401,13 @@ class ListedInput(NamedTuple):
         has_image = isinstance(image, str)
         has_both_or_neither = has_path == has_image
         if has_both_or_neither:
-            raise SourceError("a line of the list has not one of path and image", LISTED)
+            raise SourceError("a line of the list needs either path or image", LISTED)
 
-        name = default_name
         if has_path:
             name = path
+            image = None  # whatever is there is no image, as it is not a string
+        else:
+            name = default_name
         meta_json = None
         if "meta" in fields:
             meta_json = json.dumps(meta)

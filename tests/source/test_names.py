@@ -1,6 +1,7 @@
 """Addresses; the files that folders and patterns stand for; lists of names."""
 
 import glob
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from detcli.source import reading
 from detcli.source.loading import Item
 from detcli.source.names import (
     MAX_NAME_BYTES,
+    ListedInput,
     camera_number,
     check_address,
     check_list,
@@ -306,6 +308,12 @@ def test_a_list_that_cannot_be_read_is_refused(empty_folder, name, monkeypatch):
         check_list(name)
     assert f"--files-from {name} cannot be read: " in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("image", [5, None, ["aGVsbG8="]])
+def test_an_image_that_is_no_string_is_none(image):
+    line = json.dumps({"path": "a.png", "image": image})
+    assert ListedInput.parse(line, "list:1") == ListedInput("a.png", image=None, meta=None)
 
 
 def test_a_list_may_come_from_standard_input_if_there_is_one(monkeypatch, tmp_path):
