@@ -80,39 +80,42 @@ class Baseline:
 
     @classmethod
     def _from_document(cls, document: Any, file: str) -> "Baseline":  # noqa: ANN401 - JSON
-        """Make a baseline of the JSON in a file, which `save` may have written or not.
+        """Make a baseline from the JSON of a file, which may be anything.
 
         Args:
-            document: The JSON.
+            document: The JSON; what `save` wrote, if the file is a baseline.
             file: The name of the file.
 
         Raises:
-            Exception: One of UNUSABLE, if it is not a baseline.
+            Exception: The JSON is not a baseline. The type of the error is one of UNUSABLE.
         """
         for name, value in HEADER.items():
             if document[name] != value:
                 raise ValueError("unknown kind or version")
+
+        # The fraction of the cores that other programs took.
         taken = float(document["taken"])
         if not 0 <= taken <= 1:
             raise ValueError(f"{taken} is not a fraction of the cores")
+
         samples = document["samples"]
         return cls(
             file=file,
             identity=dict(document["identity"]),
             software=dict(document["software"]),
-            samples={str(name): _checked(values) for name, values in samples.items()},
+            samples={str(name): _checked_samples(values) for name, values in samples.items()},
             warnings=tuple(str(warning) for warning in document["warnings"]),
             taken=taken,
         )
 
     def require_same(self, identity: Identity) -> None:
-        """Refuse to compare with a measurement under other conditions.
+        """Refuse to compare this baseline with a measurement under other conditions.
 
         Args:
-            identity: The conditions of the other one.
+            identity: The conditions of the other measurement.
 
         Raises:
-            UsageError: Some differ; it lists them.
+            UsageError: Some conditions differ; the message lists them.
         """
         differences = []
         for name, value in identity.items():
@@ -126,7 +129,7 @@ class Baseline:
             )
 
 
-def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
+def _checked_samples(values: Any) -> list[float]:  # noqa: ANN401 - from a file
     """Return the samples of a baseline, or raise ValueError unless they are seconds."""
     samples = np.array(values, np.float64)
     are_seconds = (samples >= 0) & (samples < np.inf)
@@ -174,7 +177,8 @@ def identity_of(
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
     """Compare two measurements, to find out whether the model got slower.
 
-    Whole runs decide, whose times are the samples WALL. Those of the stages explain the difference.
+    The times of whole runs, which are the samples named WALL, decide the verdict. The times of the
+    stages only explain the difference.
 
     Args:
         before: The earlier measurement.
@@ -187,22 +191,28 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
     if not before.samples.get(WALL):
         raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
     wall_ratio = interval(np.median, after.samples[WALL], before.samples[WALL])
-    verdict = judge(wall_ratio, max_regress, before.taken, after.taken)
+    verdict = judge(wall_ratio, max_regress, taken_before=before.taken, taken_after=after.taken)
+
     changes = []
-    for name, samples in after.samples.items():
+    for name, samples_after in after.samples.items():
         if name not in before.samples:
             continue
-        verdict_of_change = None
+        samples_before = before.samples[name]
         if name == WALL:
-            verdict_of_change = verdict
+            ratio = wall_ratio
+            shown_verdict = verdict
+        else:
+            ratio = interval(np.median, samples_after, samples_before)
+            shown_verdict = None  # a stage decides nothing
         change = Change(
             name,
-            before_s=float(np.median(before.samples[name])),
-            after_s=float(np.median(samples)),
-            ratio=interval(np.median, samples, before.samples[name]),
-            verdict=verdict_of_change,
+            before_s=float(np.median(samples_before)),
+            after_s=float(np.median(samples_after)),
+            ratio=ratio,
+            verdict=shown_verdict,
         )
         changes.append(change)
+
     return BaselineComparison(
         file=before.file,
         software=before.software,
@@ -218,25 +228,29 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
 def judge(
     ratio: Interval | None, max_regress: float, taken_before: float, taken_after: float
 ) -> RegressionVerdict:
-    """Decide whether a model certainly got slower than allowed, certainly not, or neither.
+    """Decide whether a model certainly got slower than allowed, certainly did not, or may have.
 
-    Where other programs took 10% of the cores, up to 10% of a time may be due to them; how much
-    really is, nobody knows. So 10 s may be anything from 9 s to 10 s on an idle machine. The ratio
-    is lowest if that slowed down the later measurement alone, highest if it was the earlier one.
+    Where other programs took 10% of the cores, up to 10% of a time may be due to them, and nobody
+    knows how much really is: 10 s may be anything from 9 s to 10 s on an idle machine. So the ratio
+    is only known to lie between two bounds. It is lowest if other programs slowed down the later
+    measurement only, and highest if they slowed down the earlier measurement only.
 
     Args:
         ratio: The later time divided by the earlier one, with its interval; None if it is not
             known.
         max_regress: How much slower is allowed: 0.05 for 5%.
-        taken_before: The fraction of the cores that other programs took in the earlier measurement.
-        taken_after: The same of the later one.
+        taken_before: The fraction of the cores that other programs took during the earlier
+            measurement.
+        taken_after: The same fraction during the later measurement.
     """
     if ratio is None:
         return RegressionVerdict.UNDECIDED
+
     max_ratio = 1 + max_regress
     lowest_possible = ratio.low * (1 - taken_after)
     if lowest_possible > max_ratio:
         return RegressionVerdict.REGRESSION
+
     # The highest possible ratio is ratio.high / (1 - taken_before), whose divisor may be 0.
     if ratio.high <= max_ratio * (1 - taken_before):
         return RegressionVerdict.WITHIN

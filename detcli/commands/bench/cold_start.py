@@ -75,11 +75,11 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
 
 
 def run_process(command: Sequence[str]) -> ColdStart:
-    """Run a command to its end, and measure how long it takes and how much memory.
+    """Run a command to its end, and measure how long it takes and how much memory it uses.
 
     Returns:
-        The times to the first line of its output and to its end, and its peak memory, which is None
-        on Windows.
+        The figures of this one process: the times to the first line of its output and to its end,
+        and its peak memory, which is None on Windows.
 
     Raises:
         DetcliError: The command failed, with the error that it printed.
@@ -91,19 +91,21 @@ def run_process(command: Sequence[str]) -> ColdStart:
         with subprocess.Popen(  # noqa: S603 - detcli itself, or a benchmark's peer
             command, stdout=subprocess.PIPE, stderr=stderr, env=environment
         ) as process:
-            output = cast("IO[bytes]", process.stdout)
+            output = cast("IO[bytes]", process.stdout)  # not None, as it is a pipe
             try:
                 output.readline()
                 first_record_s = time.perf_counter() - start
-                output.read()
+                output.read()  # the other lines, which only have to leave the pipe
                 peak_memory_bytes = _wait_for_end(process)
             except BaseException:
                 process.kill()
                 raise
         whole_process_s = time.perf_counter() - start
+
         if process.returncode:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
+
     return ColdStart(
         processes=1,
         first_record_s=first_record_s,

@@ -77,7 +77,7 @@ STATUS = Path("/proc/self/status")
 
 
 def peak_memory() -> int | None:
-    """Read how many bytes of memory this process has used at most so far.
+    """Read the most memory that this process has used so far, in bytes.
 
     None where the system does not report it.
     """
@@ -266,36 +266,41 @@ class NoiseMeter:
             gpu: The states of the GPU during the measurement.
 
         Returns:
-            How much the durations deviate, what other programs, the host of a virtual machine and
-            the GPU did meanwhile, and a warning about each of these that is too much.
+            How much the durations deviate, how much processor time other programs and the host of a
+            virtual machine took, and what slowed the GPU down. Whatever exceeds its limit comes
+            with a warning.
         """
-        core_count, cores_of_others, share_of_host = self._measure_load()
+        load = self._measure_load()
         deviation = durations.deviation_s / durations.mean_s
-        causes: list[str] = []
+        gpu_slowed_by: list[str] = []  # each cause once, in the order in which they appeared
         for state in gpu:
-            causes += state.slowed_by
-        gpu_slowed_by = tuple(dict.fromkeys(causes))  # each cause once, in their order
+            for cause in state.slowed_by:
+                if cause not in gpu_slowed_by:
+                    gpu_slowed_by.append(cause)
 
         warnings = []
         if deviation > MAX_DEVIATION:
             warnings.append(f"the times deviate by {deviation:.0%} of their mean")
-        if cores_of_others > MAX_OTHER_LOAD * core_count:
-            warnings.append(f"other programs kept {cores_of_others:.1f} of {core_count} cores busy")
-        if share_of_host > MAX_STOLEN:
+        if load.other_load > MAX_OTHER_LOAD * load.core_count:
             warnings.append(
-                f"the host of this virtual machine took away {share_of_host:.0%} of the time"
+                f"other programs kept {load.other_load:.1f} of {load.core_count} cores busy"
+            )
+        if load.stolen > MAX_STOLEN:
+            warnings.append(
+                f"the host of this virtual machine took away {load.stolen:.0%} of the time"
             )
         if gpu_slowed_by:
             warnings.append(f"the GPU was slowed down by {', '.join(gpu_slowed_by)}")
-        reported_share_of_host = None  # only Linux reports it
+
+        reported_stolen = None  # only Linux tells how much the host took away
         if psutil.LINUX:
-            reported_share_of_host = share_of_host
+            reported_stolen = load.stolen
         return Noise(
             deviation=deviation,
-            other_load=cores_of_others,
-            stolen=reported_share_of_host,
-            taken=min(1.0, cores_of_others / core_count + share_of_host),
-            gpu_slowed_by=gpu_slowed_by,
+            other_load=load.other_load,
+            stolen=reported_stolen,
+            taken=min(1.0, load.other_load / load.core_count + load.stolen),
+            gpu_slowed_by=tuple(gpu_slowed_by),
             warnings=tuple(warnings),
         )
 

@@ -7,7 +7,7 @@ not exist on the device.
 import warnings
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.filesize import decimal
 from rich.table import Table
@@ -268,52 +268,85 @@ def _title(report: RunReport) -> str:
     )
 
 
-def _stage_rows(latency: Latency) -> list[StageFigures]:
+DURATION_COLUMNS = ("p50", "p90", "p99", "mean", "deviation")
+
+
+class _StageRow(NamedTuple):
+    """A row of the table of stages."""
+
+    name: str
+    summary: Summary
+    share: float | None  # of the time of all stages; None where it says nothing
+
+    def durations_s(self) -> dict[str, float | None]:
+        """Return the seconds in each of DURATION_COLUMNS; None where too few runs were measured."""
+        return {
+            "p50": self.summary.p50_s,
+            "p90": self.summary.p90_s,
+            "p99": self.summary.p99_s,
+            "mean": self.summary.mean_s,
+            "deviation": self.summary.deviation_s,
+        }
+
+
+def _stage_rows(latency: Latency) -> list[_StageRow]:
     """Return the rows of the table of stages.
 
     The stages are followed by a batch as a whole, with timed stages, and without ("undisturbed").
     A stage that the device lacks has no row; the row "missing" below the table names it.
     """
-    rows = [stage for stage in latency.stages if stage.summary is not None]
-    rows.append(StageFigures("all stages", latency.wall, share=1.0))
-    rows.append(StageFigures("undisturbed", latency.undisturbed))
+    rows = []
+    for stage in latency.stages:
+        if stage.summary is not None:
+            rows.append(_StageRow(stage.name, stage.summary, stage.share))
+    rows.append(_StageRow("all stages", latency.wall, share=1.0))
+    rows.append(_StageRow("undisturbed", latency.undisturbed, share=None))
     return rows
 
 
-def _stage_table(rows: list[StageFigures]) -> Table:
+class _TimeUnit(NamedTuple):
+    """A unit that the table of stages shows durations in."""
+
+    name: str
+    per_second: float  # how many of it are a second
+    decimals: int
+
+
+MILLISECONDS = _TimeUnit("ms", per_second=1e3, decimals=3)
+MICROSECONDS = _TimeUnit("us", per_second=1e6, decimals=1)
+
+
+def _stage_table(rows: list[_StageRow]) -> Table:
     """Lay out the durations of stages, all in one unit, so that a column can be read downwards.
 
     A percentile that no row has, as too few runs were measured, has no column.
     """
-    durations_by_column: dict[str, list[float | None]] = {}  # in seconds, one for each row
+    filled_columns = set()
     longest_s = 0.0
-    for column in ("p50", "p90", "p99", "mean", "deviation"):
-        durations = [getattr(row.summary, f"{column}_s") for row in rows]
-        known_durations = [duration for duration in durations if duration is not None]
-        if known_durations:
-            durations_by_column[column] = durations
-            longest_s = max(longest_s, *known_durations)
-    unit = "ms"
-    units_per_second = 1e3
-    decimals = 3
+    for row in rows:
+        for column, duration_s in row.durations_s().items():
+            if duration_s is not None:
+                filled_columns.add(column)
+                longest_s = max(longest_s, duration_s)
+    columns = [column for column in DURATION_COLUMNS if column in filled_columns]
+    unit = MILLISECONDS
     if longest_s < 1e-3:
-        unit = "us"
-        units_per_second = 1e6
-        decimals = 1
+        unit = MICROSECONDS
 
     layout = Table(box=None, pad_edge=False, header_style="bold")
     layout.add_column("stage", overflow="fold")
-    for column in durations_by_column:
-        layout.add_column(f"{column} {unit}", justify="right")
+    for column in columns:
+        layout.add_column(f"{column} {unit.name}", justify="right")
     layout.add_column("share", justify="right")
-    for index, row in enumerate(rows):
+    for row in rows:
+        durations_s = row.durations_s()
         cells = [row.name]
-        for durations in durations_by_column.values():
-            duration_s = durations[index]
+        for column in columns:
+            duration_s = durations_s[column]
             if duration_s is None:
                 cells.append(EMPTY)
             else:
-                cells.append(f"{duration_s * units_per_second:.{decimals}f}")
+                cells.append(f"{duration_s * unit.per_second:.{unit.decimals}f}")
         if row.share is not None:
             cells.append(f"{row.share:.1%}")
         layout.add_row(*cells)
@@ -355,8 +388,14 @@ def _throughput_facts(throughput: Throughput) -> Iterator[tuple[str, str]]:
     yield "throughput", rate
     yield "measured", f"{throughput.pictures} images in {throughput.seconds:.1f} s"
     yield "warm-up", throughput.warm_up.text("images")
-    stages = [f"{name} {format_seconds(spent_s)}" for name, spent_s in throughput.work_s.items()]
-    yield "work per image", f"{', '.join(stages)}; the threads overlap"
+
+    # The stages work on different images at the same time, so together they work longer on an
+    # image than the rate suggests.
+    stage_texts = []
+    for stage, seconds_per_image in throughput.work_s.items():
+        stage_texts.append(f"{stage} {format_seconds(seconds_per_image)}")
+    yield "work per image", f"{', '.join(stage_texts)}; the threads overlap"
+
     yield "overhead", str(throughput.overhead)
 
 

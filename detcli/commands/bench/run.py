@@ -263,10 +263,12 @@ class TimeLimit:
         self._shown_warnings: set[str] = set()
 
     def begin_step(self, limit_s: float, error: DetcliError) -> None:
-        """Begin a step of the measurement, and so end the one before.
+        """Begin a step of the measurement with a time limit.
 
-        This is called on the thread of the measurement. There an interrupt of the user takes effect
-        only here, between two steps.
+        The step takes the place of the step before, whose limit no longer counts.
+
+        The thread of the measurement calls this. An interrupt by the user ends that thread only
+        here, between two steps.
 
         Args:
             limit_s: How many seconds the step may take.
@@ -280,18 +282,27 @@ class TimeLimit:
         self._step = _LimitedStep(RunningTime(), limit_s, error)
 
     def load(self, item: Item) -> Image:
-        """Read and decode an image as a step; an error begins with the image's name."""
+        """Begin a step of the measurement, and read and decode an image in it.
+
+        Warnings about the image are issued. A warning or an error begins with the image's name.
+
+        Raises:
+            InputError: The image cannot be read.
+        """
         source = item.origin.source
-        self.begin_step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
+        timeout_error = too_slow(TIMEOUT_S).about(source)
+        self.begin_step(TIMEOUT_S, timeout_error)
         try:
             image = item.load()
         except InputError as error:
             raise error.about(source) from error
-        for problem in dict.fromkeys(image.warnings):
-            warning = f"{source}: {problem}"
-            if warning not in self._shown_warnings:  # each pass over the images would repeat it
-                self._shown_warnings.add(warning)
-                warnings.warn(warning, DetcliWarning, stacklevel=2)
+
+        for warning in image.warnings:
+            message = f"{source}: {warning}"
+            # Each pass over the images would repeat the warning.
+            if message not in self._shown_warnings:
+                self._shown_warnings.add(message)
+                warnings.warn(message, DetcliWarning, stacklevel=2)
         return image
 
     def run(self, measure: Callable[[], T]) -> T:
@@ -333,7 +344,7 @@ def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Itera
 
     Args:
         names: Files, folders, glob patterns or addresses; the built-in image if there are none.
-        decode: How images are decoded; None for the usual.
+        decode: How images are decoded; None for the default options.
     """
     while True:
         with Sources(names or (str(BUILT_IN),), decode=decode) as sources:
@@ -341,11 +352,11 @@ def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Itera
 
 
 def digest(names: tuple[str, ...]) -> str:
-    """Compute a SHA-256 that identifies a set of inputs, in whatever folder they are.
+    """Compute a SHA-256 that identifies a set of inputs, whatever folder they are in.
 
-    Two measurements can be compared only if it is the same. Files count by size and content,
-    folders by the names and sizes of their entries, anything else by its name. What cannot be read
-    is passed over here, and is an error when it is loaded.
+    Two measurements can be compared only if it is the same for both. Files count by size and
+    content, folders by the names and sizes of their entries, anything else by its name. What cannot
+    be read is passed over here, and is an error when it is loaded.
 
     Args:
         names: Files, folders, glob patterns or addresses; the built-in image if there are none.
@@ -391,18 +402,18 @@ MIN_RUNS = 10
 class BatchRunner:
     """Runs batches from reading the files to drawing the boxes, with and without timed stages.
 
-    Both kinds of runs work the same images in the same order.
+    Both kinds of runs process the same images in the same order.
 
     Attributes:
         clock: The times of the stages of the last timed run.
-        synchronised: Whether timing a stage has to wait for the device, which else runs on by
-            itself, so that a timed run is slower than an untimed one.
+        synchronised: Whether a timed run waits for the device at the end of each stage. A GPU would
+            otherwise run on by itself, so that a timed run is slower than an untimed one.
     """
 
     def __init__(
         self,
         detector: BatchDetector,
-        batch: int,
+        batch_size: int,
         names: tuple[str, ...],
         time_limit: TimeLimit,
         decode: DecodeOptions | None = None,
@@ -411,37 +422,46 @@ class BatchRunner:
 
         Args:
             detector: The detector, which is open.
-            batch: How many images to work in a batch.
+            batch_size: How many images a batch has.
             names: The inputs, which are read over and over.
             time_limit: Ends a step that takes too long.
-            decode: How images are decoded; None for the usual.
+            decode: How images are decoded; None for the default options.
         """
         self._detector = detector
-        self._batch_size = batch
+        self._batch_size = batch_size
         self._time_limit = time_limit
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
-        # Two iterators over the same inputs, as both kinds of runs work the same images.
+        # Each kind of run has an iterator over the inputs, so that both get the same images.
         self._images_for_timed_runs = repeat(names, decode)
         self._images_for_untimed_runs = repeat(names, decode)
         self.clock = StageClock()
+        # A device that can start a batch before the last one is done runs on by itself.
         self.synchronised = detector.in_flight > 1
 
     def run_both(self, *, timed_first: bool = False) -> float:
-        """Run a batch twice, with its stages timed and without.
+        """Run a batch twice: once with timed stages, and once as a whole.
 
-        The order should alternate, so that neither always runs on the warmer or busier machine.
+        Calls should alternate the order. Otherwise one kind of run would always meet the warmer or
+        busier machine.
+
+        Args:
+            timed_first: Whether the run with timed stages comes first.
 
         Returns:
-            The seconds that the untimed run took; the times of the stages are on the clock.
+            The seconds that the untimed run took. The times of the stages are on `clock`.
         """
         if timed_first:
             self.run_timed()
+            return self._run_untimed()
+        untimed_s = self._run_untimed()
+        self.run_timed()
+        return untimed_s
+
+    def _run_untimed(self) -> float:
+        """Run a batch without timing its stages, and return how many seconds it took."""
         start = time.perf_counter()
         self._run(self._images_for_untimed_runs, lambda _stage: None)
-        seconds = time.perf_counter() - start
-        if not timed_first:
-            self.run_timed()
-        return seconds
+        return time.perf_counter() - start
 
     def run_timed(self) -> None:
         """Run a batch, and note on the clock when each of its stages ends."""
@@ -474,7 +494,7 @@ class BatchRunner:
 def measure_latency(
     runner: BatchRunner, seconds: float, max_warm_up_s: float = math.inf
 ) -> tuple[Latency, Samples]:
-    """Measure how long one batch takes, one after the other, after a warm-up.
+    """Measure how long a batch takes, after a warm-up; the batches run one after the other.
 
     Each batch runs twice: timed, which shows how long each stage takes, and untimed, which shows
     how long a batch takes when nothing is timed within it.
@@ -489,33 +509,50 @@ def measure_latency(
         and those of each stage.
     """
     warm_up = sampling.warm_up(runner.run_both, max_warm_up_s)
-    untimed_s: list[float] = []  # of each batch, how long the untimed run took
+
+    untimed_durations_s: list[float] = []
     stages_of_runs: list[dict[Stage, int]] = []  # of each timed run, the nanoseconds of each stage
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(stages_of_runs) < MIN_RUNS:
-        is_odd = len(stages_of_runs) % 2 == 1
-        untimed_s.append(runner.run_both(timed_first=is_odd))
+        is_odd_round = len(stages_of_runs) % 2 == 1
+        untimed_s = runner.run_both(timed_first=is_odd_round)
+        untimed_durations_s.append(untimed_s)
         stages_of_runs.append(runner.clock.stages)
 
-    timed_s = [NS * sum(stages.values()) for stages in stages_of_runs]
-    timed_summary = Summary.of(timed_s)
+    timed_durations_s = [NS * sum(stages.values()) for stages in stages_of_runs]
+    timed_summary = Summary.of(timed_durations_s)
     stage_figures, stage_samples = _summarize_stages(stages_of_runs, timed_summary)
-    clock_cost_s = sampling.clock_cost(runner.clock.calls)
-    slowdowns = [timed / untimed for timed, untimed in zip(timed_s, untimed_s, strict=True)]
     latency = Latency(
-        undisturbed=Summary.of(untimed_s),
-        undisturbed_median=sampling.interval(np.median, untimed_s),
+        undisturbed=Summary.of(untimed_durations_s),
+        undisturbed_median=sampling.interval(np.median, untimed_durations_s),
         wall=timed_summary,
         stages=tuple(stage_figures),
         synchronised=runner.synchronised,
         warm_up=replace(warm_up, runs=2 * warm_up.runs),  # Each batch ran twice.
-        overhead=Overhead(
-            clock_cost_s,
-            clock_cost_s / timed_summary.mean_s,
-            sampling.interval(np.median, slowdowns),
-        ),
+        overhead=_timing_overhead(runner.clock.calls, timed_durations_s, untimed_durations_s),
     )
-    return latency, {WALL: untimed_s, **stage_samples}
+    return latency, {WALL: untimed_durations_s, **stage_samples}
+
+
+def _timing_overhead(
+    clock_calls: int, timed_durations_s: Sequence[float], untimed_durations_s: Sequence[float]
+) -> Overhead:
+    """Measure what the clock costs in a run, and how much slower runs with timed stages are.
+
+    Args:
+        clock_calls: How often a timed run calls the clock.
+        timed_durations_s: The durations of the timed runs.
+        untimed_durations_s: The duration of the untimed run beside each of them.
+    """
+    clock_s = sampling.clock_cost(clock_calls)
+    slowdowns = []
+    for timed_s, untimed_s in zip(timed_durations_s, untimed_durations_s, strict=True):
+        slowdowns.append(timed_s / untimed_s)
+    return Overhead(
+        clock_s=clock_s,
+        clock_share=clock_s / float(np.mean(timed_durations_s)),
+        observed=sampling.interval(np.median, slowdowns),
+    )
 
 
 def _summarize_stages(
@@ -528,8 +565,8 @@ def _summarize_stages(
         whole_runs: The summary of how long these runs took as a whole.
 
     Returns:
-        Figures for the report, without numbers for a stage that the device does not have; and the
-        durations in seconds of each stage that it has.
+        Figures for the report, without numbers for a stage that the device lacks; and the durations
+        in seconds of each of the other stages.
     """
     figures = []
     samples: Samples = {}

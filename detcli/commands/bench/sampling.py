@@ -198,8 +198,8 @@ def interval(
     Args:
         statistic: A function such as NumPy's median, with a parameter `axis`.
         samples: The series in chronological order.
-        divisor_samples: Another series; then the estimate is a ratio, of the statistic of the first
-            series to that of this one.
+        divisor_samples: Another series, to estimate a ratio: the statistic of `samples` divided by
+            the statistic of this series.
 
     Returns:
         The estimate and its interval; None if a series has fewer than MIN_SAMPLES.
@@ -209,14 +209,17 @@ def interval(
         return None
     generator = np.random.default_rng(SEED)
     estimate = float(statistic(values))
-    resampled = _statistics_of_resamples(values, generator, statistic)
+    resampled_estimates = _statistics_of_resamples(values, generator, statistic)
+
     if divisor_samples is not None:
         divisor_values = np.asarray(divisor_samples, np.float64)
         if len(divisor_values) < MIN_SAMPLES:
             return None
-        estimate /= float(statistic(divisor_values))
-        resampled = resampled / _statistics_of_resamples(divisor_values, generator, statistic)
-    low, high = np.percentile(resampled, [TAIL, 100 - TAIL])
+        resampled_divisors = _statistics_of_resamples(divisor_values, generator, statistic)
+        estimate = estimate / float(statistic(divisor_values))
+        resampled_estimates = resampled_estimates / resampled_divisors
+
+    low, high = np.percentile(resampled_estimates, [TAIL, 100 - TAIL])
     return Interval(estimate, float(low), float(high))
 
 
