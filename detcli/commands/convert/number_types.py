@@ -38,30 +38,33 @@ def to_half(
 ) -> ModelProto:
     """Make a float32 graph compute in float16.
 
-    ONNX Runtime converts (`onnxruntime.transformers.float16`), and its result is tidied up: a
-    float32 tensor between two nodes that stay in float32 does not pass through float16, where it
-    would become infinite after all, and no tensor is cast twice.
+    ONNX Runtime's converter (`onnxruntime.transformers.float16`) does the work. It also casts the
+    tensor between two nodes that stay in float32 to float16 and back, where large values would
+    become infinite, and casts some tensors twice. Such casts are removed.
 
     Args:
         model: The model, which stays as it is.
-        float32_nodes: The nodes that stay in float32, by their first outputs.
+        float32_nodes: The nodes that stay in float32, by the names of their first outputs.
         keep_inputs_and_outputs: Whether the inputs and outputs of the graph stay float32.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    half: ModelProto = infer_shapes(model)
-    old_name_of = number_nodes(half.graph)  # the converter tells nodes apart by their names
-    names_of_float32_nodes = [
-        node.name for node in half.graph.node if node.output[0] in float32_nodes
-    ]
-    half = convert_float_to_float16(
-        half,
+    numbered = infer_shapes(model)
+    old_name_of = number_nodes(numbered.graph)  # the converter tells nodes apart by their names
+    names_of_float32_nodes = []
+    for node in numbered.graph.node:
+        if node.output[0] in float32_nodes:
+            names_of_float32_nodes.append(node.name)
+
+    half: ModelProto = convert_float_to_float16(
+        numbered,
         keep_io_types=keep_inputs_and_outputs,
         disable_shape_infer=True,
         node_block_list=names_of_float32_nodes,
     )
     for node in half.graph.node:
-        node.name = old_name_of.get(node.name, node.name)
+        node.name = old_name_of.get(node.name, node.name)  # the converter has added some nodes
+
     _tidy_casts(half.graph, tensor_names(model.graph))
     sort_nodes(half.graph)
     del half.graph.value_info[:]  # the types of tensors have changed
@@ -77,35 +80,43 @@ def _tidy_casts(graph: GraphProto, model_tensors: set[str]) -> None:
         before:  node -> a -> node
         after:   node -> new_1 -> Cast to float16 -> a -> Cast to float32 -> new_2 -> node
 
-    This function restores what was before. But if other nodes read `a` in float16, that tensor
-    keeps the name, and the second node here reads `new_1`.
+    This function restores the graph before. If other nodes read `a` in float16, it only removes the
+    second cast:
+
+        result:  node -> new_1 -> node
+                         new_1 -> Cast to float16 -> a -> other nodes
 
     Args:
         graph: The graph that the converter returned, which is changed.
         model_tensors: Names of all tensors before the conversion.
     """
     _drop_repeated_casts(graph)
-    # In the example: {"a": "new_1"} and {"new_2": "new_1"}.
+
+    # Let nodes read the float32 tensors from before the casts. In the example, the casts to float16
+    # are {"a": "new_1"}, and the replacements {"new_2": "new_1"}.
     float32_source_of = _sources_of_new_casts(graph, model_tensors)
     replacement_of = _replacements_of_casts(graph, model_tensors, float32_source_of)
     for node in graph.node:
         node.input[:] = [replacement_of.get(name, name) for name in node.input]
 
-    # An output of the graph keeps its name, which its replacement takes over.
+    # An output of the graph must keep its name. So the tensor that replaces it gets that name.
     graph_outputs = {value.name for value in graph.output}
     output_name_of = {
         replacement: name for name, replacement in replacement_of.items() if name in graph_outputs
     }
     _rename_tensors(graph, output_name_of)
+
+    # Drop the casts that no node reads any more.
     drop_unused(graph)
 
-    # Where nothing reads the tensor in float16, its cast is gone, and its name is free.
+    # If nothing reads `a` in float16, the cast that computed it is gone. Then `new_1` gets its
+    # original name `a` back.
     remaining_tensors = tensor_names(graph)
-    original_name_of = {}
-    for name, source in float32_source_of.items():
-        is_unread_in_float16 = name not in remaining_tensors
-        if is_unread_in_float16:
-            original_name_of[source] = name
+    original_name_of = {
+        float32_source: original_name
+        for original_name, float32_source in float32_source_of.items()
+        if original_name not in remaining_tensors
+    }
     _rename_tensors(graph, original_name_of)
 
 
@@ -117,7 +128,8 @@ def _sources_of_new_casts(graph: GraphProto, model_tensors: set[str]) -> dict[st
         model_tensors: Names of all tensors before the conversion.
 
     Returns:
-        The float32 tensor that is cast, by the output of the cast, which has its original name.
+        The name of the float32 tensor that is cast, by the name of the cast's output. The output
+        has the name that the tensor had before the conversion.
     """
     source_of: dict[str, str] = {}
     for node in graph.node:
@@ -131,8 +143,9 @@ def _replacements_of_casts(
 ) -> dict[str, str]:
     """Find the float32 tensors to read in place of the outputs of casts to float32.
 
-    A cast back from float16 is replaced by the tensor that was cast to float16 before. Where the
-    converter has added several casts of one float16 tensor, all are replaced by the first.
+    The output of a cast back from float16 is replaced by the tensor that was cast to float16
+    before. Where the converter has added several casts of one float16 tensor, their outputs are
+    replaced by the output of the first. Other casts are the model's, and stay.
 
     Args:
         graph: The graph that ONNX Runtime's converter returned.
@@ -140,21 +153,22 @@ def _replacements_of_casts(
         float32_source_of: The float32 input of each new cast to float16, by the cast's output.
 
     Returns:
-        The tensor to read, by the output of the cast; for the first of several casts, itself.
+        The tensor to read, by the output of the cast that it replaces. The first of several casts
+        of a tensor is listed with its output as the replacement.
     """
     replacement_of: dict[str, str] = {}
-    first_cast_of: dict[str, str] = {}  # the output of the first cast, by the tensor it casts
+    first_output_of: dict[str, str] = {}  # of the casts of a float16 tensor, by that tensor
     for node in graph.node:
         if not _casts_to(node, TensorProto.FLOAT):
             continue
-        source = node.input[0]
+        cast_tensor = node.input[0]
         output = node.output[0]
         is_added_by_converter = output not in model_tensors
-        if source in float32_source_of:
-            replacement_of[output] = float32_source_of[source]
+        if cast_tensor in float32_source_of:
+            replacement_of[output] = float32_source_of[cast_tensor]
         elif is_added_by_converter:
-            first_cast_of.setdefault(source, output)
-            replacement_of[output] = first_cast_of[source]
+            first_output_of.setdefault(cast_tensor, output)
+            replacement_of[output] = first_output_of[cast_tensor]
     return replacement_of
 
 
@@ -170,9 +184,10 @@ def _drop_repeated_casts(graph: GraphProto) -> None:
 
 
 def _rename_tensors(graph: GraphProto, new_name_of: Mapping[str, str]) -> None:
-    """Rename tensors to the names of other tensors of the graph, which they replace.
+    """Rename tensors, each to the name of another tensor of the graph that it replaces.
 
-    The node that computed such a name before computes `{name}/unused` then, which no node reads.
+    If a node still computes the tensor that is replaced, its output is renamed to `{name}/unused`,
+    which no node reads.
 
     Args:
         graph: The graph, which is changed.
@@ -193,7 +208,7 @@ def _rename_tensors(graph: GraphProto, new_name_of: Mapping[str, str]) -> None:
 
 
 def _casts_to(node: NodeProto, dtype: int) -> bool:
-    """Whether a node converts a tensor to a number type, by ONNX's number of it."""
+    """Whether a node is a Cast to a number type, such as `TensorProto.FLOAT`."""
     return node.op_type == "Cast" and attribute(node, "to", 0) == dtype
 
 
@@ -261,26 +276,32 @@ def to_int8(
 def _narrowed_for_silu(
     ranges: Mapping[str, tuple[float, float]], graph: GraphProto
 ) -> dict[str, tuple[Float32, Float32]]:
-    """Raise the lowest values of tensors that only go through SiLU, to waste no steps on them.
+    """Narrow the ranges of tensors that only SiLU reads, so that 8 bits resolve them more finely.
 
-    SiLU is x times its sigmoid, so its input is read by a Sigmoid and a Mul. Below SILU_FLOOR it is
-    0 in 8 bits, whatever its input is.
+    The 256 values of 8 bits are spread over the range of a tensor. SiLU (x times the sigmoid of x)
+    gives 0 in 8 bits for any input below SILU_FLOOR, so values of its input that differ only there
+    would be wasted. In a graph, SiLU is a Sigmoid and a Mul that both read x.
 
     Args:
         ranges: The lowest and highest value of each tensor.
         graph: The graph of the tensors.
 
     Returns:
-        The ranges as the quantiser takes them.
+        The lowest and highest value of each tensor, as arrays without axes, which the quantiser
+        takes.
     """
-    operators_reading = defaultdict(set)
+    reading_operators = defaultdict(set)  # the types of the nodes that read a tensor, by its name
     for node in graph.node:
         for name in node.input:
-            operators_reading[name].add(node.op_type)
-    narrowed = {}
+            reading_operators[name].add(node.op_type)
+
+    narrowed_ranges = {}
     for name, (lowest, highest) in ranges.items():
-        floor = lowest
-        if operators_reading[name] == {"Sigmoid", "Mul"}:
-            floor = max(lowest, SILU_FLOOR)
-        narrowed[name] = (np.array(floor, np.float32), np.array(highest, np.float32))
-    return narrowed
+        narrowed_lowest = lowest
+        if reading_operators[name] == {"Sigmoid", "Mul"}:
+            narrowed_lowest = max(lowest, SILU_FLOOR)
+        narrowed_ranges[name] = (
+            np.array(narrowed_lowest, np.float32),
+            np.array(highest, np.float32),
+        )
+    return narrowed_ranges

@@ -31,11 +31,11 @@ def _batch(text: str) -> int | Literal["dynamic"]:
 def _parse_entry(text: str) -> tuple[str, str]:
     """Parse a value of --metadata: "author=me" is the entry ("author", "me").
 
-    The word `contract` sets no entry of the user's, which `NO_ENTRY` stands for: it only asks for a
-    conversion, and each one writes what detcli knows of the model into the metadata.
+    The word `contract` sets no entry, so it gives `NO_ENTRY`. It only asks for a conversion: any
+    conversion writes what detcli knows about the model into the metadata.
 
     Raises:
-        UsageError: It is not of the form KEY=VALUE.
+        UsageError: The value is not of the form KEY=VALUE.
     """
     if text == "contract":
         return NO_ENTRY

@@ -63,12 +63,12 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     hint = HINT.format("batch")
     changed = copied(model)
     graph = changed.graph
-    image = _image_input(graph, "batch")
-    old_size = known_size(shape(image)[0])
+    image_input = _image_input(graph, "batch")
+    old_size = known_size(shape(image_input)[0])
     if old_size == size:
         return changed
     if old_size is not None:
-        _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image.name, old_size)
+        _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image_input.name, old_size)
     _declare_batch(graph, size)
     try:
         changed = renew_shapes(changed)
@@ -100,7 +100,7 @@ def _declare_batch(graph: GraphProto, size: int | None) -> None:
 
 
 def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
-    """Find the input of a graph that takes images.
+    """Find the input of a graph that takes images, and return its declaration in the graph.
 
     Args:
         graph: The graph.
@@ -109,15 +109,15 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
     Raises:
         ModelError: The input is not `[B, 3, H, W]`.
     """
-    image, _ = find_inputs(GraphIndex(graph))
-    if image.channels_last or image.single:  # `single`: without an axis for the batch
+    image_input, _ = find_inputs(GraphIndex(graph))
+    has_no_batch_axis = image_input.single
+    if image_input.channels_last or has_no_batch_axis:
         axes = "[3, H, W]"
-        if image.channels_last:
+        if image_input.channels_last:
             axes = "[H, W, 3]"
         problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
         raise ModelError(problem, HINT.format(option))
-    inputs_by_name: dict[str, ValueInfoProto] = {value.name: value for value in graph.input}
-    return inputs_by_name[image.name]
+    return next(value for value in graph.input if value.name == image_input.name)
 
 
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int) -> None:
@@ -138,24 +138,39 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
     for node in graph.node:
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
-        target = index.constant(node.input[1])
-        if not target or not _begins_with_batch(index, node.input[0], target, batch):
+        target_shape = index.constant(node.input[1])
+        if not target_shape:
             continue
-        # With `allowzero` set to 1, a 0 in the target means a size of 0. The attribute can be
-        # removed unless the target has such a size already.
-        allowzero = []
-        for node_attribute in node.attribute:
-            if node_attribute.name == "allowzero" and node_attribute.i:
-                allowzero.append(node_attribute)
-        if allowzero and 0 in target:
+        if not _begins_with_batch(index, node.input[0], target_shape, batch):
             continue
-        for node_attribute in allowzero:
-            node.attribute.remove(node_attribute)
+
+        # With `allowzero` set to 1, a 0 in the target shape does not mean "as in the input", but a
+        # size of 0. If the shape has such a size, the attribute has to stay.
+        if _allows_zero(node):
+            if 0 in target_shape:
+                continue
+            _remove_attribute(node, "allowzero")
+
         name = unused_name(names, f"{node.output[0]}/shape")
-        node.input[1] = add_constant(graph, name, np.array([0, *target[1:]], np.int64))
+        any_batch_shape = np.array([0, *target_shape[1:]], np.int64)
+        node.input[1] = add_constant(graph, name, any_batch_shape)
 
 
-def _begins_with_batch(index: GraphIndex, tensor: str, target: Sequence[float], batch: int) -> bool:
+def _allows_zero(node: NodeProto) -> bool:
+    """Whether a 0 in the target shape of a Reshape means a size of 0, by its `allowzero`."""
+    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
+
+
+def _remove_attribute(node: NodeProto, name: str) -> None:
+    """Remove an attribute of a node, in place."""
+    for attribute in list(node.attribute):
+        if attribute.name == name:
+            node.attribute.remove(attribute)
+
+
+def _begins_with_batch(
+    index: GraphIndex, tensor: str, target_shape: Sequence[float], batch: int
+) -> bool:
     """Tell whether the first axis of a tensor is the batch, before a Reshape and after it.
 
     A first axis of unknown size counts as the batch.
@@ -163,11 +178,11 @@ def _begins_with_batch(index: GraphIndex, tensor: str, target: Sequence[float], 
     Args:
         index: The graph, with inferred shapes.
         tensor: The input of the Reshape.
-        target: The target shape.
+        target_shape: The shape that the Reshape gives the tensor.
         batch: The size of the batch.
     """
     first_size, *_ = index.shapes.get(tensor, [None])
-    return target[0] == batch and known_size(first_size) in {None, batch}
+    return target_shape[0] == batch and known_size(first_size) in {None, batch}
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
@@ -180,20 +195,22 @@ def set_image_size(model: ModelProto, size: int) -> ModelProto:
     Raises:
         ModelError: The graph cannot take that size.
     """
-    hint = HINT.format("imgsz")
-    changed = copied(model)
-    image = _image_input(changed.graph, "imgsz")
-    height_dim, width_dim = shape(image)[2:]
+    resized = copied(model)
+    image_input = _image_input(resized.graph, "imgsz")
+    height_dim, width_dim = shape(image_input)[2:]
     height = known_size(height_dim)
     width = known_size(width_dim)
     if height == width == size:
-        return changed
+        return resized
+
+    hint = HINT.format("imgsz")
     if height is not None and width is not None:
         raise ModelError(f"--imgsz: the graph only takes {width}x{height} images", hint)
-    for dim in image.type.tensor_type.shape.dim[2:]:
+
+    for dim in image_input.type.tensor_type.shape.dim[2:]:
         dim.dim_value = size
     try:
-        return renew_shapes(changed)
+        return renew_shapes(resized)
     except ValueError as error:
         problem = f"--imgsz: the graph cannot take {size}x{size} images: {error}"
         raise ModelError(problem, hint) from error
@@ -247,18 +264,19 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
         The first output of each convolution.
     """
     index = GraphIndex(graph)
-    score_tensors = {score_tensor_of(index, tensor) for tensor in scores}
-    start_tensors = sorted(score_tensors)
+    start_tensors = {score_tensor_of(index, tensor) for tensor in scores}
     convolutions: set[str] = set()
     for _ in range(depth):
-        # The nearest nodes that compute with weights: convolutions, and also poolings and matrix
-        # products, which count towards the depth but are not returned.
-        nearest_outputs = _split_at_network(index, start_tensors).last_of_network
-        nearest_nodes = [index.producers[output] for output in sorted(nearest_outputs)]
-        for node in nearest_nodes:
+        # From the scores back to the nearest nodes that compute with weights. These are
+        # convolutions, and also poolings and matrix products, which count towards the depth but are
+        # not returned.
+        weighted_outputs = _split_at_network(index, start_tensors).last_of_network
+        start_tensors = set()
+        for output in weighted_outputs:
+            node = index.producers[output]
             if node.op_type == "Conv":
-                convolutions.add(node.output[0])
-        start_tensors = [node.input[0] for node in nearest_nodes]  # of the next round
+                convolutions.add(output)
+            start_tensors.add(node.input[0])  # The next round goes on from there.
     return convolutions
 
 
@@ -338,10 +356,10 @@ def guard_transposes(model: ModelProto) -> ModelProto:
     An engine may treat a Transpose at the end as a mere change of strides, and return the tensor
     before it. The Concat copies the tensor, so the engine must lay it out as the Transpose says.
 
-    A Concat of one input would do for an engine, but simplifiers remove it like an Identity (both
-    onnxsim 0.8 and onnxslim 0.1), and ONNX Runtime moves a Transpose through it where that pays. So
-    a Split divides the last axis (into its first entry and the rest) and the Concat joins the two
-    again, which all of them leave alone.
+    For an engine, a Concat with a single input would be enough. But simplifiers (onnxsim 0.8 and
+    onnxslim 0.1) remove it like an Identity, and ONNX Runtime moves a Transpose through it where
+    that pays. All of them leave a Split and a Concat alone. So a Split divides the tensor along its
+    last axis, into the first entry and the rest, and a Concat joins both again.
 
     Raises:
         ModelError: The size of a last axis is not known, or is 1.
@@ -351,27 +369,29 @@ def guard_transposes(model: ModelProto) -> ModelProto:
     bare_outputs = {node.output[0] for node in bare_transposes(graph)}
     shapes = GraphIndex(infer_shapes(model).graph).shapes
     names = tensor_names(graph)
+
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes.append(node)
         output = node.output[0]
         if output not in bare_outputs:
             continue
-        dims = shapes.get(output) or [None]
-        last_size = known_size(dims[-1])
+        last_size = None
+        if shapes.get(output):
+            last_size = known_size(shapes[output][-1])
         if last_size is None or last_size < 2:
             raise ModelError(
                 f"--guard-transpose: the last axis of {output} has no known size above 1",
                 "export the model with a fixed number of classes",
             )
+
         # The Transpose computes a new tensor, and the Concat takes over the name of its output.
         transposed = unused_name(names, f"{output}/transposed")
         node.output[0] = transposed
-        nodes.extend(
-            _split_and_join(
-                guarded, source=transposed, output=output, last_size=last_size, names=names
-            )
+        split_and_concat = _split_and_join(
+            guarded, source=transposed, output=output, last_size=last_size, names=names
         )
+        nodes.extend(split_and_concat)
     replace_nodes(graph, nodes)
     return guarded
 
@@ -381,20 +401,23 @@ def _split_and_join(
 ) -> list[NodeProto]:
     """Make nodes that copy a tensor: a Split into two along the last axis, and a Concat of both.
 
+    The nodes are not added to the model, but their names are added to `names`, and a constant to
+    the model where Split takes its sizes as an input.
+
     Args:
-        model: The model, to which a constant is added if Split takes its sizes as an input.
+        model: The model of the tensor.
         source: The tensor to copy.
         output: The name of the copy.
         last_size: The size of the tensor's last axis, 2 or more.
-        names: The names of all tensors of the model, to which the new ones are added.
+        names: The names of all tensors of the model.
     """
-    halves = [unused_name(names, f"{output}/first"), unused_name(names, f"{output}/rest")]
+    parts = [unused_name(names, f"{output}/first"), unused_name(names, f"{output}/rest")]
     sizes = [1, last_size - 1]
     if opset(model) < SIZES_ARE_AN_INPUT:
-        split = helper.make_node("Split", [source], halves, axis=-1, split=sizes)
+        split = helper.make_node("Split", [source], parts, axis=-1, split=sizes)
     else:
         sizes_name = unused_name(names, f"{output}/sizes")
         add_constant(model.graph, sizes_name, np.array(sizes, np.int64))
-        split = helper.make_node("Split", [source, sizes_name], halves, axis=-1)
-    concat = helper.make_node("Concat", halves, [output], axis=-1)
+        split = helper.make_node("Split", [source, sizes_name], parts, axis=-1)
+    concat = helper.make_node("Concat", parts, [output], axis=-1)
     return [split, concat]

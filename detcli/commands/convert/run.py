@@ -37,6 +37,7 @@ from detcli.core.errors import (
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
+from detcli.model.contract import Contract
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.graph import shape
@@ -55,6 +56,7 @@ MAX_IMAGES = 512  # used for calibration; more would hardly widen the ranges
 CONFIDENCES = (DEFAULT_CONF, 0.05, 0.0)
 MIN_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
 MIN_SCALE = 0.001  # scores of a class that is not in the image are noise
+SCORE_COLUMN = 4  # of detections: x1, y1, x2, y2, score, class id
 
 # Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
 INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
@@ -171,16 +173,18 @@ def convert(
             new_path = Path(folder, output.name)
             write_output(new_path, converted)
             new = ModelFile.read(new_path, settings.box_format, content=converted)
-            new_axis = _new_batch_axis(original, steps.model)
-            if new_axis:
-                _warn(f"{output.name}: {new_axis}")
+            batch_axis_warning = _batch_axis_warning(original, steps.model)
+            if batch_axis_warning:
+                _warn(f"{output.name}: {batch_axis_warning}")
             for warning in new.detector().warnings:
                 if warning not in old_warnings:
                     _warn(f"{output.name}: {warning}")
             with _explain_batch_errors(options, model.path.name):
                 difference, failures = compare_models(old, new, options, item)
-            before = _describe_file(original, model.path, old)
-            after = _describe_file(new, output, new)
+            # The original may not be recognised without the family that the user names. So the
+            # contract is that of the copy which has it.
+            before = _describe_file(original, model.path, old.detector())
+            after = _describe_file(new, output, new.detector())
         if difference.conf != CONFIDENCES[0]:
             _warn(_weak_evidence(difference))
         if not failures:
@@ -198,18 +202,18 @@ def convert(
     )
 
 
-def _new_batch_axis(file: ModelFile, converted: ModelProto) -> str:
-    """Word a warning if the outputs of a model have an axis for the batch only since a conversion.
+def _batch_axis_warning(file: ModelFile, converted: ModelProto) -> str:
+    """Return a warning if a conversion added an axis for the batch to an output of a model.
 
-    detcli adds this axis to the outputs of graphs that have none, in front of the others. Other
-    programs that read the outputs have to know of it.
+    A graph may take a single image, without an axis for the batch. detcli then adds this axis, of
+    size 1, in front of the others. Other programs that read the outputs have to know of it.
 
     Args:
         file: The file before the conversion.
         converted: The model after it.
 
     Returns:
-        The warning; empty if no output has got such an axis.
+        A sentence about the first output that has a new axis; empty if there is none.
     """
     old_graph = load_model_from_string(file.content).graph
     old_shapes = {output.name: shape(output) for output in old_graph.output}
@@ -270,7 +274,9 @@ def _warn(text: str) -> None:
 
 
 def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | DirectFile:
-    """Open the file to write, which stays as it is unless what is written is committed.
+    """Open the file for the converted model, or refuse to overwrite one without --force.
+
+    The caller has to call `commit` on the result. Until then, a file that exists stays as it is.
 
     Args:
         model: The file of the model that is converted.
@@ -278,7 +284,7 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
         force: Whether to overwrite a file that exists.
 
     Raises:
-        UsageError: The file exists, or is a folder.
+        UsageError: The file exists and `force` is not set, or it is a folder.
     """
     if output.is_dir():
         raise UsageError(f"{output} is a folder", "name a file in it")
@@ -310,18 +316,22 @@ def _with_family_of_user(file: ModelFile, entries: dict[str, str], folder: Path)
     return ModelFile.read(path, file.box_format, file.preprocess)
 
 
-def _describe_file(file: ModelFile, path: Path, detector: ModelFile) -> File:
-    """Collect what the report of the conversion says of a model file.
+def _describe_file(file: ModelFile, path: Path, contract: Contract) -> File:
+    """Collect what the report of the conversion says about a model file.
 
     Args:
         file: The file.
         path: Where it is or will be, for the report.
-        detector: The same model in a form in which it is recognised as a detector, see
-            `_with_family_of_user`.
+        contract: What the model takes and gives as a detector.
     """
-    size = len(file.content) + sum(external.bytes for external in file.external)
-    contract = detector.detector()
-    return File(str(path), file.sha256, size, contract.input_size, contract.batch)
+    size_bytes = len(file.content) + sum(external.bytes for external in file.external)
+    return File(
+        path=str(path),
+        sha256=file.sha256,
+        bytes=size_bytes,
+        size=contract.input_size,
+        batch=contract.batch,
+    )
 
 
 def _with_contract(file: ModelFile) -> ModelProto:
@@ -367,8 +377,8 @@ def compare_models(
 ) -> ModelComparison:
     """Run the old and the new model on an image, and judge how much their detections differ.
 
-    A network that gives NaN is a failure, too, and one whose output for an image depends on the
-    other images of its batch.
+    The comparison also fails if the new network gives NaN or infinite values, or if its output for
+    an image depends on the other images of the batch.
 
     Args:
         old: The model before the conversion.
@@ -378,9 +388,11 @@ def compare_models(
     """
     image = item.load()
     tolerance = _tolerance(old, new, options)
+    # Both models suppress duplicates as the old one does, even if --metadata changes that. Names
+    # play no role, as detections are matched by class id.
     settings = replace(options.config.settings, nms=old.detector().nms, names=None)
-    report = _compare_where_confident(old, new, item, settings, tolerance)
-    failures = report.failures(tolerance)
+    detections_report = _compare_where_confident(old, new, item, settings, tolerance)
+    failures = detections_report.failures(tolerance)
 
     not_finite_count = _count_not_finite(new, image)
     if not_finite_count and not _count_not_finite(old, image):
@@ -396,16 +408,24 @@ def compare_models(
             "in a batch, the output for an image depends on the others: by "
             f"{batch_difference:.3g} of the largest value ({tolerance.tensor:g} allowed)"
         )
-    difference = _difference_of(report, item, tolerance, batch_difference)
+
+    difference = _difference_of(detections_report, item, tolerance, batch_difference)
     return ModelComparison(difference, tuple(failures))
 
 
 def _compare_where_confident(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    """Compare the detections of both models at the highest confidence where any model has some.
+    """Compare detections at the highest of CONFIDENCES above which either model detects anything.
 
-    The arguments are those of `_compare_detections`; the confidence is one of CONFIDENCES.
+    If neither model detects anything even above the lowest one, the report is about that.
+
+    Args:
+        old: The model before the conversion.
+        new: The model after it.
+        item: The image.
+        settings: How to detect; the confidence in them is replaced.
+        tolerance: How much the detections may differ.
     """
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
@@ -414,7 +434,7 @@ def _compare_where_confident(
             settings_with_conf = replace(settings, conf=conf)
             report = _compare_detections(old, new, item, settings_with_conf, tolerance)
             if report.left or report.right:
-                break
+                return report
     return report
 
 
@@ -423,12 +443,14 @@ def _difference_of(
 ) -> Difference:
     """Collect the figures of a comparison for the report of the conversion.
 
+    See `Difference` for what its fields count. Their names are JSON keys of the report.
+
     Args:
         report: How the detections of the old model (left) and the new one (right) differ.
         item: The image that they were compared on.
         tolerance: How much they may differ.
-        batch_difference: How much the new output for an image depends on the others of its batch;
-            None if it was not measured.
+        batch_difference: How much the new model's output for an image depends on the other images
+            of the batch; None if it was not measured.
     """
     return Difference(
         source=item.origin.source,
@@ -469,9 +491,8 @@ def _compare_detections(
 ) -> DetectionsReport:
     """Compare the detections of both models on an image, with the confidence of the settings.
 
-    Both models give the same number of detections at most: as many as the new graph does, if it
-    selects detections itself. They run with a confidence that is lower by the tolerance, so that a
-    detection at the threshold is not missing on one side.
+    Both models run with a confidence that is lower by the tolerance of scores, so that a detection
+    just above it is not missing on one side.
 
     Args:
         old: The model before the conversion.
@@ -481,26 +502,40 @@ def _compare_detections(
         tolerance: How much the detections may differ.
     """
     image = item.load()
-    # A graph that selects detections itself limits their number.
-    max_det = max_detections_of_graph(new) or settings.max_det
-    limit_of_old = old.detector().max_detections
-    if limit_of_old:
-        max_det = min(max_det, limit_of_old)
-    rules = Rules(effective_conf(settings, None), MIN_IOU, max_det, tolerance)
-
-    lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    rules = Rules(
+        conf=effective_conf(settings, recommended=None),
+        least_iou=MIN_IOU,
+        max_det=_common_max_det(old, new, settings),
+        tolerance=tolerance,
+    )
+    lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=rules.max_det)
     old_detections = _detect(old, image, lowered_settings)
     if new.selection:
-        # A detector would leave out the selection at the end of the graph, which is to be compared.
+        # The whole graph runs, since its selection is to be compared. `_detect` would leave that
+        # out, and detcli would select.
         [new_detections] = GraphSide(new, lowered_settings).detect([image])
     else:
         new_detections = _detect(new, image, lowered_settings)
-    comparison = compare(old_detections, new_detections, rules)
 
-    report = image_report(item.origin, comparison, rules)
+    # A report on all images, of which there is one.
+    comparison = compare(old_detections, new_detections, rules)
+    report_on_image = image_report(item.origin, comparison, rules)
     totals = Totals(rules)
-    totals.add(report)
-    return totals.report([report])
+    totals.add(report_on_image)
+    return totals.report([report_on_image])
+
+
+def _common_max_det(old: ModelFile, new: ModelFile, settings: Settings) -> int:
+    """Return how many detections of an image both models give at most in a comparison.
+
+    A new graph that selects detections itself limits their number instead of --max-det. The family
+    of the old model may allow fewer.
+    """
+    max_det = max_detections_of_graph(new) or settings.max_det
+    max_det_of_family = old.detector().max_detections
+    if max_det_of_family:
+        return min(max_det, max_det_of_family)
+    return max_det
 
 
 def _detect(file: ModelFile, image: Image, settings: Settings) -> Detections:
@@ -528,8 +563,8 @@ def _count_not_finite(file: ModelFile, image: Image) -> int:
 def _batch_difference(new: ModelFile, image: Image) -> float | None:
     """Measure how much a model's output for an image depends on the other images of its batch.
 
-    It should not depend on them at all. A batch in which an image and its mirror image take turns
-    is compared with a batch of the image alone and one of the mirror image alone.
+    It should not depend on them at all. A batch that alternates between an image and its mirror
+    image is compared with a batch of the image alone, and with one of the mirror image alone.
 
     Args:
         new: The converted model.
@@ -540,40 +575,41 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
         image at a time.
     """
     contract = new.detector()
-    size = contract.batch or 2  # of the mixed batch; a graph that takes any size gets both images
-    if size == 1:
+    mixed_size = contract.batch or 2  # a graph that takes any batch gets both images once
+    if mixed_size == 1:
         return None
     mirrored = Image.whole(np.ascontiguousarray(image.pixels[:, ::-1]))
-    batch_of_image = tensor_of(image, contract)  # (1, 3, H, W), or filled up with the same image
-    batch_of_mirrored = tensor_of(mirrored, contract)
-    mixed_batch = np.empty((size, *batch_of_image.shape[1:]), batch_of_image.dtype)
-    mixed_batch[0::2] = batch_of_image[0]
-    mixed_batch[1::2] = batch_of_mirrored[0]
+    # Each is (B, 3, H, W); B is 1 if the graph takes any batch.
+    image_batch = tensor_of(image, contract)
+    mirrored_batch = tensor_of(mirrored, contract)
+    mixed_batch = np.empty((mixed_size, *image_batch.shape[1:]), image_batch.dtype)
+    mixed_batch[0::2] = image_batch[0]
+    mixed_batch[1::2] = mirrored_batch[0]
 
-    reading = new.selection or new.reading()
-    graph = reading.body(new.model)
+    # A graph that selects detections itself runs with its selection, any other up to the head.
+    graph_reading = new.selection or new.reading()
+    graph = graph_reading.body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
     mixed_outputs = session.run_watched(contract.input_name, mixed_batch)
-    outputs_of_image = session.run_watched(contract.input_name, batch_of_image)
-    outputs_of_mirrored = session.run_watched(contract.input_name, batch_of_mirrored)
+    image_outputs = session.run_watched(contract.input_name, image_batch)
+    mirrored_outputs = session.run_watched(contract.input_name, mirrored_batch)
 
     differences = []
     for name, outputs in mixed_outputs.items():
-        expected_of_image = outputs_of_image[name][0]
-        expected_of_mirrored = outputs_of_mirrored[name][0]
         for output in outputs[0::2]:
-            differences.append(_scaled_difference(output, expected_of_image))
+            differences.append(_scaled_difference(output, image_outputs[name][0]))
         for output in outputs[1::2]:
-            differences.append(_scaled_difference(output, expected_of_mirrored))
+            differences.append(_scaled_difference(output, mirrored_outputs[name][0]))
     return max(differences)
 
 
 def _scaled_difference(output: Tensor, expected: Tensor) -> float:
     """Return the largest difference of two outputs, as a share of the channel's largest value.
 
-    A channel is a coordinate of boxes, or the scores of a class. Each is scaled by itself, since
-    next to pixels a difference of scores would not show. Of the detections of a graph that selects
-    them itself, only confident ones count: others may change places.
+    A channel is a coordinate of boxes, or the scores of a class. Each channel is divided by its
+    largest value, as scores are so much smaller than pixels that their differences would not count.
+    If a graph selects detections itself, only its confident ones are compared, since the others may
+    change places.
 
     Args:
         output: A head, `(4 + C, N)` or `(N, 4 + C)`, of N anchors and C classes; or K detections,
@@ -582,17 +618,16 @@ def _scaled_difference(output: Tensor, expected: Tensor) -> float:
     """
     has_detections = expected.shape[1] == COLUMNS
     if has_detections:
-        score_column = 4
-        best_scores = np.maximum(output[:, score_column], expected[:, score_column])
+        best_scores = np.maximum(output[:, SCORE_COLUMN], expected[:, SCORE_COLUMN])
         is_confident = best_scores > DEFAULT_CONF
         output = output[is_confident]
         expected = expected[is_confident]
-        axis_of_boxes = 0
+        box_axis = 0
     else:
-        axis_of_boxes = int(np.argmax(expected.shape))  # a head has more anchors than channels
+        box_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
 
     # The largest value of each channel, but MIN_SCALE for a channel that is all but 0.
-    reference = expected.astype(np.float64)
-    channel_scales = np.abs(reference).max(axis=axis_of_boxes, keepdims=True, initial=MIN_SCALE)
-    scaled_differences = np.abs(output - reference) / channel_scales
+    expected = expected.astype(np.float64)
+    channel_scales = np.abs(expected).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
+    scaled_differences = np.abs(output - expected) / channel_scales
     return float(scaled_differences.max(initial=0))

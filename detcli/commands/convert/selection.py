@@ -46,9 +46,10 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     """
     _require_selectable(model, contract)
     head_name, anchors_first = _find_head_to_read(model, contract)
+
+    # The head is no longer an output, but it stays declared, with its type and shape.
     body = cut(model, head_name)
     graph = body.graph
-    # The head is no longer an output. It stays declared, with its type and shape.
     head = graph.output.pop()
     graph.value_info.append(head)
     if OUTPUT in tensor_names(graph):
@@ -56,16 +57,19 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
 
     writer = _SelectionWriter(contract, max_det, opset(model), anchors_first=anchors_first)
     nodes = writer.write_nodes()
+    graph_name_of = {OUTPUT: OUTPUT}  # the names in the graph, by those in the text of the nodes
     if head.type.tensor_type.elem_type == TensorProto.FLOAT16:
-        # The nodes compute in float32, so their tensor `head` is a copy of the graph's, cast.
-        nodes = f"head = Cast <to = 1> (half)\n{nodes}"
-        names_in_graph = {"half": head_name, OUTPUT: OUTPUT}
-        graph.value_info.append(
-            helper.make_tensor_value_info(f"{PREFIX}head", TensorProto.FLOAT, shape(head))
+        # The nodes read `head` in float32, so a new tensor of that name is cast from the head.
+        nodes.insert(0, "head = Cast <to = 1> (half)")
+        graph_name_of["half"] = head_name
+        float32_head = helper.make_tensor_value_info(
+            f"{PREFIX}head", TensorProto.FLOAT, shape(head)
         )
+        graph.value_info.append(float32_head)
     else:
-        names_in_graph = {"head": head_name, OUTPUT: OUTPUT}
-    _append_nodes(graph, nodes, writer.constants, names_in_graph)
+        graph_name_of["head"] = head_name
+
+    _append_nodes(graph, nodes, writer.constants, graph_name_of)
     graph.output.append(_output_value(contract, max_det))
     return body
 
@@ -78,7 +82,7 @@ class _HeadTensor(NamedTuple):
 
 
 def _find_head_to_read(model: ModelProto, contract: Contract) -> _HeadTensor:
-    """Find the tensor that the selection reads: the head, or the tensor that it is a mere copy of.
+    """Find the tensor for the selection to read: the head, or the tensor that it is copied from.
 
     Exporters may end a graph with a Transpose, which swaps the axes of anchors and channels, or
     with an Identity, which only gives the head its name. The selection needs neither, so it reads
@@ -93,11 +97,12 @@ def _find_head_to_read(model: ModelProto, contract: Contract) -> _HeadTensor:
     """
     index = GraphIndex(model.graph)
     anchors_first = contract.anchors_first
-    # Behind nodes that hand the head on unchanged.
+    # `producer` passes over nodes that hand the head on unchanged, such as an Identity.
     computing_node = index.producer(contract.head)
     if computing_node is not None and swaps_last_axes(computing_node):
         return _HeadTensor(str(computing_node.input[0]), anchors_first=not anchors_first)
 
+    # `producers` has the very last node.
     last_node = index.producers.get(contract.head)
     if last_node is not None and last_node.op_type == "Identity":
         return _HeadTensor(str(last_node.input[0]), anchors_first)
@@ -105,33 +110,36 @@ def _find_head_to_read(model: ModelProto, contract: Contract) -> _HeadTensor:
 
 
 def _append_nodes(
-    graph: GraphProto, text: str, constants: Mapping[str, Any], names_in_graph: Mapping[str, str]
+    graph: GraphProto,
+    lines: list[str],
+    constants: Mapping[str, Any],
+    graph_name_of: Mapping[str, str],
 ) -> None:
-    """Append nodes to a graph, given as text in the notation of `onnx.parser`.
+    """Append nodes that are written as text, in the notation of `onnx.parser`, to a graph.
 
-    A tensor `best` of the text is `selection/best` in the graph, so that it cannot have the name of
-    another tensor.
+    A tensor `best` of the text becomes `selection/best` in the graph, so that it cannot have the
+    name of another tensor.
 
     Args:
         graph: The graph, which is changed.
-        text: The nodes, one a line, such as "nan = IsNaN (scores)".
+        lines: The nodes, one a line, such as "nan = IsNaN (scores)".
         constants: Values by name; those that a node reads become constants of the graph.
-        names_in_graph: By their names in the text, the names of tensors that the graph has already,
-            or that it shall have without the prefix.
+        graph_name_of: The names in the graph of tensors that get no prefix, by their names in the
+            text: tensors that the graph has already, and its output.
     """
+    text = "\n".join(lines)
     nodes = onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node
-    graph_names = dict(names_in_graph)
+    added_constants = set()
     for node in nodes:
         for name in node.input:
-            is_new_constant = name in constants and name not in graph_names
-            if is_new_constant:
-                value = np.array(constants[name])
-                graph_names[name] = add_constant(graph, f"{PREFIX}{name}", value)
+            if name in constants and name not in added_constants:
+                add_constant(graph, f"{PREFIX}{name}", np.array(constants[name]))
+                added_constants.add(name)
 
     for node in nodes:
         node.name = f"{PREFIX}{node.output[0]}"
-        node.input[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.input]
-        node.output[:] = [graph_names.get(name, f"{PREFIX}{name}") for name in node.output]
+        node.input[:] = [graph_name_of.get(name, f"{PREFIX}{name}") for name in node.input]
+        node.output[:] = [graph_name_of.get(name, f"{PREFIX}{name}") for name in node.output]
         graph.node.append(node)
 
 
@@ -190,10 +198,10 @@ def _require_selectable(model: ModelProto, contract: Contract) -> None:
 
 
 class _Corners(NamedTuple):
-    """The corners of the selected boxes in pixels."""
+    """The corners of the selected boxes in pixels, as a tensor and the nodes that compute it."""
 
-    tensor: str  # (B, K, 4)
-    nodes: str  # that compute it; empty if the boxes are corners in pixels already
+    tensor: str  # its name; the tensor is (B, K, 4)
+    nodes: list[str]  # lines of text; none if the boxes are corners in pixels already
 
 
 class _SelectionWriter:
@@ -226,67 +234,65 @@ class _SelectionWriter:
             self._anchor_axis = 1
             self._channel_axis = 2
         else:
-            self._channel_axis = 1
             self._anchor_axis = 2
+            self._channel_axis = 1
         self._has_logits = contract.score_form is ScoreForm.LOGITS
-        score_for_nan = 0.0  # the lowest score
+        lowest_score = 0.0
         if self._has_logits:
-            score_for_nan = -np.inf
-        # What nodes may read besides the tensors of other nodes, by its name in their text. Methods
-        # that write further nodes add the constants that these read.
+            lowest_score = -np.inf
+        # The constants that nodes read, by their names in the text. Methods that write further
+        # nodes add the constants of these.
         self.constants: dict[str, Any] = {
-            "sizes": [BOX_COORDINATES, contract.class_count],
-            "pair_sizes": [2, 2],
+            "sizes": [BOX_COORDINATES, contract.class_count],  # of boxes and scores in the head
+            "pair_sizes": [2, 2],  # of centre and size in a box
             "classes": contract.class_count,
             "max_det": [max_det],
             "row_axis": [1],
             "channel_axis": [self._channel_axis],
             "last_axis": [2],
-            "nothing": np.float32(score_for_nan),
+            "nothing": np.float32(lowest_score),  # in place of NaN
             "one": np.float32(1),
             "two": np.float32(2),
         }
 
-    def write_nodes(self) -> str:
+    def write_nodes(self) -> list[str]:
         """Write all nodes of the selection, from the tensor `head` to the tensor `detections`.
 
-        They are lines such as "nan = IsNaN (scores)", in the notation of `onnx.parser`. The
-        constants that they read are in `constants` afterwards.
+        The constants that they read are in `constants` afterwards.
 
-        In the text, `sound` are the scores without NaN, and `best` is the best score of each
-        anchor. Of each detection that is selected, `row_values` is the score, `class` the class,
-        and `chosen` the anchor.
+        Returns:
+            Lines such as "nan = IsNaN (scores)", in the notation of `onnx.parser`.
         """
-        best_arguments = "<keepdims = 0> (sound, channel_axis)"
-        if self._opset_version < AXES_ARE_AN_INPUT:
-            best_arguments = f"<keepdims = 0, axes = [{self._channel_axis}]> (sound)"
+        nodes = self._best_anchors()
         if self._contract.multi_label is MultiLabel.NEVER:
-            selecting_nodes = self._best_class_of_each_anchor()
+            nodes += self._best_class_of_each_anchor()
         else:
-            selecting_nodes = self._best_classes_of_anchors()
-        corners = self._corners()
-        score = "Min (row_values, one)"  # scores of quantised heads may exceed 1
-        if self._has_logits:
-            score = "Sigmoid (row_values)"
-        return f"""
-            boxes, scores = Split <axis = {self._channel_axis}> (head, sizes)
-            nan = IsNaN (scores)
-            sound = Where (nan, nothing, scores)
-            best = ReduceMax {best_arguments}
-            {self._top_k("anchor", "best", self._contract.anchor_count)}
-            {selecting_nodes}
-            {self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)}
-            {corners.nodes}
-            score = {score}
-            score_column = Unsqueeze (score, last_axis)
-            class_number = Cast <to = 1> (class)
-            class_column = Unsqueeze (class_number, last_axis)
-            {OUTPUT} = Concat <axis = 2> ({corners.tensor}, score_column, class_column)"""
+            nodes += self._best_classes_of_anchors()
+        nodes += self._detections()
+        return nodes
 
-    def _best_classes_of_anchors(self) -> str:
+    def _best_anchors(self) -> list[str]:
+        """Write nodes that find the A anchors with the best scores.
+
+        They compute `boxes` and `sound`, the boxes and the scores without NaN of all N anchors; and
+        of the A best anchors `anchor_indices` and `anchor_values`, (B, A) each: their indices and
+        the best score of each.
+        """
+        max_arguments = "<keepdims = 0> (sound, channel_axis)"
+        if self._opset_version < AXES_ARE_AN_INPUT:
+            max_arguments = f"<keepdims = 0, axes = [{self._channel_axis}]> (sound)"
+        nodes = [
+            f"boxes, scores = Split <axis = {self._channel_axis}> (head, sizes)",
+            "nan = IsNaN (scores)",
+            "sound = Where (nan, nothing, scores)",
+            f"best = ReduceMax {max_arguments}",  # (B, N), the best score of each anchor
+        ]
+        return nodes + self._top_k("anchor", "best", self._contract.anchor_count)
+
+    def _best_classes_of_anchors(self) -> list[str]:
         """Write nodes that select detections: the K highest scores of any class, of A anchors.
 
-        An anchor may so give several detections, of different classes.
+        So an anchor may give several detections, of different classes.
 
         The nodes read the scores, `sound`, and the indices of the A anchors with the best scores,
         `anchor_indices` (B, A). They compute three tensors (B, K), which say of each detection: its
@@ -296,77 +302,107 @@ class _SelectionWriter:
         score_count = None  # of an image; it depends on the input if the number of anchors does
         if self._contract.anchor_count is not None:
             score_count = self._contract.anchor_count * class_count
-        nodes = [
-            self._gather("kept", "sound", "anchor_indices", class_count),  # `kept`: (B, A, C)
-            "flat = Flatten <axis = 1> (kept)",  # (B, A * C)
-            self._top_k("row", "flat", score_count),  # `row_values`, `row_indices`: (B, K)
-            # `flat` has the scores anchor by anchor: index = rank of anchor * C + class.
+
+        # `kept` (B, A, C) are the scores of the A anchors, `flat` (B, A * C) the same in one row.
+        nodes = self._gather("kept", "sound", "anchor_indices", class_count)
+        nodes.append("flat = Flatten <axis = 1> (kept)")
+        nodes += self._top_k("row", "flat", score_count)  # `row_values` and `row_indices`, (B, K)
+        # The row has the scores anchor by anchor: an index in it is rank of the anchor * C + class.
+        nodes += [
             "rank = Div (row_indices, classes)",
             "class = Mod (row_indices, classes)",
             "chosen = GatherElements <axis = 1> (anchor_indices, rank)",
         ]
-        return "\n".join(nodes)
+        return nodes
 
-    def _best_class_of_each_anchor(self) -> str:
+    def _best_class_of_each_anchor(self) -> list[str]:
         """Write nodes that take the best class of each of the A anchors, and no other.
 
         They compute the same tensors as those of `_best_classes_of_anchors`.
         """
-        return f"""
-            best_class = ArgMax <axis = {self._channel_axis}, keepdims = 0> (sound)
-            class = GatherElements <axis = 1> (best_class, anchor_indices)
-            row_values = Identity (anchor_values)
-            chosen = Identity (anchor_indices)"""
+        return [
+            f"best_class = ArgMax <axis = {self._channel_axis}, keepdims = 0> (sound)",
+            "class = GatherElements <axis = 1> (best_class, anchor_indices)",
+            "row_values = Identity (anchor_values)",
+            "chosen = Identity (anchor_indices)",
+        ]
+
+    def _detections(self) -> list[str]:
+        """Write nodes that join corners, score and class of each detection to `detections`.
+
+        They read the boxes of all N anchors, `boxes`; and of each detection, as (B, K) each, the
+        index of its anchor, `chosen`, its score, `row_values`, and its class, `class`.
+        """
+        nodes = self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)
+        corners = self._corners()
+        nodes += corners.nodes
+        if self._has_logits:
+            nodes.append("score = Sigmoid (row_values)")
+        else:
+            nodes.append("score = Min (row_values, one)")  # scores of quantised heads may exceed 1
+        nodes += [
+            "score_column = Unsqueeze (score, last_axis)",
+            "class_number = Cast <to = 1> (class)",  # to float32
+            "class_column = Unsqueeze (class_number, last_axis)",
+            f"{OUTPUT} = Concat <axis = 2> ({corners.tensor}, score_column, class_column)",
+        ]
+        return nodes
 
     def _corners(self) -> _Corners:
         """Write nodes that turn the selected boxes, `chosen_boxes`, into corners in pixels.
 
         Boxes of centre and size become corners, then fractions of the input become pixels. Where
-        the boxes are corners in pixels already, no nodes are needed.
+        the boxes are corners in pixels already, no nodes are needed. The size of the input is added
+        to `constants` if nodes read it.
         """
-        corners = _Corners("chosen_boxes", nodes="")
+        tensor = "chosen_boxes"
+        nodes = []
         if self._contract.box_format is BoxFormat.CXCYWH:
-            nodes = """
-            centre, extent = Split <axis = 2> (chosen_boxes, pair_sizes)
-            half_extent = Div (extent, two)
-            low = Sub (centre, half_extent)
-            high = Add (centre, half_extent)
-            corners = Concat <axis = 2> (low, high)"""
-            corners = _Corners("corners", nodes)
+            nodes += [
+                "centre, extent = Split <axis = 2> (chosen_boxes, pair_sizes)",
+                "half_extent = Div (extent, two)",
+                "low = Sub (centre, half_extent)",
+                "high = Add (centre, half_extent)",
+                "corners = Concat <axis = 2> (low, high)",
+            ]
+            tensor = "corners"
         if self._contract.box_fractions:
             height, width = self._contract.input_shape()
+            # A factor for each coordinate: x1, y1, x2, y2.
             self.constants["size"] = np.array([width, height, width, height], np.float32)
-            scaling = f"\n            pixels = Mul ({corners.tensor}, size)"
-            corners = _Corners("pixels", corners.nodes + scaling)
-        return corners
+            nodes.append(f"pixels = Mul ({tensor}, size)")
+            tensor = "pixels"
+        return _Corners(tensor, nodes)
 
-    def _top_k(self, name: str, values: str, length: int | None) -> str:
-        """Write nodes that find the largest values of each row of a tensor, at most `max_det`.
+    def _top_k(self, name: str, values: str, length: int | None) -> list[str]:
+        """Write nodes that find the `max_det` largest values of each row of a tensor.
 
-        How many there are is the smaller one of `max_det` and the length of a row. It is a constant
-        `{name}_count`; or nodes compute it, if the length depends on the input.
+        A row with fewer values gives all of them. Their number is added to `constants` as
+        `{name}_count`; if the length of a row depends on the input, nodes compute it instead.
 
         Args:
             name: The nodes compute the tensors `{name}_values` and `{name}_indices`.
             values: The tensor to look in, (B, length).
             length: The length of its rows; None if it depends on the input.
         """
-        count_nodes = ""
+        nodes = []
         if length is None:
-            count_nodes = f"""
-            {name}_shape = Shape ({values})
-            {name}_length = Gather ({name}_shape, row_axis)
-            {name}_count = Min ({name}_length, max_det)"""
+            nodes += [
+                f"{name}_shape = Shape ({values})",
+                f"{name}_length = Gather ({name}_shape, row_axis)",
+                f"{name}_count = Min ({name}_length, max_det)",
+            ]
         else:
             self.constants[f"{name}_count"] = [min(self._max_det, length)]
-        return f"""{count_nodes}
-            {name}_values, {name}_indices = TopK <axis = -1> ({values}, {name}_count)"""
+        top_k = f"TopK <axis = -1> ({values}, {name}_count)"
+        nodes.append(f"{name}_values, {name}_indices = {top_k}")
+        return nodes
 
-    def _gather(self, name: str, values: str, anchors: str, channel_count: int) -> str:
+    def _gather(self, name: str, values: str, anchors: str, channel_count: int) -> list[str]:
         """Write nodes that take the boxes, or the scores, of some anchors out of those of all N.
 
-        ONNX's GatherElements wants an index for each number that it takes, so the index of an
-        anchor is repeated for each of its channels.
+        ONNX's GatherElements takes single numbers, each by an index. So the index of an anchor is
+        repeated for each of its channels. The shape for that is added to `constants`.
 
         Args:
             name: The tensor to compute, (B, A, channels).
@@ -375,16 +411,16 @@ class _SelectionWriter:
             anchors: The tensor with the indices of the anchors, (B, A).
             channel_count: The number of channels: four of boxes, or one for each class.
         """
+        nodes = [
+            f"{name}_anchor = Unsqueeze ({anchors}, channel_axis)",
+            f"{name}_index = Expand ({name}_anchor, {name}_shape)",
+        ]
+        gather = f"GatherElements <axis = {self._anchor_axis}> ({values}, {name}_index)"
         if self._anchors_first:
             self.constants[f"{name}_shape"] = [1, 1, channel_count]
-            gathered = name
-            transpose_node = ""
+            nodes.append(f"{name} = {gather}")
         else:
             self.constants[f"{name}_shape"] = [1, channel_count, 1]
-            gathered = f"{name}_rows"  # (B, channels, A)
-            transpose_node = f"{name} = Transpose <perm = [0, 2, 1]> ({gathered})"
-        return f"""
-            {name}_anchor = Unsqueeze ({anchors}, channel_axis)
-            {name}_index = Expand ({name}_anchor, {name}_shape)
-            {gathered} = GatherElements <axis = {self._anchor_axis}> ({values}, {name}_index)
-            {transpose_node}"""
+            nodes.append(f"{name}_rows = {gather}")  # (B, channels, A)
+            nodes.append(f"{name} = Transpose <perm = [0, 2, 1]> ({name}_rows)")
+        return nodes

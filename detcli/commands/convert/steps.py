@@ -172,16 +172,20 @@ class Steps:
         entries = self._options.entries
         non_empty_entries = {key: value for key, value in entries.items() if value}
         contract = self._reading.contract
-        warnings = read_recommendations(non_empty_entries, contract.nms, contract.names).ignored
-        if warnings:
+        # What detcli will read from these entries in the converted file.
+        recommended = read_recommendations(non_empty_entries, contract.nms, contract.names)
+        if recommended.ignored:
             # A warning is worded for the entry of a file: "its metadata conf is '2', not ..., so it
             # is ignored". The error here is about what the user has typed.
-            problem = warnings[0].removesuffix(", so it is ignored")
+            first_warning = recommended.ignored[0]
+            problem = first_warning.removesuffix(", so it is ignored")
             raise UsageError(
                 problem.replace("its metadata", "--metadata"),
                 "leave the entry out, or docs/models.md says what it may be",
             )
-        return PassResult(set_metadata(self.model, entries), ", ".join(entries))
+
+        converted = set_metadata(self.model, entries)  # which removes entries without a value
+        return PassResult(converted, ", ".join(entries))
 
     def _image_size(self) -> PassResult:
         """Make the model take square images of the size `--imgsz` only.
@@ -233,9 +237,9 @@ class Steps:
         return model
 
     def _cut_after_heads(self) -> PassResult:
-        """Drop all nodes after the heads, which are the tensors with boxes and scores.
+        """Drop all nodes after the heads, such as those that select boxes.
 
-        These nodes select boxes, for example.
+        The heads are the tensors with boxes and scores.
 
         Raises:
             ModelError: The graph has no heads, only the detections that it selects.
@@ -247,15 +251,16 @@ class Steps:
                 "clear",
                 "leave it out",
             )
-        heads = self._reading.adaptation.head.tensors
-        body = cut(self._shaped, *heads)
+        head_tensors = self._reading.adaptation.head.tensors
+        body = cut(self._shaped, *head_tensors)
         dropped_count = len(self._shaped.graph.node) - len(body.graph.node)
-        return PassResult(body, f"{dropped_count} nodes after {' and '.join(heads)} dropped")
+        heads = " and ".join(head_tensors)
+        return PassResult(body, f"{dropped_count} nodes after {heads} dropped")
 
     def _make_half(self) -> PassResult:
         """Make the network compute in float16, except for the nodes that need float32.
 
-        Nodes that decode boxes do, as float16 has too few digits for pixels. So do nodes whose
+        Nodes that decode boxes need it, as float16 has too few digits for pixels. So do nodes whose
         values may exceed the range of float16, as the images for calibration show.
 
         Raises:
@@ -268,40 +273,42 @@ class Steps:
             raise ModelError(
                 f"--half: {self._title} is quantised", "convert the float32 model it was made from"
             )
-        observed_ranges, image_count = self._observe(float_tensors(self._shaped))
-        # Sets of nodes hold the name of each node's first output.
-        overflowing = overflowing_nodes(graph, observed_ranges | constant_ranges(graph))
-        float32_nodes = self._box_decoding_nodes() | overflowing
+
+        # Nodes may have no names, so each is identified by its first output.
+        observation = self._observe(float_tensors(self._shaped))
+        ranges = observation.ranges | constant_ranges(graph)
+        overflowing_outputs = overflowing_nodes(graph, ranges)
+        float32_outputs = self._box_decoding_outputs() | overflowing_outputs
+
         to_half = partial(
             number_types.to_half,
             self.model,
-            float32_nodes,
+            float32_outputs,
             keep_inputs_and_outputs=self._options.keep_io,
         )
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_half)
 
-        node_count = sum(node.output[0] in float32_nodes for node in graph.node)
+        node_count = sum(node.output[0] in float32_outputs for node in graph.node)
         finding = f"{node_count} nodes stay in float32: the box decoding and what follows it"
-        if overflowing:
-            examples = ", ".join(sorted(overflowing)[:MAX_LISTED])
-            finding += f"; {len(overflowing)} that might overflow, such as {examples}"
-        finding += f" (calibrated on {pluralize(image_count, 'image')})"
+        if overflowing_outputs:
+            examples = ", ".join(sorted(overflowing_outputs)[:MAX_LISTED])
+            finding += f"; {len(overflowing_outputs)} that might overflow, such as {examples}"
+        finding += f" (calibrated on {pluralize(observation.image_count, 'image')})"
         return PassResult(converted, finding)
 
-    def _box_decoding_nodes(self) -> set[str]:
-        """Find the nodes that decode boxes, and those after the head that select detections.
+    def _box_decoding_outputs(self) -> set[str]:
+        """Name the outputs of the nodes that decode boxes, and of all nodes after the head.
 
-        Returns:
-            The first output of each node.
+        The nodes after the head select detections, for example. The head consists of the tensors
+        with boxes and scores; these are named as well.
         """
         graph = self._shaped.graph
-        head = self._reading.adaptation.head
+        head = self._reading.adaptation.head  # as detcli has recognised it
         box_tensors = [box_piece.tensor for box_piece in head.boxes]
-        nodes = passes.decode_nodes(graph, box_tensors)
+        outputs = passes.decode_nodes(graph, box_tensors)
         index = GraphIndex(graph)
-        for tensor in head.tensors:
-            nodes.update(index.tensors_computed_from(tensor))
-        return nodes
+        outputs.update(index.tensors_computed_from(*head.tensors))
+        return outputs
 
     def _make_int8(self) -> PassResult:
         """Make convolutions compute in 8 bits, except those whose errors would count most.
@@ -319,61 +326,66 @@ class Steps:
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        outputs_in_float = self._convolutions_in_float()
+        float32_outputs = self._outputs_too_sensitive_for_int8()
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
-        quantised = [node for node in convolutions if node.output[0] not in outputs_in_float]
-        tensors = set()
-        for node in quantised:
-            tensors.add(node.input[0])
-            tensors.add(node.output[0])
-        ranges, image_count = self._observe(sorted(tensors), OUTLYING)
+        quantised_count = 0
+        tensors_to_observe = set()
+        for node in convolutions:
+            if node.output[0] in float32_outputs:
+                continue
+            quantised_count += 1
+            tensors_to_observe.add(node.input[0])
+            tensors_to_observe.add(node.output[0])
+        observation = self._observe(sorted(tensors_to_observe), OUTLYING)
 
-        to_int8 = partial(number_types.to_int8, self.model, ranges, outputs_in_float)
+        to_int8 = partial(number_types.to_int8, self.model, observation.ranges, float32_outputs)
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
-        share = f"{len(quantised)} of {len(convolutions)} convolutions"
-        images = pluralize(image_count, "image")
-        return PassResult(converted, f"{share}, calibrated on {images}")
+        images = pluralize(observation.image_count, "image")
+        finding = f"{quantised_count} of {len(convolutions)} convolutions, calibrated on {images}"
+        return PassResult(converted, finding)
 
-    def _convolutions_in_float(self) -> set[str]:
-        """Find the convolutions that stay in float32, as their errors would count most in 8 bits.
+    def _outputs_too_sensitive_for_int8(self) -> set[str]:
+        """Find the nodes that stay in float32, as their errors would count most in 8 bits.
 
-        These are the ones that decode boxes, the last ones before the class scores, and the first
-        ones after the image. In a network so small that these are all, the first ones are quantised
-        nevertheless.
+        These are the nodes that decode boxes, the last convolutions before the class scores, and
+        the first ones after the image. In a network so small that no other convolutions are left,
+        the first ones are not among them, so that something is quantised.
 
         Returns:
-            The first output of each convolution, and of other nodes that decode boxes.
+            The first output of each node.
         """
         graph = self._shaped.graph
-        head = self._reading.adaptation.head
+        head = self._reading.adaptation.head  # as detcli has recognised it
         box_tensors = [box_piece.tensor for box_piece in head.boxes]
         score_tensors = [score_piece.tensor for score_piece in head.scores]
-        in_float = passes.decode_nodes(graph, box_tensors)
-        in_float |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
+        float32_outputs = passes.decode_nodes(graph, box_tensors)
+        float32_outputs |= passes.score_convolutions(graph, score_tensors, FLOAT_DEPTH)
 
-        image, _ = find_inputs(GraphIndex(graph))
-        first_convolutions = passes.first_convolutions(graph, image.name, FLOAT_START)
+        image_input, _ = find_inputs(GraphIndex(graph))
+        first_convolutions = passes.first_convolutions(graph, image_input.name, FLOAT_START)
         all_convolutions = {node.output[0] for node in graph.node if node.op_type == "Conv"}
-        others_to_quantise = all_convolutions - in_float - first_convolutions
-        if others_to_quantise:
-            in_float |= first_convolutions
-        return in_float
+        other_convolutions = all_convolutions - float32_outputs - first_convolutions
+        if other_convolutions:
+            float32_outputs |= first_convolutions
+        return float32_outputs
 
     def _observe(self, tensors: list[str], outlying: float = 0.0) -> Observation:
         """Run the network on the images for calibration, and note which values tensors take.
 
         Args:
             tensors: The names of the tensors to look at.
-            outlying: The share of images whose lowest value, and as many whose highest value, may
-                be outside of a range; 0 to include all values.
+            outlying: The share of images whose lowest value a range may leave out, and likewise the
+                share of those whose highest value it may leave out; 0 to include all values.
 
         Raises:
             SourceError: There is not a single image.
         """
         if not tensors:
-            return Observation({}, 0)  # a network that returns nothing cannot run
+            # The network would have no outputs, since it only returns what is observed, and such a
+            # network cannot run.
+            return Observation({}, 0)
         contract = self._reading.contract
-        batches = (tensor_of(image, contract) for image in self._images())
+        batches = (tensor_of(image, contract) for image in self._images())  # one after the other
         network = self._reading.with_image_input(self._shaped)
         observation = observe(network, tensors, batches, self._title, outlying)
         if not observation.image_count:
@@ -532,32 +544,35 @@ def observe(
     Args:
         model: The network.
         tensors: The names of the tensors to look at.
-        batches: The inputs, (B, 3, H, W) each, a batch of one image, or filled with it.
+        batches: The inputs, (B, 3, H, W) each: for each image a batch that only it fills.
         title: What errors call the network.
-        outlying: The share of the images whose lowest values may be below the range that is
-            returned, and as many may be above it.
+        outlying: The share of images whose lowest value a range may leave out, and likewise the
+            share of those whose highest value it may leave out.
     """
-    reduced = _with_reductions(model, tensors)
-    session = open_tensors("cpu", reduced.SerializeToString(), title)
-    image, _ = find_inputs(GraphIndex(model.graph))
-    lows_of_batches = []
-    highs_of_batches = []
+    model_with_reductions = _with_reductions(model, tensors)
+    session = open_tensors("cpu", model_with_reductions.SerializeToString(), title)
+    image_input, _ = find_inputs(GraphIndex(model.graph))
+    lows_of_images = []
+    highs_of_images = []
     for batch in batches:
-        outputs = session.run_watched(image.name, batch)
-        lows_of_batches.append([outputs[f"{name}/ReduceMin"] for name in tensors])
-        highs_of_batches.append([outputs[f"{name}/ReduceMax"] for name in tensors])
-    if not lows_of_batches:
+        outputs = session.run_watched(image_input.name, batch)
+        lows_of_images.append([outputs[f"{name}/ReduceMin"] for name in tensors])
+        highs_of_images.append([outputs[f"{name}/ReduceMax"] for name in tensors])
+    image_count = len(lows_of_images)
+    if image_count == 0:
         return Observation({}, 0)
 
-    lows = np.array(lows_of_batches, np.float64)  # (batches, tensors)
-    highs = np.array(highs_of_batches, np.float64)
-    # These methods choose one of the values itself, since nothing lies between two infinite ones.
-    lowest = np.quantile(lows, outlying, axis=0, method="lower")  # (tensors,)
-    highest = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+    # Quantiles over the images leave out the most extreme ones. With these methods, a quantile is
+    # one of the values, since nothing lies between two infinite ones.
+    lows = np.array(lows_of_images, np.float64)  # (images, tensors)
+    highs = np.array(highs_of_images, np.float64)
+    range_starts = np.quantile(lows, outlying, axis=0, method="lower")  # (tensors,)
+    range_ends = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+
     ranges = {}
-    for name, low, high in zip(tensors, lowest, highest, strict=True):
-        ranges[name] = (float(low), float(high))
-    return Observation(ranges, len(lows_of_batches))
+    for name, range_start, range_end in zip(tensors, range_starts, range_ends, strict=True):
+        ranges[name] = (float(range_start), float(range_end))
+    return Observation(ranges, image_count)
 
 
 def _with_reductions(model: ModelProto, tensors: Collection[str]) -> ModelProto:
