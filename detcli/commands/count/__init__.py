@@ -4,7 +4,8 @@ keys.py reads from a record what images and boxes are counted by; groups.py coun
 writes the counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from detcli.cli.command import command, override_option
 from detcli.cli.console import print_line, progress, set_verbosity
@@ -74,42 +75,32 @@ def count(
     """
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
-    require_output(())
-    require_different(records)
+    require_output(other_results=())  # the counts on standard output are the only result
+    require_different(records)  # a file that is named twice would count twice
+
     box_filter = BoxFilter(config.settings, with_repeated=repeated)
-    groups = Groups(tuple(dict.fromkeys(by)), box_filter)
-    with progress(lambda: None, enabled=not quiet) as advance:
+    unique_keys = tuple(dict.fromkeys(by))
+    groups = Groups(unique_keys, box_filter)
+
+    # The total is None: how many records there are is not known before they are read.
+    with progress(total=lambda: None, enabled=not quiet) as advance:
         for name in records:
+            # Every file numbers its bursts from 0. So if there are several files, the name of the
+            # file tells its bursts from those of the others, as in "may.jsonl:7".
             burst_prefix = ""
             if len(records) > 1:
                 burst_prefix = f"{public_name(name)}:"
-            _count_file(groups, name, burst_prefix, advance)
+            count_record = partial(groups.add, burst_prefix=burst_prefix)
+            take_records(name, count_record, advance)
+
     if not quiet:
         for line in _notes(groups, box_filter):
             print_line(line)
     write_counts(groups, count_format)
 
 
-def _count_file(
-    groups: Groups, name: str, burst_prefix: str, advance: Callable[..., object]
-) -> None:
-    """Count the images and boxes of one file of records.
-
-    Args:
-        groups: Where they are counted.
-        name: The name of the file as it was typed.
-        burst_prefix: Comes before the numbers of bursts, such as "may.jsonl:", as every file
-            numbers its bursts from 0; empty if there is only one file.
-        advance: Is called with the source of each record.
-
-    Raises:
-        UsageError: A record has a time that is not one, or a burst that is not a number.
-    """
-    take_records(name, lambda record: groups.add(record, burst_prefix), advance)
-
-
 def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:
-    """Yield what a person should know of the counts: what no record has, and misspelt classes.
+    """Yield what a person should know about the counts: what no record has, and misspelt classes.
 
     Args:
         groups: The counts of all records.

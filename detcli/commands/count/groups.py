@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from detcli.commands.count.keys import (
     UNKNOWN,
@@ -140,8 +141,8 @@ class Groups:
             yield values, self._counts[values]
 
 
-class _Kind(IntEnum):
-    """Kinds of values in the order in which groups are sorted."""
+class _KindOrder(IntEnum):
+    """The order in which the kinds of values of a key are sorted."""
 
     NUMBER = 0
     TEXT = 1
@@ -149,19 +150,27 @@ class _Kind(IntEnum):
     NONE = 3
 
 
-def _sort_key(values: GroupValues) -> list[tuple[_Kind, int, str]]:
-    """Return what a group is sorted by, as numbers and texts cannot be compared.
+class _ValueSortKey(NamedTuple):
+    """What a value of a group is sorted by: its kind, then the number or text if it is one."""
 
-    That is for each of its values the kind, a number, and a text.
+    kind: _KindOrder
+    number: int = 0
+    text: str = ""
+
+
+def _sort_key(values: GroupValues) -> list[_ValueSortKey]:
+    """Return what a group is sorted by: a sort key for each of its values.
+
+    The values themselves cannot be compared, as numbers, texts and None may be mixed.
     """
-    keys = []
+    sort_keys = []
     for value in values:
         if value is None:
-            keys.append((_Kind.NONE, 0, ""))
+            sort_keys.append(_ValueSortKey(_KindOrder.NONE))
         elif value == UNKNOWN:
-            keys.append((_Kind.UNKNOWN, 0, ""))
+            sort_keys.append(_ValueSortKey(_KindOrder.UNKNOWN))
         elif isinstance(value, int):
-            keys.append((_Kind.NUMBER, value, ""))
+            sort_keys.append(_ValueSortKey(_KindOrder.NUMBER, number=value))
         else:
-            keys.append((_Kind.TEXT, 0, value))
-    return keys
+            sort_keys.append(_ValueSortKey(_KindOrder.TEXT, text=value))
+    return sort_keys

@@ -15,6 +15,9 @@ from detcli.data.record import RecordJson
 UNKNOWN = "unknown"
 """The day, hour or burst of a record that does not say it."""
 
+MAX_QUOTED = 40
+"""Characters of a value that an error quotes; a file from anyone may hold a text of any length."""
+
 KeyValue = str | int | None
 """The value of a key.
 
@@ -42,26 +45,30 @@ class BoxFilter:
         """Take the classes and confidences of --classes and --conf; without them all boxes count.
 
         Args:
-            settings: Of these, `conf`, `class_conf` and `classes` are used.
+            settings: Only `conf`, `class_conf` and `classes` are used.
             with_repeated: Whether boxes count that are marked as repeated.
         """
         self._with_repeated = with_repeated
-        self._min_score = -inf  # that boxes have to exceed, of classes without one of their own
+
+        # A box counts if its score is above the confidence: that of its class, if the user has set
+        # one for it, else that of all classes.
+        self._conf = -inf
         if settings.conf is not None:
-            self._min_score = settings.conf
-        self._class_scores: dict[str, float] = {}  # the same for single classes, by name or id
-        for class_name, score in settings.class_conf:
-            self._class_scores[str(class_name)] = score
+            self._conf = settings.conf
+        self._class_conf: dict[str, float] = {}  # by the name or the id of a class
+        for class_name, conf in settings.class_conf:
+            self._class_conf[str(class_name)] = conf
+
         self._classes = frozenset(str(class_name) for class_name in settings.classes)
         self.seen_classes: set[str] = set()  # names of all classes in the records
         self._seen_ids: set[str] = set()  # their ids, as text
 
     @property
     def unseen(self) -> list[str]:
-        """The classes, by name or id, that were asked for and that no box is of."""
-        typed = sorted(self._classes | self._class_scores.keys())
+        """The classes, by name or id, that the user has typed and no box is of."""
+        typed_classes = sorted(self._classes | self._class_conf.keys())
         seen = self.seen_classes | self._seen_ids
-        return [class_name for class_name in typed if class_name not in seen]
+        return [class_name for class_name in typed_classes if class_name not in seen]
 
     def selected(self, detections: list[DetectionJson]) -> list[DetectionJson]:
         """Return the detections that are counted, and note the classes of all.
@@ -85,16 +92,16 @@ class BoxFilter:
         return selected
 
     def _is_selected_class(self, class_name: str, class_id: str) -> bool:
-        """Tell whether boxes of a class count: it was asked for, or no class was."""
+        """Tell whether boxes of a class count: the user has typed the class, or none at all."""
         if not self._classes:
             return True
         return class_name in self._classes or class_id in self._classes
 
     def _confidence(self, class_name: str, class_id: str) -> float:
-        """Return the confidence of a class: its own one, else that of all classes."""
-        if class_name in self._class_scores:
-            return self._class_scores[class_name]
-        return self._class_scores.get(class_id, self._min_score)
+        """Return the confidence that is set for a class, else the one of all classes."""
+        if class_name in self._class_conf:
+            return self._class_conf[class_name]
+        return self._class_conf.get(class_id, self._conf)
 
 
 def folder_of(source: str) -> str:
@@ -108,17 +115,18 @@ def folder_of(source: str) -> str:
 
 
 def local_time(fields: Fields) -> datetime | None:
-    """Read when the image of a record was taken, or when the frame of a stream came.
+    """Read when the image of a record was taken, or when the frame of a stream arrived.
 
     Args:
         fields: A record. Its `taken` is a time of the camera's clock, and its `time`, which frames
-            of a stream have, is UTC. The file may be from anyone, so both may be anything.
+            of a stream have, is in UTC. The file may be from anyone, so both may be anything.
 
     Returns:
-        The time as it is written there, not converted to another zone; None if there is none.
+        The time as the record has it, not converted to another time zone; None if it has neither
+        field.
 
     Raises:
-        ValueError: What it has is not a time.
+        ValueError: The value of the field is not a time.
     """
     for name in ("taken", "time"):
         if name in fields:
@@ -129,19 +137,25 @@ def local_time(fields: Fields) -> datetime | None:
 def _parse_time(name: str, value: Any) -> datetime:  # noqa: ANN401 - JSON
     """Parse a time in ISO 8601, such as 2026-11-03T04:55:12.25.
 
+    A date alone is refused, which would otherwise count as midnight.
+
+    Args:
+        name: The name of the field that holds the time, for the error.
+        value: The value of the field.
+
     Raises:
-        ValueError: It is none; the message names its field.
+        ValueError: The value is not a time.
     """
     if isinstance(value, str) and "T" in value:
         try:
             return datetime.fromisoformat(value)
         except ValueError:
             pass
-    raise ValueError(f"{name} is {str(value)[:40]!r}, and no time")
+    raise ValueError(f"{name} is {str(value)[:MAX_QUOTED]!r}, and no time")
 
 
 def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
-    """Return the burst that a record is in, a group of images that were taken one after another.
+    """Return the burst of a record: a group of images that were taken in quick succession.
 
     Args:
         fields: A record, which may be from anyone.
@@ -149,17 +163,17 @@ def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
             files apart; empty if there is one file.
 
     Returns:
-        The number, such as 7; with a prefix a text such as "may.jsonl:7"; `unknown` if the record
-        does not say it.
+        The number of the burst, such as 7; with a prefix a text such as "may.jsonl:7"; UNKNOWN if
+        the record has none.
 
     Raises:
-        ValueError: It is not a number.
+        ValueError: The burst is not a number.
     """
     if "burst" not in fields:
         return UNKNOWN
     burst = fields["burst"]
     if type(burst) is not int:
-        raise ValueError(f"burst is {str(burst)[:40]!r}, and no number")
+        raise ValueError(f"burst is {str(burst)[:MAX_QUOTED]!r}, and no number")
     if burst_prefix:
         return f"{burst_prefix}{burst}"
     return burst
@@ -176,7 +190,7 @@ def value_of_record(record: RecordJson, key: GroupKey, burst_prefix: str) -> Key
         burst_prefix: Comes before the number of a burst, see `burst_of`.
 
     Returns:
-        `unknown` if the record does not say it.
+        The value, or UNKNOWN if the record does not have it.
 
     Raises:
         ValueError: The record has a value that cannot be read.

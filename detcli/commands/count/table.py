@@ -135,16 +135,19 @@ def _json_lines(groups: Groups) -> Iterator[str]:
 
 
 def _table_blocks(groups: Groups) -> "Iterator[RenderableType]":
-    """Yield the table for people and a line with the totals."""
+    """Yield the table for people, a line about groups that it does not show, and the totals."""
     from rich.text import Text
 
     yield _table(groups)
-    if len(groups) > MAX_SHOWN_GROUPS:
-        more = f"{len(groups) - MAX_SHOWN_GROUPS} more groups: --format csv and json have all"
-        yield Text(more)
-    totals = f"{pluralize(groups.images, 'image')}, {groups.boxes} boxes"
+
+    hidden_count = len(groups) - MAX_SHOWN_GROUPS
+    if hidden_count > 0:
+        yield Text(f"{hidden_count} more groups: --format csv and json have all")
+
+    boxes = f"{groups.boxes} boxes"
     if groups.boxes == 1:
-        totals = f"{pluralize(groups.images, 'image')}, 1 box"
+        boxes = "1 box"
+    totals = f"{pluralize(groups.images, 'image')}, {boxes}"
     if groups.failed:
         totals += f", {groups.failed} failed"
     yield Text(totals)
