@@ -60,20 +60,23 @@ def doctor(
         required_device = Device.parse(device)
         if required_device.is_auto:
             raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
-    # Loads libraries that --help does not need.
+
+    # Imported here, as they load libraries that --help does not need.
     from detcli.commands.doctor.cache import clear_cached
     from detcli.commands.doctor.examine import examine
 
     cleared_bytes = None
     if clear_cache:
         cleared_bytes = clear_cached()
+
     report = examine(required_device, cleared_bytes)
     write_report(report, report_format, render)
-    if device is None and report.problems:
-        problems = pluralize(len(report.problems), "problem")
-        raise CheckError(f"{problems} found, see the report")
+
     if device is not None:
         _require_usable(report, str(required_device), device)
+    elif report.problems:
+        problems = pluralize(len(report.problems), "problem")
+        raise CheckError(f"{problems} found, see the report")
 
 
 def _require_usable(report: "DoctorReport", name: str, typed_name: str) -> None:
@@ -168,13 +171,16 @@ def _lines_of_problem(problem: "DoctorProblem", title: str, style: str) -> Itera
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     """Yield labels and values for the table of versions, GPUs, the cache, and defaults."""
-    yield from report_rows(report)  # of the fields that have a label
-    format_size = UNITS["B"]
+    # The fields that are declared with a label: the versions of detcli, Python, driver and CUDA.
+    yield from report_rows(report)
+
+    format_bytes = UNITS["B"]  # the function that writes bytes for people
     for number, gpu in enumerate(report.nvidia.gpus):
-        memory = format_size(gpu.memory_bytes)
+        memory = format_bytes(gpu.memory_bytes)
         yield f"GPU {number}", f"{gpu.name}, compute capability {gpu.capability}, {memory}"
     if report.nvidia.faster:
         yield "faster", report.nvidia.faster
+
     cache = report.cache
     cache_text = cache.folder or "no home folder for it"
     if not cache.writable:
@@ -182,9 +188,10 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     yield "cache", cache_text
     for part in cache.parts:
         if part.size_bytes:
-            yield f"{INDENT}{part.name}", format_size(part.size_bytes)
+            yield f"{INDENT}{part.name}", format_bytes(part.size_bytes)
     if cache.cleared_bytes is not None:
-        yield f"{INDENT}cleared", format_size(cache.cleared_bytes)
+        yield f"{INDENT}cleared", format_bytes(cache.cleared_bytes)
+
     for default in report.defaults:
         yield (
             escape_unprintable(f"default {default.option}"),

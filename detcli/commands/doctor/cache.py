@@ -75,7 +75,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         writable=_is_writable(folder),
         parts=tuple(parts),
         cleared_bytes=cleared_bytes,
-        distrusted=tuple(_problems_of_trust(folder, cached_paths, title)),
+        distrusted=tuple(_distrusted_caches(folder, cached_paths, title)),
     )
 
 
@@ -104,13 +104,12 @@ def _cache_title(folder: Path) -> str:
     return shorten(folder)
 
 
-def _problems_of_trust(
+def _distrusted_caches(
     folder: Path, cached_paths: list[Path], title: str
 ) -> Iterator[DoctorProblem]:
     """Yield a problem for each cache that is not used because other users can write to it.
 
-    There are two caches: that of detcli, and that of Hugging Face for fetched models. A problem
-    names them without personal names, as in "~/.cache/detcli".
+    There are two caches: detcli's, and the one of Hugging Face for fetched models.
 
     Args:
         folder: The folder of detcli's cache.
@@ -121,21 +120,24 @@ def _problems_of_trust(
 
     reason = _why_any_untrusted([folder, *cached_paths])
     if reason:
+        public_reason = reason.replace(str(folder), title)  # without personal names
         yield DoctorProblem(
-            f"the cache, since {reason.replace(str(folder), title)}",
-            f"chmod -R go-w {_quoted(title)}",
-            "then detcli doctor --clear-cache, since others may have written to it; or set "
+            reason=f"the cache, since {public_reason}",
+            command=f"chmod -R go-w {_quoted(title)}",
+            advice="then detcli doctor --clear-cache, since others may have written to it; or set "
             "DETCLI_CACHE_DIR to another folder",
         )
+
     hub = hub_folder()
     reason = _why_hub_untrusted(hub)
     if reason:
         hub_title = shorten(hub)
+        public_reason = reason.replace(str(hub), hub_title)
         yield DoctorProblem(
-            f"the Hugging Face cache, since {reason.replace(str(hub), hub_title)}",
-            f"chmod -R go-w {_quoted(hub_title)}",
-            "then detcli models pull NAME, which checks a model, since others may have written to "
-            "it; or set HF_HOME to another folder",
+            reason=f"the Hugging Face cache, since {public_reason}",
+            command=f"chmod -R go-w {_quoted(hub_title)}",
+            advice="then detcli models pull NAME, which checks a model, since others may have "
+            "written to it; or set HF_HOME to another folder",
         )
 
 

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detcli import __version__
@@ -36,6 +35,8 @@ from detcli.core.text import public_text
 if TYPE_CHECKING:
     from detcli.backend.libraries import Unloadable
     from detcli.data.detections import Detections
+    from detcli.data.geometry import Pixels
+    from detcli.model.prepared import PreparedModel
 
 Problems = tuple[DoctorProblem, ...]
 
@@ -75,8 +76,12 @@ trial (float[1, 3, 32, 32] images) => (float[1, 6, 256] head)
   head = Reshape (cells, shape)
 }
 """
+TEST_SIZE = (32, 32)
+"""Height and width of the test image, and of the detector's input."""
+
 EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 20.0]}
-"""Score and box (x1, y1, x2, y2) of each class in the test image."""
+"""Score and box (x1, y1, x2, y2) of each class in the test image; the best score comes first."""
+
 TOLERANCE = 0.01  # TensorRT rounds more than the others
 
 
@@ -225,7 +230,7 @@ def trial_problems(outcome: Outcome) -> Problems:
 
 
 def _explain_failure_of_cpu(cpu_trial: Outcome) -> Problems:
-    """Explain why not even the CPU runs the test detector, for a reason that all devices share.
+    """Find out why even the CPU cannot run the test detector. All devices then share the cause.
 
     Usually a library that detcli always needs does not load. So each is imported in a separate
     process, which may crash.
@@ -233,8 +238,10 @@ def _explain_failure_of_cpu(cpu_trial: Outcome) -> Problems:
     Args:
         cpu_trial: The answer of `trial` for the CPU, which is reported if all libraries load.
     """
+    # If Python itself does not start (see `evaluate`), no library can be tried.
     if cpu_trial.error is not None and cpu_trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {cpu_trial.error}"),)
+
     problems = []
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
@@ -372,16 +379,21 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
     """Compare the detections of the test detector with what they should be.
 
     Returns:
-        A problem if class names, scores or boxes differ by more than TOLERANCE; otherwise none.
+        A problem if the class names are others or in another order than in EXPECTED, or if a score
+        or a corner of a box differs by more than TOLERANCE; otherwise none.
     """
     import numpy as np
 
     names = detections.class_name.tolist()
-    scores_and_boxes = np.column_stack([detections.score, detections.xyxy])
-    if names == list(EXPECTED):
-        expected_values = list(EXPECTED.values())
-        if np.allclose(scores_and_boxes, expected_values, rtol=0, atol=TOLERANCE):
-            return []
+    expected_names = list(EXPECTED)
+    scores_and_boxes = np.column_stack([detections.score, detections.xyxy])  # (detections, 5)
+    expected_scores_and_boxes = list(EXPECTED.values())
+    # With the same names there are as many rows, so that the values can be compared.
+    if names == expected_names and np.allclose(
+        scores_and_boxes, expected_scores_and_boxes, rtol=0, atol=TOLERANCE
+    ):
+        return []
+
     actual = list(zip(names, scores_and_boxes.round(4).tolist(), strict=True))
     expected = list(EXPECTED.items())
     reason = f"the test detector gave wrong boxes: {actual} instead of {expected}"
@@ -389,7 +401,7 @@ def _wrong_detections(detections: "Detections") -> list[DoctorProblem]:
 
 
 def _what_device_lacks(device: Device) -> list[DoctorProblem]:
-    """List what a device lacks to run anything, without running something on it.
+    """List what a device lacks to run anything, as far as that shows before something runs on it.
 
     OpenVINO may not be installed; a GPU may lack its driver or libraries.
     """
@@ -400,18 +412,24 @@ def _what_device_lacks(device: Device) -> list[DoctorProblem]:
     from detcli.backend import libraries
     from detcli.backend.session import onnxruntime
 
-    facts = ask_driver()
-    if facts.load_error:
-        facts = replace(facts, load_error=scrub(facts.load_error))
-    version = onnxruntime.__version__
-    failures = _unloadable_libraries((CUDA, device.provider))  # TensorRT needs those of CUDA, too
-    host = installation.read_host()
-    cuda = libraries.runtime_cuda()
+    driver_facts = ask_driver()
+    if driver_facts.load_error:
+        driver_facts = replace(driver_facts, load_error=scrub(driver_facts.load_error))
+    # TensorRT needs CUDA's libraries, too.
+    unloadable_libraries = _unloadable_libraries((CUDA, device.provider))
+
     problems: list[DoctorProblem] = []
-    problem_of_driver = installation.driver_problem(facts, host, version, cuda)
+    problem_of_driver = installation.driver_problem(
+        driver_facts,
+        installation.read_host(),
+        version=onnxruntime.__version__,
+        cuda=libraries.runtime_cuda(),
+    )
     if problem_of_driver is not None:
         problems.append(problem_of_driver)
-    problems += installation.provider_problems(device.provider, version, failures)
+    problems += installation.provider_problems(
+        device.provider, onnxruntime.__version__, unloadable_libraries
+    )
     return problems
 
 
@@ -437,35 +455,54 @@ def _unloadable_libraries(providers: Iterable[str]) -> dict[str, list["Unloadabl
 
 
 def _detect(device: str) -> "Detections":
-    """Run the test detector on a device, on a grey image with a red and a green cell.
+    """Run the test detector on a device, on its test image.
 
     Returns:
         The detections, which are EXPECTED if the device computes correctly.
     """
-    import numpy as np
-    import onnx.parser
-
     from detcli.backend import open_backend
     from detcli.backend.postprocess import SelectionOptions
-    from detcli.config.values import BoxFormat
     from detcli.data.geometry import Letterbox
+
+    letterboxes = [Letterbox.fit(TEST_SIZE, TEST_SIZE)]  # the image is not scaled
+    options = SelectionOptions(conf=0.5, max_det=300, class_ids=None, nms_iou=None)
+
+    backend = open_backend(device, _test_detector())
+    with contextlib.closing(backend):
+        batch = backend.prepare([_test_image()], letterboxes)
+        head = backend.infer(batch)
+        # A device may work asynchronously, so `select` returns a function that waits for it.
+        wait_for_detections = backend.select(head, letterboxes, options)
+        [detections] = wait_for_detections()
+        return detections
+
+
+def _test_detector() -> "PreparedModel":
+    """Prepare the test detector, as it is written in DETECTOR."""
+    import onnx.parser
+
+    from detcli.config.values import BoxFormat
     from detcli.model.prepared import PreparedModel, StoredGraph
     from detcli.model.recognise import read_graph
 
-    image = np.full((32, 32, 3), 114, np.uint8)  # the grey of padding
-    image[6:8, 10:12] = 0, 0, 255  # red, as BGR: a score of 1 for "red"
-    image[18:20, 2:4] = 0, 204, 0  # a score of 204 / 255 = 0.8 for "green"
     model = onnx.parser.parse_model(DETECTOR)
     contract = read_graph(model, "trial", BoxFormat.XYXY).contract
     graph = StoredGraph.of(model.SerializeToString())
-    backend = open_backend(device, PreparedModel("trial", contract, graph))
-    with contextlib.closing(backend):
-        letterboxes = [Letterbox.fit((32, 32), (32, 32))]
-        head = backend.infer(backend.prepare([image], letterboxes))
-        options = SelectionOptions(conf=0.5, max_det=300, class_ids=None, nms_iou=None)
-        wait = backend.select(head, letterboxes, options)
-        (detections,) = wait()
-        return detections
+    return PreparedModel("trial", contract, graph)
+
+
+def _test_image() -> "Pixels":
+    """Draw the image in which the test detector detects EXPECTED: grey with two coloured cells.
+
+    Returns:
+        `(32, 32, 3)`, uint8, with the channels in the order BGR. A cell has 2x2 pixels.
+    """
+    import numpy as np
+
+    image = np.full((*TEST_SIZE, 3), 114, np.uint8)  # the grey of padding
+    image[6:8, 10:12] = 0, 0, 255  # a red cell, with a score of 255 / 255 = 1 for "red"
+    image[18:20, 2:4] = 0, 204, 0  # a green cell, with a score of 204 / 255 = 0.8 for "green"
+    return image
 
 
 class Defaults(NamedTuple):
@@ -486,16 +523,22 @@ def describe_defaults() -> Defaults:
     except UsageError as error:
         problem = DoctorProblem(public_text(str(error)), advice=error.hint)
         return Defaults((), (problem,))
-    file = shorten(Path(str(defaults_file())))
+    file = ""  # what the report calls the file; not shown without a home folder for it
+    path = defaults_file()
+    if path is not None:
+        file = shorten(path)
+
     defaults = []
     for name, option in options_of(Config).items():
         if option.shared or name in entries:
             defaults.append(_default_of(name, option, entries, file))
-    # What `detcli tune` wrote is not checked here. If somebody changed a table to something else,
-    # the defaults before it are listed, and predict reports the error.
+
+    # The tables that `detcli tune` wrote are not checked here. If somebody has put another value in
+    # the place of a table, reading it raises AttributeError. Then the settings before it are
+    # listed, and predict reports the error.
     with contextlib.suppress(AttributeError):
         for default in _tuned_defaults(entries.get(TUNED, {}), file):
-            defaults.append(default)  # noqa: PERF402 - those before the changed table stay
+            defaults.append(default)  # noqa: PERF402 - those before the error stay
     return Defaults(tuple(defaults), ())
 
 

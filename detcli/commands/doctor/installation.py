@@ -109,7 +109,7 @@ class HostFacts:
     wsl: bool = False  # the Windows Subsystem for Linux, which shares Windows' driver
     distribution: tuple[str, ...] = ()  # IDs of the Linux, and of those it derives from
     inaccessible: tuple[str, ...] = ()  # files of the driver that this user may not open
-    visible_devices: bool = False  # whether CUDA_VISIBLE_DEVICES is set, which may hide GPUs
+    sets_visible_devices: bool = False  # whether CUDA_VISIBLE_DEVICES is set, which may hide GPUs
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
@@ -118,21 +118,27 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     Args:
         root: The root of the file system; another folder in tests.
     """
-    visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
+    sets_visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
     if not sys.platform.startswith("linux"):
-        return HostFacts(hardware=has_gpu(root), visible_devices=visible_devices)
-    release: Mapping[str, str] = {}  # what /etc/os-release says
-    with contextlib.suppress(OSError):
-        release = platform.freedesktop_os_release()
+        return HostFacts(hardware=has_gpu(root), sets_visible_devices=sets_visible_devices)
+
     driver = driver_version(root)
+    has_hardware: bool | None = True  # where the driver is loaded, there is a GPU
+    if driver is None:
+        has_hardware = has_gpu(root)
+
+    os_release: Mapping[str, str] = {}  # the entries of /etc/os-release
+    with contextlib.suppress(OSError):
+        os_release = platform.freedesktop_os_release()
+    related_distributions = os_release.get("ID_LIKE", "").split()
     return HostFacts(
-        hardware=driver is not None or has_gpu(root),
+        hardware=has_hardware,
         driver=driver,
         container=_is_container(root),
         wsl="microsoft" in platform.release().lower(),
-        distribution=(release.get("ID", ""), *release.get("ID_LIKE", "").split()),
+        distribution=(os_release.get("ID", ""), *related_distributions),
         inaccessible=_inaccessible_files(root),
-        visible_devices=visible_devices,
+        sets_visible_devices=sets_visible_devices,
     )
 
 
@@ -236,7 +242,7 @@ def _explain_missing_gpu(status: int, host: HostFacts) -> DoctorProblem:
     if status != NO_DEVICE:
         unknown = DoctorProblem(f"CUDA error {status} from the driver", advice=DETAILS)
         return STATUSES.get(status, unknown)
-    if host.visible_devices:
+    if host.sets_visible_devices:
         command = "unset CUDA_VISIBLE_DEVICES"
         if sys.platform == "win32":
             command = "set CUDA_VISIBLE_DEVICES="
@@ -288,8 +294,8 @@ def _explain_unfit_driver(
 def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> DoctorProblem:
     """Say what to do about a driver that is too old for ONNX Runtime's release of CUDA.
 
-    Either an extra of detcli is installed, such as detcli[cuda12], whose ONNX Runtime the driver
-    supports; or, where there is none, a newer driver.
+    The user can install an extra of detcli, such as detcli[cuda12], whose ONNX Runtime the driver
+    supports. If there is no such extra, the user needs a newer driver.
 
     Args:
         facts: What the driver says.
@@ -302,18 +308,20 @@ def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> Docto
     )
     required_major = _major(cuda)
     newer_driver = _newer_driver(required_major)
-    where = ""  # the driver is installed
+    location = ""  # words that say where the driver has to be installed, if not here
     if host.wsl:
-        where = " in Windows"
+        location = " in Windows"
     elif host.container:
-        where = " on the host"
+        location = " on the host"
 
     extra = fitting_extra(facts)
     if extra:
-        advice = f"or install {newer_driver}{where}; {DOWNLOAD}"
+        advice = f"or install {newer_driver}{location}; {DOWNLOAD}"
         return DoctorProblem(reason, extra.command, advice)
 
-    advice = f"{newer_driver} is needed{where}"
+    advice = f"{newer_driver} is needed{location}"
+    # The extra for the oldest CUDA needs a less recent driver. It is no alternative if the installed
+    # ONNX Runtime was built for that CUDA already.
     oldest_extra = CUDA_EXTRAS[-1]
     if required_major > oldest_extra.cuda:
         advice += f", or {oldest_extra.driver} for {oldest_extra.command}"
@@ -359,6 +367,7 @@ def provider_problems(
         provider: The name of the execution provider: CUDA's or TensorRT's.
         version: The version of ONNX Runtime.
         failures: For each GPU provider that this ONNX Runtime has, the libraries that do not load.
+            If it has TensorRT's, it has CUDA's too.
 
     Returns:
         A problem for each remedy; none if nothing is lacking.
@@ -368,15 +377,19 @@ def provider_problems(
     if provider not in failures:
         reason, remedy = not_built_in(provider, version)
         return (problem_of(reason, remedy),)
-    failures_by_remedy = _failures_by_remedy(failures[CUDA])
-    if provider != CUDA:
-        # TensorRT's provider needs everything that CUDA's needs, and more. What CUDA's remedies fix
-        # is not reported again for it.
-        for remedy, failures_of_tensorrt in _failures_by_remedy(failures[provider]).items():
-            failures_by_remedy.setdefault(remedy, failures_of_tensorrt)
+
     problems = []
-    for remedy, failures_to_fix in failures_by_remedy.items():
-        problems.append(problem_of(summary(failures_to_fix), remedy))
+    cuda_failures = _failures_by_remedy(failures[CUDA])
+    for remedy, libraries in cuda_failures.items():
+        problems.append(problem_of(summary(libraries), remedy))
+    if provider == CUDA:
+        return tuple(problems)
+
+    # TensorRT's provider needs all of CUDA's libraries, and more. What a remedy above fixes is not
+    # reported again.
+    for remedy, libraries in _failures_by_remedy(failures[provider]).items():
+        if remedy not in cuda_failures:
+            problems.append(problem_of(summary(libraries), remedy))
     return tuple(problems)
 
 

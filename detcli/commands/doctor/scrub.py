@@ -10,24 +10,30 @@ from pathlib import Path
 
 from detcli.core.text import public_name, public_text
 
-ABSOLUTE = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
-MIN_VALUE = 8  # characters of a variable's value; shorter ones are common words
+ABSOLUTE_FOLDER = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:'"`,;()]+[\\/])+""")
+"""The folder of an absolute path, with the separator at its end; names with blanks do not match."""
+
+MIN_SECRET_LENGTH = 8
+"""Characters of a variable's value that is removed; shorter ones are common words."""
 
 
 def scrub(text: str) -> str:
     """Remove what may be personal from a library's message.
 
-    That are folders, the names of the user and of the machine, and the values of variables. Of a
-    path, only the name of the file is left: "/home/ann/models/a.onnx" becomes "a.onnx".
+    This includes folders, the names of the user and of the machine, and the values of environment
+    variables. Of a path, only the name of the file is left: "/home/ann/models/a.onnx" becomes
+    "a.onnx".
     """
-    # ABSOLUTE does not match a folder with blanks in its name. So such folders that are known
-    # become "/_/" first.
+    # The expression for folders does not match names with blanks. So the folders of this process,
+    # which may have some, become "/_/" first, which it matches.
     for folder in _folders_to_hide():
         text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")
-    text = ABSOLUTE.sub("", text)
+    text = ABSOLUTE_FOLDER.sub("", text)
+
     for value in os.environ.values():
-        if len(value) >= MIN_VALUE:
+        if len(value) >= MIN_SECRET_LENGTH:
             text = text.replace(value, "...")
+
     for user in _user_names():
         text = re.sub(rf"\b{re.escape(user)}\b", "USER", text)
     host = platform.node()
@@ -39,7 +45,7 @@ def scrub(text: str) -> str:
 def _folders_to_hide() -> list[str]:
     """List the folders of this process that may have blanks in their names, the longest first.
 
-    The expression ABSOLUTE finds only paths without blanks.
+    The expression ABSOLUTE_FOLDER matches only folders without blanks.
     """
     in_variables = os.pathsep.join(os.environ.values()).split(os.pathsep)
     names = {*sys.path, sys.prefix, *in_variables}
@@ -50,9 +56,20 @@ def _folders_to_hide() -> list[str]:
 
 
 def shorten(path: Path) -> str:
-    """Write a path with "~" for the home folder; elsewhere, with USER for the user's name."""
-    with contextlib.suppress(ValueError, RuntimeError):
-        return str(Path("~") / path.relative_to(Path.home()))
+    """Write a path without personal names.
+
+    In the home folder it begins with "~". Elsewhere, USER stands for a folder that is named after
+    the user.
+    """
+    try:
+        path_in_home = path.relative_to(Path.home())
+    except (ValueError, RuntimeError):  # outside of the home folder, or there is none
+        return _without_user_names(path)
+    return str(Path("~") / path_in_home)
+
+
+def _without_user_names(path: Path) -> str:
+    """Write a path with USER in place of each part that is a name of the user."""
     user_names = _user_names()
     shortened = Path()
     for name in path.parts:
@@ -64,7 +81,7 @@ def shorten(path: Path) -> str:
 
 
 def _user_names() -> set[str]:
-    """Collect the names that this machine has for the user: of variables and of the home folder."""
+    """Collect the user's names on this machine: from variables, the user ID and the home folder."""
     names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
     with contextlib.suppress(OSError, KeyError, ImportError):  # the user ID has no name
         names.add(getpass.getuser())

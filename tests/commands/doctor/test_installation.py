@@ -47,7 +47,7 @@ def lacking(provider, **failures):
 @pytest.mark.parametrize("cuda", ["13.0", "12.8", "13.2", None])  # older, or a newer minor release
 def test_a_working_driver_is_not_a_problem(cuda):
     assert only(WORKING, cuda=cuda) is None
-    assert only(WORKING, HostFacts(hardware=True, visible_devices=True), cuda) is None
+    assert only(WORKING, HostFacts(hardware=True, sets_visible_devices=True), cuda) is None
     assert only(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), cuda=cuda) is None
 
 
@@ -80,12 +80,12 @@ NO_LIST = "the NVIDIA driver lists no GPU"
         (DAMAGED, BOX, NOT_LOADED, INSTALL["ubuntu"]),
         (DAMAGED, HostFacts(hardware=True, container=True, **UBUNTU), NOT_LOADED, None),
         (DAMAGED, HostFacts(hardware=True, wsl=True, **UBUNTU), NOT_LOADED, None),
-        (unlisted(719), HostFacts(hardware=True, driver="580", visible_devices=True),
+        (unlisted(719), HostFacts(hardware=True, driver="580", sets_visible_devices=True),
          "CUDA error 719 from the driver", None),  # the variable is not blamed
         *((unlisted(status), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
            "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0") for status in (100, 304, 999)),
         *((unlisted(status), *expected) for status in (0, 100) for expected in (
-            (HostFacts(hardware=True, driver="580", visible_devices=True),
+            (HostFacts(hardware=True, driver="580", sets_visible_devices=True),
              "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
             (HostFacts(hardware=False), NO_GPU, None),
             (HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
@@ -213,7 +213,7 @@ def test_what_else_the_system_shows(put_file, tmp_path, monkeypatch):
     plain = read_host(tmp_path)
     assert plain.container is False
     assert plain.wsl is False
-    assert plain.visible_devices is False
+    assert plain.sets_visible_devices is False
     for sign in (".dockerenv", "run/.containerenv"):
         assert read_host(put_file(sign)).container
         (tmp_path / sign).unlink()
@@ -228,7 +228,7 @@ def test_what_else_the_system_shows(put_file, tmp_path, monkeypatch):
     host = read_host(tmp_path)
     assert host.container is True
     assert host.wsl is True
-    assert host.visible_devices is True
+    assert host.sets_visible_devices is True
     assert host.hardware is None
     assert host.distribution == ("linuxmint", "ubuntu", "debian")
     assert host.inaccessible == ()
