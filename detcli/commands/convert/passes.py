@@ -117,7 +117,10 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
             axes = "[H, W, 3]"
         problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
         raise ModelError(problem, HINT.format(option))
-    return next(value for value in graph.input if value.name == image_input.name)
+    declaration: ValueInfoProto = next(
+        value for value in graph.input if value.name == image_input.name
+    )
+    return declaration
 
 
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int) -> None:

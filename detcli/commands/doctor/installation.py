@@ -320,8 +320,8 @@ def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> Docto
         return DoctorProblem(reason, extra.command, advice)
 
     advice = f"{newer_driver} is needed{location}"
-    # The extra for the oldest CUDA needs a less recent driver. It is no alternative if the installed
-    # ONNX Runtime was built for that CUDA already.
+    # The extra for the oldest CUDA needs a less recent driver. It is no alternative if the
+    # installed ONNX Runtime was built for that CUDA already.
     oldest_extra = CUDA_EXTRAS[-1]
     if required_major > oldest_extra.cuda:
         advice += f", or {oldest_extra.driver} for {oldest_extra.command}"
