@@ -70,7 +70,7 @@ class CpuBackend(HostBackend):
             # The prepared graph has a single output, which holds all images of the batch.
             (output,) = self._session.run(self._contract.input_name, batch).values()
             outputs.extend(split_by_image(output, len(batch), self._contract))
-        self._ended(Stage.NETWORK)
+        self._end_stage(Stage.NETWORK)
         return outputs[: len(buffer)]  # without the images of zeros
 
     def select(
@@ -81,7 +81,7 @@ class CpuBackend(HostBackend):
         They are ready when this returns, so the function that it returns does not wait.
         """
         detections = detect_all(buffer, letterboxes, options, self._contract)
-        self._ended(Stage.SELECTION)
+        self._end_stage(Stage.SELECTION)
         return lambda: detections
 
     def close(self) -> None:

@@ -237,14 +237,18 @@ def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:
 def _load_packaged_libraries() -> None:
     """Load the copies of NVIDIA's libraries that pip or conda installed, as far as there are any.
 
-    The system's loader would not find these. NVIDIA's own search goes through the environment's
-    site-packages, those of the user and of the system, where PyTorch may have brought them, and
-    conda's folders. ONNX Runtime looks only beside itself, but also if that is a folder of
-    `pip install --target`. Failures are left to the caller, who loads what needs the libraries.
+    The system's loader would not find these. Two searches are needed:
+
+    - NVIDIA's, in the site-packages of the environment, of the user and of the system, where
+      PyTorch may have brought the libraries, and in conda's folders.
+    - ONNX Runtime's, in the folder that it is installed in itself, which may be one of
+      `pip install --target`.
+
+    Failures are left to the caller, who loads what needs the libraries.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
-    except ImportError:  # it comes with cuda-core, which other commands than this one ask for
+    except ImportError:  # it comes with cuda-core, which the CUDA backend asks for itself
         pass
     else:
         for name in PACKAGED_LIBRARIES:
@@ -271,7 +275,7 @@ def explain(name: str, message: str) -> Unloadable:
     if remedy == CUDA_EXTRA:
         remedy = cuda_command(runtime_cuda())
     elif remedy == TENSORRT_PACKAGE:
-        remedy = _tensorrt_command()
+        remedy = _tensorrt_remedy()
     return Unloadable(library, reason, owner, remedy)
 
 
@@ -314,10 +318,11 @@ def _owner_and_remedy(library: str) -> tuple[str, str]:
     return OTHER_OWNER
 
 
-def _tensorrt_command() -> str:
-    """Choose the command that installs TensorRT for the CUDA that ONNX Runtime was built for.
+def _tensorrt_remedy() -> str:
+    """Say what to do if TensorRT is missing: the command that installs it, if that helps.
 
-    It is a sentence instead of a command if TensorRT supports none of this machine's GPUs.
+    The command is for the CUDA that ONNX Runtime was built for. If TensorRT supports none of this
+    machine's GPUs, it is a sentence that says so instead.
     """
     gpus = ask_driver().gpus
     if gpus and all(_is_too_old_for_tensorrt(gpu) for gpu in gpus):

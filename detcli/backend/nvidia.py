@@ -228,7 +228,7 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
         A sentence for the user. None if there is code for one of the GPUs, or if detcli does not
         know what code this version of ONNX Runtime contains.
     """
-    extra = _extra_of_runtime(runtime, cuda)
+    extra = _extra_of_installed(runtime, cuda)
     if extra is None or extra.suits(gpus):
         return None
     capabilities = set()
@@ -241,13 +241,16 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
     )
 
 
-def _extra_of_runtime(runtime: str, cuda: str | None) -> CudaExtra | None:
-    """Find the extra that tells what code an installed ONNX Runtime contains.
+def _extra_of_installed(runtime: str, cuda: str | None) -> CudaExtra | None:
+    """Find the extra whose `architectures` are those of the installed ONNX Runtime.
 
     Args:
-        runtime: The version of ONNX Runtime. A version that is newer than the extra's may contain
-            other code, so that nothing is known about it.
+        runtime: The version of ONNX Runtime, such as "1.26.0".
         cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
+
+    Returns:
+        The extra for this CUDA. None if there is none, or if the version is newer than the one that
+        its architectures were read from, as it may contain other code.
     """
     if not cuda:
         return None

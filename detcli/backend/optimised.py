@@ -198,15 +198,18 @@ class _FirstUse:
         """Let ONNX Runtime optimise the graph; UNUSABLE if it cannot save the optimised one.
 
         Raises:
-            _NotSavedError: There is not enough space for temporary files.
+            _NotSavedError: It could not be saved, perhaps for want of space for temporary files.
         """
         model = self._model
         levels = onnxruntime.GraphOptimizationLevel
-        level = levels.ORT_ENABLE_EXTENDED
-        if processor():
-            # This lays out weights for one kind of processor, which is in the name of the cache
-            # entry if it is known.
+        # The highest level lays out weights for one kind of processor. It is safe only if this kind
+        # is known, as then it is part of the name of the cache entry.
+        is_processor_known = processor() != ""
+        if is_processor_known:
             level = levels.ORT_ENABLE_ALL
+        else:
+            level = levels.ORT_ENABLE_EXTENDED
+
         try:
             return optimised(model.graph, level, model.name)
         except (ModelError, OSError) as error:
@@ -217,17 +220,20 @@ class _FirstUse:
 
 
 def _is_temporary_space_short(graph_size: int) -> bool:
-    """Whether temporary files may have no space for an optimised graph.
+    """Tell whether there may be too little space for an optimised graph in a temporary file.
+
+    An optimised graph takes up to twice the bytes of the graph: the weights of one in float16
+    become float32, for processors that do not compute in float16. Twice that has to be free.
 
     Args:
-        graph_size: The bytes of the graph before. A graph in float16 grows to twice as many, as its
-            weights become float32 for processors that do not compute in float16.
+        graph_size: The bytes of the graph before it is optimised.
     """
     try:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
+        free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
     except OSError:
         return True
-    return free < 4 * graph_size
+    max_optimised_size = 2 * graph_size
+    return free_bytes < 2 * max_optimised_size
 
 
 def computes_same(

@@ -185,7 +185,7 @@ def _select_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores
     has_nms = options.nms_iou is not None
     if has_nms or options.multi_label is MultiLabel.NEVER:
         return _select_best_class(scores, options)
-    return _select_best_scores(scores, options)
+    return _select_scores_of_best_anchors(scores, options)
 
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
@@ -334,7 +334,7 @@ def _select_scores_by_class(
     return selected._replace(anchor=anchors_of_head)
 
 
-def _select_best_scores(scores: Floats, options: SelectionOptions) -> _SelectedScores:
+def _select_scores_of_best_anchors(scores: Floats, options: SelectionOptions) -> _SelectedScores:
     """Select the best scores of the best anchors, for a network that needs no suppression.
 
     Such a network was trained to find each object with a single anchor. An anchor may be selected
@@ -348,18 +348,20 @@ def _select_best_scores(scores: Floats, options: SelectionOptions) -> _SelectedS
     anchors = _best_anchors(anchor_score, options)  # (K,), the best first
     # The scores of the best anchor for all C classes, then those of the second, and so on.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
+
     if len(anchors) < options.max_det:
         is_candidate = flat_scores > np.float32(options.conf)
     else:
-        # The best scores of these anchors make `max_det` detections already. A score below the
-        # lowest of them is not among the best `max_det`, and need not be sorted.
-        is_candidate = flat_scores >= anchor_score[anchors].min(initial=np.inf)
+        # The best score of each of these anchors makes `max_det` detections already. A score below
+        # the lowest of them is not among the best `max_det`, and need not be sorted.
+        lowest_best_score = anchor_score[anchors].min(initial=np.inf)  # inf if `max_det` is 0
+        is_candidate = flat_scores >= lowest_best_score
+    candidates = np.flatnonzero(is_candidate)  # positions in `flat_scores`
 
-    positions = np.flatnonzero(is_candidate)
     # Of equal scores, `top_k` prefers the lower position, which is that of the better anchor.
-    score, best = top_k(flat_scores[positions], options.max_det)  # (M,)
+    score, best = top_k(flat_scores[candidates], options.max_det)  # (M,)
     class_count = len(scores)
-    anchor_rank, class_index = np.divmod(positions[best], class_count)
+    anchor_rank, class_index = np.divmod(candidates[best], class_count)
     return _SelectedScores(anchors[anchor_rank], score, class_index)
 
 

@@ -36,10 +36,10 @@ MAX_PRODUCTS = 1 << 18
 
 
 class Border(NamedTuple):
-    """A border of one level before and behind the pixels of an axis, in pixels."""
+    """A border of one level before and after the pixels of an axis, in pixels."""
 
     before: int = 0
-    behind: int = 0
+    after: int = 0
     level: int = 0
 
 
@@ -87,9 +87,9 @@ def _resample_rows(
     source = image.reshape(len(image), -1)  # (H, W * 3)
     value_count = source.shape[1]
     resized = np.empty((height, value_count), np.uint8)
-    bordered_height = border.before + len(image) + border.behind
+    bordered_height = border.before + len(image) + border.after
     for block in _weight_blocks(bordered_height, height, interpolation):
-        rows, weights = _without_border(block, border, len(image))
+        rows, weights = _image_rows_of(block, border, len(image))
         border_weights = block.weights.sum(axis=1) - weights.sum(axis=1)  # (rows,)
         border_sums = border_weights[:, np.newaxis] * border.level
 
@@ -104,18 +104,18 @@ def _resample_rows(
     return resized.reshape(height, *image.shape[1:])
 
 
-def _without_border(
+def _image_rows_of(
     block: "_WeightBlock", border: Border, image_height: int
 ) -> tuple[slice, Doubles]:
-    """Return which rows of the image a block needs, and the weights of these rows.
+    """Return which rows of the image a block needs, without the border, and their weights.
 
-    A block counts rows from the first row of the border. For example, if there are 10 rows of
-    border before the image, of a block that needs the rows 8 to 14 the first two are border, and
-    the others are the rows 0 to 4 of the image.
+    A block counts rows from the first row of the border. Say there are 10 rows of border before the
+    image, and a block needs rows 8 to 14. Then rows 8 and 9 are border, and rows 10 to 14 are rows
+    0 to 4 of the image, with the last 5 columns of the block's weights.
 
     Args:
         block: The weights of a few output rows.
-        border: The border before and behind the image.
+        border: The border before and after the image.
         image_height: The number of rows of the image, without the border.
     """
     # The rows of the block, counted from the first row of the image; negative in the border.
@@ -332,7 +332,7 @@ def letterbox_image(
         The canvas, `(H, W, 3)` uint8 BGR.
     """
     height, width = letterbox.resized
-    resized = scaled(image, letterbox, preprocessing)
+    resized = resize_for_letterbox(image, letterbox, preprocessing)
     canvas_height, canvas_width = letterbox.canvas
     canvas = np.full((canvas_height, canvas_width, 3), preprocessing.pad, np.uint8)
     top = letterbox.top
@@ -341,8 +341,13 @@ def letterbox_image(
     return canvas
 
 
-def scaled(image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing) -> Pixels:
-    """Resize an image to what it fills of the network's input, with a border that belongs to it.
+def resize_for_letterbox(
+    image: Pixels, letterbox: Letterbox, preprocessing: Preprocessing
+) -> Pixels:
+    """Resize an image to the part of the network's input that it fills, without padding around it.
+
+    Some models want an image to have a border before it is resized. Then both are resized together,
+    so that the pixels at the edge of the image blend with the border.
 
     Args:
         image: `(H, W, 3)` uint8. It may have been decoded at a reduced size; its border is then
@@ -373,20 +378,21 @@ def _resize_with_border(
 ) -> Pixels:
     """Add a border to an image and resize both with OpenCV, to `(height, width, 3)` uint8.
 
-    The border is added along x for a few rows at a time, and along y when the columns are few, as
-    it may be far larger than the image.
+    The border may be far larger than the image. To save memory, it is added along x to a few rows
+    at a time, which are resized to their new width at once; and along y only after that.
     """
     _, width = size
-    strips = []
+    x_padding = ((0, 0), (column_border.before, column_border.after), (0, 0))
+    resized_strips = []
     for first_row in range(0, len(image), ROWS_PER_STRIP):
         strip = image[first_row : first_row + ROWS_PER_STRIP]
-        padding = ((0, 0), (column_border.before, column_border.behind), (0, 0))
-        strip = np.pad(strip, padding, constant_values=column_border.level)
-        strips.append(resize(strip, (len(strip), width), interpolation))
-    columns = np.concatenate(strips)
-    padding = ((row_border.before, row_border.behind), (0, 0), (0, 0))
-    columns = np.pad(columns, padding, constant_values=row_border.level)
-    return resize(columns, size, interpolation)
+        bordered_strip = np.pad(strip, x_padding, constant_values=column_border.level)
+        resized_strips.append(resize(bordered_strip, (len(strip), width), interpolation))
+    resized_in_x = np.concatenate(resized_strips)
+
+    y_padding = ((row_border.before, row_border.after), (0, 0), (0, 0))
+    bordered = np.pad(resized_in_x, y_padding, constant_values=row_border.level)
+    return resize(bordered, size, interpolation)
 
 
 def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, Border]:
@@ -405,8 +411,8 @@ def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, B
         reduction = length / letterbox.picture[axis]  # 1 for an image at its full size
         before = round(letterbox.border[axis] * reduction)
         bordered_length = round(bordered_size[axis] * reduction)
-        behind = max(0, bordered_length - length - before)
-        borders.append(Border(before, behind, level))
+        after = max(0, bordered_length - length - before)
+        borders.append(Border(before, after, level))
     rows, columns = borders
     return rows, columns
 
@@ -461,10 +467,10 @@ def input_value_tables(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Te
     Returns:
         `(3, 256)`, read-only, with the channels in the order of the network's input.
     """
-    scaled = np.arange(UINT8_VALUES) * preprocessing.scale  # (256,)
+    scaled_values = np.arange(UINT8_VALUES) * preprocessing.scale  # (256,)
     mean = np.array(preprocessing.mean)[:, np.newaxis]  # (3, 1)
     std = np.array(preprocessing.std)[:, np.newaxis]
-    table: Tensor = ((scaled - mean) / std).astype(np.float32).astype(dtype)
+    table: Tensor = ((scaled_values - mean) / std).astype(np.float32).astype(dtype)
     # This turns -0 into 0, so that channels whose values are equal have the same bits.
     table += dtype.type(0)
     table.flags.writeable = False  # all callers share it

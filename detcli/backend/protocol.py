@@ -123,14 +123,14 @@ class HostBackend:
         tensors = to_tensors(
             images, letterboxes, self._contract.preprocessing, self._contract.input_dtype
         )
-        self._ended(Stage.PREPROCESS)
+        self._end_stage(Stage.PREPROCESS)
         return tensors
 
     def observe(self, observer: Observer | None) -> None:
         """Call a function from now on whenever a stage ends, see `Backend.observe`."""
         self._observer = observer
 
-    def _ended(self, stage: Stage) -> None:
+    def _end_stage(self, stage: Stage) -> None:
         """Tell the observer, if there is one, that a stage has ended."""
         if self._observer is not None:
             self._observer(stage)

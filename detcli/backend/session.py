@@ -302,6 +302,16 @@ class TensorSession:
         threads: int = 0,
         spins: bool = True,
     ) -> None:
+        """Load a graph into a session of ONNX Runtime; errors are those of `open_session`.
+
+        Args:
+            device: The name of the device, such as "cuda:0".
+            providers: The execution providers that run the graph, see `open_session`.
+            graph: A serialised ONNX model.
+            title: What the graph is called in errors.
+            threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
+            spins: Whether these threads keep busy while they wait for the next node.
+        """
         self.device = device
         self._title = title
         self._session = open_session(graph, providers, title, threads=threads, spins=spins)
@@ -346,7 +356,9 @@ def reason(error: Exception) -> str:
     """Shorten a message of ONNX Runtime to the sentence that says what went wrong.
 
     For example, "[ONNXRuntimeError] : 2 : FAIL : CUDA failure 2: out of memory ; GPU=0 ;
-    hostname=..." becomes "CUDA failure 2: out of memory".
+    hostname=..." becomes "CUDA failure 2: out of memory". If a node is named, as in "Non-zero
+    status code returned while running Conv node. Name:'conv_1' Status Message: bad shape", it
+    becomes "its Conv node conv_1 failed: bad shape".
     """
     text = str(error)
     if isinstance(error, MemoryError) and not text:
@@ -354,15 +366,18 @@ def reason(error: Exception) -> str:
     # A message may quote another error; what follows the last prefix says the cause.
     _, _, message = text.rpartition("[ONNXRuntimeError] : ")
     message = CODE.sub("", message.strip())
-    failed_node = ""
-    match = FAILED_NODE.match(message)
-    if match is not None:
-        failed_node = f"its {match['operator']} node {match['name'] or ''}".rstrip() + " failed: "
-        message = message[match.end() :]
-    message = SOURCE_LINE.sub("", message)
+
+    node_prefix = ""
+    failed_node = FAILED_NODE.match(message)
+    if failed_node is not None:
+        node = f"{failed_node['operator']} node {failed_node['name'] or ''}".rstrip()
+        node_prefix = f"its {node} failed: "
+        message = message[failed_node.end() :]
+
+    cause = SOURCE_LINE.sub("", message)
     # After this sign, a CUDA error names the host, the source file, its line and the expression.
-    sentence, _, _ = message.partition(" ; GPU=")
-    return failed_node + sentence
+    sentence, _, _ = cause.partition(" ; GPU=")
+    return node_prefix + sentence
 
 
 def refusal(graph: bytes, title: str) -> DetcliError | None:

@@ -73,8 +73,8 @@ def kernel_files(contract: Contract) -> tuple[str, ...]:
 def _usual_batch(gpu: "Gpu", model: PreparedModel, options: DeviceOptions) -> int:
     """Return how many images most batches of a model will have on a GPU.
 
-    It is the batch that was asked for, or the one that suits the GPU's whole memory. What is free
-    of that now would be another number at another time, and TensorRT would plan anew for it.
+    It is the batch that was asked for, or the one that suits the GPU's whole memory. Free memory is
+    not used: it varies from run to run, and TensorRT would build another engine for each number.
     """
     if model.usual_batch is not None:
         return model.usual_batch

@@ -86,7 +86,7 @@ class _SelectedRows:
         slot: Slot,
         selection: SelectionKernels | HostSelection,
         download: "PinnedMemory",
-        report_download: Callable[[], None],
+        end_stage: Callable[[Stage], None],
     ) -> None:
         """Prepare to copy the rows; the GPU need not have written them yet.
 
@@ -98,12 +98,12 @@ class _SelectedRows:
             selection: The selection, which is enqueued already. Only it knows in which form the
                 rows are written.
             download: The part of the slot's memory on the host that the GPU writes the rows to.
-            report_download: Is called after the rows have been copied.
+            end_stage: Is called with `Stage.DOWNLOAD` after the rows have been copied.
         """
         self._slot = slot
         self._selection: Any = selection  # its two classes have rows of different types
         self._download = download
-        self._report_download = report_download
+        self._end_stage = end_stage
         self._rows_by_image: list[Any] = []  # empty until they have been copied
         slot.unread.append(self.copy)
 
@@ -112,7 +112,7 @@ class _SelectedRows:
         self._slot.wait()
         self._rows_by_image.extend(self._selection.read(self._download.array))
         self._slot.unread = [copy_rows for copy_rows in self._slot.unread if copy_rows != self.copy]
-        self._report_download()
+        self._end_stage(Stage.DOWNLOAD)
 
     def boxes_by_image(self) -> Iterator[SelectedBoxes]:
         """Yield the selected boxes of each image, after waiting for them if necessary."""
@@ -215,7 +215,7 @@ class CudaBackend:
             # The input is allocated here, although only `infer` writes to it: if the batch is too
             # large, nothing has been enqueued for it yet.
             self._shared.device("input", input_bytes)
-            staging = slot.pinned("images", letterbox_batch.staged)
+            staging = slot.pinned("images", letterbox_batch.staged_size)
             uploaded = slot.device("images", letterbox_batch.size)
         self._end_stage(Stage.PREPROCESS)
 
@@ -258,7 +258,10 @@ class CudaBackend:
         return self._infer_on_device(batch, slot, input_addresses, shape_of_run)
 
     def _letterbox(self, batch: Batch, input_address: int) -> None:
-        """Enqueue what writes the network's input: the images, and zeros for black images.
+        """Enqueue the kernel that writes a batch into the network's input.
+
+        The black images that fill up the last run are not letterboxed: their bytes, which follow
+        those of the batch's images, are set to 0.
 
         Args:
             batch: The batch.
@@ -368,12 +371,7 @@ class CudaBackend:
         if self._network.rows_vary:  # the output is on the host already
             return lambda: self._select_on_host(buffer, letterboxes, options)
 
-        # All batches share the memory of the network's output.
-        if buffer.inference != self._inference_count:
-            raise InferenceError(
-                "this batch's output was overwritten, as the network has run on another since",
-                "select from a batch before running the network on the next",
-            )
+        self._require_latest_inference(buffer)
         with self._explain_lack_of_memory(buffer.shape):
             selection = self._selection_for(buffer, len(letterboxes), options)
             # Rows of earlier selections from this batch may not have been copied yet, so each
@@ -382,16 +380,23 @@ class CudaBackend:
         with slot.marked():
             selection.enqueue(buffer.output, download.address)
             self._end_stage(Stage.SELECTION)
-
-        def report_download() -> None:
-            self._end_stage(Stage.DOWNLOAD)
-
-        selected_rows = _SelectedRows(slot, selection, download, report_download)
+        selected_rows = _SelectedRows(slot, selection, download, self._end_stage)
 
         def wait_for_detections() -> list[Detections]:
             return self._to_detections(selected_rows.boxes_by_image(), letterboxes)
 
         return wait_for_detections
+
+    def _require_latest_inference(self, batch: Batch) -> None:
+        """Raise an InferenceError if the network has run on another batch since this one.
+
+        All batches share the memory of the network's output, so it would be that of the other.
+        """
+        if batch.inference != self._inference_count:
+            raise InferenceError(
+                "this batch's output was overwritten, as the network has run on another since",
+                "select from a batch before running the network on the next",
+            )
 
     def _select_on_host(
         self, batch: Batch, letterboxes: Sequence[Letterbox], options: SelectionOptions
@@ -472,9 +477,11 @@ class CudaBackend:
     ) -> SelectionKernels | HostSelection:
         """Return what selects from the network's output for a batch: kernels, or the host.
 
-        The GPU has kernels for heads. For the following it has none, so the host selects: from rows
-        that the graph has selected itself; with suppression that blends boxes; and with one that
-        compares the boxes of several classes from the same anchor.
+        The GPU has kernels for heads. The host selects where it has none:
+
+        - from rows that the graph has selected itself,
+        - with suppression of every class of an anchor, each a box of its own,
+        - with suppression that blends overlapping boxes.
 
         Args:
             buffer: The batch, with the network's output.
@@ -495,7 +502,7 @@ class CudaBackend:
         if self._contract.anchors_first:
             anchor_count = first_length
         head = self._head_shape(image_count, anchor_count)
-        return self._selection_kernels(head, options)
+        return self._kernels_for(head, options)
 
     def _head_shape(self, image_count: int, anchor_count: int) -> HeadShape:
         """Describe the network's output for a batch, as kernels are compiled for it."""
@@ -510,8 +517,11 @@ class CudaBackend:
             dtype=self._network.output_dtype.name,
         )
 
-    def _selection_kernels(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
-        """Return the kernels for heads of a shape, and close the least recently used others."""
+    def _kernels_for(self, head: HeadShape, options: SelectionOptions) -> SelectionKernels:
+        """Return the kernels for heads of a shape, from an earlier batch if there are any.
+
+        If more than MAX_SELECTIONS are open then, those that were used longest ago are closed.
+        """
         selection = self._selections.pop((head, options), None)
         if selection is None:
             selection = SelectionKernels(self._gpu, head, options)
@@ -555,8 +565,9 @@ def smallest_run(count: int) -> int:
 def largest_batch(multiprocessors: int, available_bytes: int, canvas: Size) -> int:
     """Choose the number of images in a batch for a GPU: the largest in `BATCHES` that suits it.
 
-    It must fit into memory, and more images than the multiprocessors can work on at a time make
-    nothing faster. If even the smallest number is too large, it is that.
+    A batch suits a GPU if it fits into memory, and if the multiprocessors can work on all of its
+    images at a time: more images would make nothing faster. If no batch suits it, the smallest in
+    `BATCHES` is returned.
 
     Args:
         multiprocessors: How many of them the GPU has.
@@ -566,7 +577,7 @@ def largest_batch(multiprocessors: int, available_bytes: int, canvas: Size) -> i
     bytes_per_image = BYTES_PER_PIXEL * math.prod(canvas)
     images_in_memory = available_bytes // bytes_per_image
     limit = min(multiprocessors // MULTIPROCESSORS_PER_IMAGE, images_in_memory)
-    for batch in BATCHES:
-        if batch <= limit:
-            return batch
+    for batch_size in BATCHES:  # the largest first
+        if batch_size <= limit:
+            return batch_size
     return BATCHES[-1]

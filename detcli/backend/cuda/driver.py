@@ -172,8 +172,8 @@ class Gpu:
             self._device = Device(ordinal)
             self._device.set_current()
             self.queue = self._device.create_stream()
-            self._uploads = self._device.create_stream()
-            self._uploaded = self._device.create_event()
+            self._upload_stream = self._device.create_stream()
+            self._upload_event = self._device.create_event()
             pool = getattr(self._device.memory_resource, "handle", None)  # old GPUs have none
             if pool is not None:
                 attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
@@ -214,23 +214,26 @@ class Gpu:
     def upload(self, copies: Iterable[tuple[int, int, int]]) -> None:
         """Enqueue copies from page-locked host memory to the device, beside work that still runs.
 
-        They run on a stream of their own, the stream of uploads, so they do not wait for what is on
-        the main stream already; that must not use their targets. What is enqueued on the main
-        stream afterwards waits for them.
+        They run on the upload stream, and do not wait for work that is already on the main stream,
+        `queue`. So that work must not use the targets of the copies. Work that is enqueued on the
+        main stream afterwards waits until the copies are done.
 
         Args:
-            copies: Of each copy its target address, its source address and its size in bytes.
+            copies: The target address, the source address and the size in bytes of each copy.
         """
         # New memory exists only when the main stream has come as far as its allocation. If a target
-        # may be new, the uploads have to wait for that.
+        # may be new, the copies have to wait for that.
         if self._has_allocated:
             self._has_allocated = False
-            self.call(self._uploads.wait, self.queue)
+            self.call(self._upload_stream.wait, self.queue)
+
+        upload_handle = self._upload_stream.handle
         for target, source, size in copies:
-            _check(self.call(driver.cuMemcpyAsync, target, source, size, self._uploads.handle))
-        # The main stream waits for an event behind the copies.
-        self.call(self._uploads.record, self._uploaded)
-        self.call(self.queue.wait, self._uploaded)
+            _check(self.call(driver.cuMemcpyAsync, target, source, size, upload_handle))
+
+        # The main stream waits for an event that follows the copies on the upload stream.
+        self.call(self._upload_stream.record, self._upload_event)
+        self.call(self.queue.wait, self._upload_event)
 
     def clear(self, target: int, size: int) -> None:
         """Set bytes of device memory to 0."""
@@ -311,7 +314,7 @@ class Gpu:
         if not self._closed:
             self._closed = True
             self.synchronize()
-            self._uploads.close()
+            self._upload_stream.close()
             self.queue.close()
 
     def make_current(self) -> None:
@@ -320,14 +323,7 @@ class Gpu:
         This is done before each call, since ONNX Runtime, PyTorch or a second `Gpu` may have
         switched the thread to another GPU.
         """
-        # Usually, while one thread captures a CUDA graph, as ONNX Runtime does, allocating memory
-        # is an error on all other threads. The relaxed mode, set once for a thread, allows it.
-        try:
-            this_thread.relaxed  # noqa: B018
-        except AttributeError:
-            relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-            _check(driver.cuThreadExchangeStreamCaptureMode(relaxed))
-            this_thread.relaxed = True
+        _allow_work_during_capture()
         try:
             # It takes half as long as cuCtxSetCurrent of cuda-bindings.
             self._device.set_current()
@@ -349,6 +345,19 @@ class Gpu:
             if type(error).__name__ == "CUDAError":
                 raise _failure(str(error)) from error
             raise
+
+
+def _allow_work_during_capture() -> None:
+    """Let the calling thread allocate memory while another one captures a CUDA graph.
+
+    Otherwise, while ONNX Runtime captures a graph on one thread, that is an error on all others.
+    The mode is set at the first call of each thread, and stays.
+    """
+    if hasattr(this_thread, "is_relaxed"):
+        return
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    _check(driver.cuThreadExchangeStreamCaptureMode(relaxed))
+    this_thread.is_relaxed = True
 
 
 def _check(result: tuple[Any, ...]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.cuda.memory import is_page_locked
-from detcli.backend.preprocess import DEFAULT, input_value_tables, scaled
+from detcli.backend.preprocess import DEFAULT, input_value_tables, resize_for_letterbox
 from detcli.data.geometry import Letterbox, Pixels
 from detcli.model.contract import Interpolation, Preprocessing
 
@@ -52,8 +52,9 @@ class LetterboxBatch:
     ) -> None:
         """Lay out all that the kernel reads in one block of memory; nothing is copied yet.
 
-        Each part gets an offset in the block: the tables of values and of weights, a descriptor of
-        each image, which has the offsets of what belongs to it, and the pixels.
+        Each part gets an offset in the block: the tables of values and of weights, the pixels of
+        each image, and a descriptor of each image with the offsets of its tables and pixels. Room
+        for the descriptors is reserved first; they are filled in as the parts get their offsets.
 
         Args:
             images: `(H, W, 3)` uint8 BGR each, which may be views.
@@ -72,8 +73,8 @@ class LetterboxBatch:
         self._reserve_values(preprocessing, dtype)
 
         descriptors = np.zeros(len(images), IMAGE)
-        self._images = self._reserve(descriptors)
-        source_images = _resized_on_host(images, letterboxes, preprocessing)
+        self._descriptors_offset = self._reserve(descriptors)
+        source_images = _resized_where_needed(images, letterboxes, preprocessing)
         for descriptor, image, letterbox in zip(
             descriptors, source_images, letterboxes, strict=True
         ):
@@ -89,23 +90,17 @@ class LetterboxBatch:
 
         Args:
             gpu: The GPU that letterboxes the images.
-            staging: Page-locked memory of at least `self.staged` bytes.
+            staging: Page-locked memory of at least `self.staged_size` bytes.
             device: Memory of the GPU of at least `self.size` bytes.
         """
-        # Of each copy its target address, its source address, and its size in bytes.
-        copies = [(device.address, staging.address, self.staged)]
+        # The target address, the source address and the size in bytes of each copy.
+        copies = [(device.address, staging.address, self.staged_size)]
         for offset, part in self._parts:
-            is_page_locked_image = offset >= self.staged  # these lie behind what is staged
+            is_page_locked_image = offset >= self.staged_size  # these come after what is staged
             if is_page_locked_image:
                 copies.append((device.address + offset, part.ctypes.data, part.nbytes))
-                continue
-            staged_bytes = staging.array[offset : offset + part.nbytes]
-            staged = staged_bytes.view(part.dtype).reshape(part.shape)
-            np.copyto(staged, part)
-            if part.dtype == IMAGE:
-                # These fields are offsets in the memory of the GPU. The kernel takes addresses.
-                for name in ("pixels", "columns", "rows"):
-                    staged[name] += np.uint64(device.address)
+            else:
+                _stage(part, staging.array[offset : offset + part.nbytes], device.address)
 
         gpu.upload(copies)
         self._parts.clear()  # so that the images can be freed
@@ -129,8 +124,8 @@ class LetterboxBatch:
             self._kernel,
             (tiles_across, tiles_down, image_count),
             BLOCK,
-            device.address + self._images,
-            device.address + self._values,
+            device.address + self._descriptors_offset,
+            device.address + self._values_offset,
             tensor,
             np.uint32(height),
             np.uint32(width),
@@ -164,10 +159,10 @@ class LetterboxBatch:
         is_same_for_all_channels = (table == table[0]).all()
         if is_same_for_all_channels:
             self._table_step = 0
-            self._values = self._reserve(table_in_bgr[:1])
+            self._values_offset = self._reserve(table_in_bgr[:1])
         else:
             self._table_step = table.shape[1]
-            self._values = self._reserve(table_in_bgr)
+            self._values_offset = self._reserve(table_in_bgr)
 
     def _reserve_images(
         self, descriptors: npt.NDArray[Any], source_images: Sequence[Pixels]
@@ -175,7 +170,7 @@ class LetterboxBatch:
         """Reserve room for the pixels of all images, and write their offsets to the descriptors.
 
         Images in page-locked memory come last: they are uploaded from where they are. All that lies
-        before them is staged, and ends at `self.staged`.
+        before them is staged, and ends at `self.staged_size`.
         """
         page_locked_indices = []
         for index, image in enumerate(source_images):
@@ -183,7 +178,7 @@ class LetterboxBatch:
                 page_locked_indices.append(index)
             else:
                 descriptors["pixels"][index] = self._reserve(image)
-        self.staged = self.size
+        self.staged_size = self.size
         for index in page_locked_indices:
             descriptors["pixels"][index] = self._reserve(source_images[index])
 
@@ -204,20 +199,43 @@ class LetterboxBatch:
         return self._tables[id(taps)]
 
 
-def _resized_on_host(
+def _stage(part: npt.NDArray[Any], staging: npt.NDArray[np.uint8], device_address: int) -> None:
+    """Copy a part to where it is uploaded from, with addresses in place of its offsets.
+
+    Args:
+        part: A table, an image, or the descriptors, which alone have offsets in them.
+        staging: The bytes of page-locked memory to copy it to, as many as the part has.
+        device_address: Where the first byte of the block will be in the memory of the GPU.
+    """
+    staged_part = staging.view(part.dtype).reshape(part.shape)
+    np.copyto(staged_part, part)
+    if part.dtype == IMAGE:
+        for name in ("pixels", "columns", "rows"):
+            staged_part[name] += np.uint64(device_address)
+
+
+def _resized_where_needed(
     images: Sequence[Pixels], letterboxes: Sequence[Letterbox], preprocessing: Preprocessing
 ) -> list[Pixels]:
-    """Return the images that the kernel reads.
+    """Resize the images that the kernel cannot resize itself, and return the others as they are.
 
-    It resizes with linear interpolation itself. With any other, they are resized here, as are those
-    with a border that is resized with the image.
+    The kernel resizes with linear interpolation, and without a border that is resized with the
+    image.
+
+    Args:
+        images: `(H, W, 3)` uint8 BGR each.
+        letterboxes: The size that each is resized to, and its border if it has one.
+        preprocessing: The interpolation, and the level of the border.
+
+    Returns:
+        The images that the kernel reads, in their order.
     """
     source_images = []
     for image, letterbox in zip(images, letterboxes, strict=True):
         if preprocessing.interpolation is Interpolation.LINEAR and letterbox.bordered is None:
             source_images.append(image)
         else:
-            source_images.append(scaled(image, letterbox, preprocessing))
+            source_images.append(resize_for_letterbox(image, letterbox, preprocessing))
     return source_images
 
 
@@ -232,7 +250,7 @@ def column_taps(source: int, target: int) -> Taps:
     Returns:
         `(target, 4)`: for each output column, two source columns and their weights.
     """
-    near, fraction = _positions(source, target)
+    near, fraction = _neighbours(source, target)
     is_beyond_first_or_last_centre = (near < 0) | (near >= source - 1)
     fraction[is_beyond_first_or_last_centre] = 0  # that pixel alone has full weight
     return _taps(near, fraction, source)
@@ -242,9 +260,9 @@ def column_taps(source: int, target: int) -> Taps:
 def row_taps(source: int, target: int) -> Taps:
     """Return from which source pixels each output row is made, and with which weights.
 
-    Beyond the centre of the first or last source row there is no second one, so the table has that
-    row twice, with both weights. OpenCV computes it like that, and not with full weight as in
-    columns, which may be rounded to another value.
+    An output row beyond the centre of the first or last source row lies between that row and none.
+    It is computed from that row twice, with both weights, as OpenCV does. Full weight, as in
+    columns, might be rounded to another value.
 
     Args:
         source: The height of the image in pixels.
@@ -253,25 +271,30 @@ def row_taps(source: int, target: int) -> Taps:
     Returns:
         `(target, 4)`: for each output row, two source rows and their weights.
     """
-    near, fraction = _positions(source, target)
+    near, fraction = _neighbours(source, target)
     return _taps(near, fraction, source)
 
 
-def _positions(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Find between which two source pixels of an axis the centre of each output pixel lies.
 
-    For example, if 2 pixels become 4, the centres lie at -0.25, 0.25, 0.75 and 1.25, where the
-    source pixels are at 0 and 1: after the pixels -1, 0, 0 and 1, by 0.75, 0.25, 0.75 and 0.25.
+    The centres of the source pixels are at 0, 1, 2 and so on. The pixel before the first is -1,
+    which does not exist.
 
     Args:
         source: The number of source pixels.
         target: The number of output pixels.
 
     Returns:
-        The pixel before each centre, and the distance from that to the centre, from 0 to 1;
+        The source pixel before each centre, and how far behind that the centre lies, from 0 to 1;
         `(target,)` each.
+
+    Examples:
+        >>> near, fraction = _neighbours(2, 4)  # the centres are at -0.25, 0.25, 0.75 and 1.25
+        >>> near.tolist(), fraction.tolist()
+        ([-1, 0, 0, 1], [0.75, 0.25, 0.75, 0.25])
     """
-    scale = 1 / (target / source)
+    scale = 1 / (target / source)  # as in OpenCV; `source / target` may be rounded to another value
     # Computed in float64 and rounded to float32 before it is split, as in OpenCV.
     centre = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
     pixel_before = np.floor(centre)

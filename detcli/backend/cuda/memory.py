@@ -49,7 +49,7 @@ class ImageMemory:
         # Page-locked memory is lent to an array, and idle when the array is gone.
         self._lock = threading.Lock()  # guards the following
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
-        self._size = 0  # bytes of all that is page-locked, idle or lent
+        self._pinned_size = 0  # bytes of all that is page-locked, idle or lent
         self._closed = False
 
         # Memory of arrays that are gone, before it is put among the idle. Python may drop an array
@@ -83,10 +83,10 @@ class ImageMemory:
             memory = self._take_idle(byte_count)
             if memory is not None:
                 return memory
-            to_free = self._reserve(byte_count)
-        if to_free is None:
+            evicted = self._reserve(byte_count)
+        if evicted is None:
             return None  # The limit is reached.
-        return self._pin(byte_count, to_free)
+        return self._pin(byte_count, evicted)
 
     def follow(self, batch_bytes: int) -> None:
         """Raise the limit, if needed, to suit batches whose images take this many bytes."""
@@ -126,40 +126,40 @@ class ImageMemory:
         return self._idle[min(fitting_sizes)].pop()
 
     def _reserve(self, size: int) -> "list[PinnedMemory] | None":
-        """Count new memory of `size` bytes, which `_pin` then allocates, against the limit.
+        """Count `size` more bytes as page-locked; `_pin` then locks them.
 
-        If the limit is exceeded, idle memory is taken out, as much as it takes. The caller holds
-        the lock, and frees that memory when it does not hold it any more.
+        If that exceeds the limit, idle memory is evicted until they fit. The caller holds the lock,
+        and frees the evicted memory after releasing the lock.
 
         Returns:
-            The idle memory to free; None if the limit does not allow the new memory, even without
-            any that is idle.
+            The evicted memory, to be freed; None if the new memory would exceed the limit even
+            without any idle memory.
         """
         idle: list[PinnedMemory] = []
-        for memories_of_size in self._idle.values():
-            idle.extend(memories_of_size)
+        for idle_of_size in self._idle.values():
+            idle.extend(idle_of_size)
         idle_size = sum(memory.size for memory in idle)
-        lent_size = self._size - idle_size
+        lent_size = self._pinned_size - idle_size
         if lent_size + size > self._limit:
             return None
 
-        to_free = []
-        while self._size + size > self._limit:
+        evicted = []
+        while self._pinned_size + size > self._limit:
             memory = idle.pop()
             self._idle[memory.size].remove(memory)
-            self._size -= memory.size
-            to_free.append(memory)
-        self._size += size
-        return to_free
+            self._pinned_size -= memory.size
+            evicted.append(memory)
+        self._pinned_size += size
+        return evicted
 
-    def _pin(self, size: int, to_free: "list[PinnedMemory]") -> "PinnedMemory | None":
-        """Free idle memory and page-lock new memory in its place.
+    def _pin(self, size: int, evicted: "list[PinnedMemory]") -> "PinnedMemory | None":
+        """Free evicted memory and page-lock new memory in its place.
 
         The caller does not hold the lock, since both take long and stop the GPU.
 
         Args:
             size: The bytes of the new memory, which `_reserve` has counted.
-            to_free: The idle memory to free before.
+            evicted: Memory that is no longer counted or idle, and is freed first.
 
         Returns:
             The new memory; None if the system locks no more pages. Then the limit falls to what is
@@ -167,16 +167,16 @@ class ImageMemory:
         """
         pinned = None
         try:
-            for memory in to_free:
+            for memory in evicted:
                 self._gpu.call(memory.close)
             with contextlib.suppress(MemoryError):
                 pinned = self._gpu.pin(size)
         finally:
             if pinned is None:
                 with self._lock:
-                    self._size -= size
-                    self._limit = self._size
-                    self._max_limit = self._size
+                    self._pinned_size -= size
+                    self._limit = self._pinned_size
+                    self._max_limit = self._pinned_size
         return pinned
 
     def _free_returned(self) -> None:

@@ -369,7 +369,7 @@ def open_network(
     """
     if device.uses_tensorrt:
         return _open_tensorrt(model, device, stream, options, images_per_run)
-    if _tries_graphs(model, options):
+    if _decide_on_graphs(model, options):
         network = _open_with_graphs(model, device, stream, options)
         if network is not None:
             return network
@@ -379,23 +379,27 @@ def open_network(
     return Network(session, model.contract, ("cuda", ordinal))
 
 
-def _tries_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
+def _decide_on_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
     """Decide whether to open a model with CUDA graphs, recordings of runs that are replayed.
 
-    There are three reasons not to, two of which are told to the user: a version of ONNX Runtime
-    that replays them wrongly; a model whose number of rows only an ordinary run tells, for which a
-    session with graphs would only be slower; and the option --no-cuda-graph.
+    There are three reasons not to:
+
+    - This version of ONNX Runtime replays graphs wrongly, which is logged.
+    - The number of rows in the model's output varies, so each run is an ordinary one, which a
+      session with graphs would only slow down. There is a warning if the user asks for graphs.
+    - The option --no-cuda-graph.
 
     Raises:
         DeviceError: The user asks for graphs, and this ONNX Runtime replays them wrongly.
     """
-    if options.cuda_graph and not REPLAYS_RIGHTLY:
-        raise DeviceError(
-            "--cuda-graph needs ONNX Runtime 1.30 or later, and this is "
-            f"{onnxruntime.__version__}, which can give wrong boxes when it replays a CUDA graph",
-            'leave --cuda-graph out, or pip install --upgrade "detcli[cuda]"',
-        )
     if not REPLAYS_RIGHTLY:
+        if options.cuda_graph:
+            raise DeviceError(
+                "--cuda-graph needs ONNX Runtime 1.30 or later, and this is "
+                f"{onnxruntime.__version__}, which can give wrong boxes when it replays a CUDA "
+                "graph",
+                'leave --cuda-graph out, or pip install --upgrade "detcli[cuda]"',
+            )
         log.info(
             "without CUDA graphs: ONNX Runtime %s replays them wrongly, from 1.30 on they are used",
             onnxruntime.__version__,

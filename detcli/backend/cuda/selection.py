@@ -100,7 +100,7 @@ class SelectionKernels:
         self._class_count = head.rows - BOX_ROWS
         if options.class_ids is not None:
             self._class_count = len(options.class_ids)
-        self._set_limits()
+        self._set_capacities()
 
         self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
         self._offsets: dict[str, int] = {}  # of each array in the workspace
@@ -111,11 +111,14 @@ class SelectionKernels:
         # CUDA graphs of all kernels, by the address of the heads and that of the result.
         self._graphs: dict[tuple[int, int], Graph] = {}
 
-    def _set_limits(self) -> None:
-        """Set how many detections and anchors of an image there may be, and the size of a result.
+    def _set_capacities(self) -> None:
+        """Compute how much room an image needs, and with it the size of a result in bytes.
+
+        It sets `max_det` and `result_size`, and for each image the number of its scores, of anchors
+        to rank, and of keys that the ranking needs in device memory.
 
         With suppression an anchor gives one detection at most, and all anchors are ranked by their
-        scores. Without it, each class of an anchor may give one; and only as many anchors as can
+        scores. Without it, each class of an anchor may give one, and only as many anchors as can
         become detections are ranked.
         """
         options = self._options
@@ -126,12 +129,13 @@ class SelectionKernels:
             self.max_det = min(options.max_det, head.anchors)
         else:
             self.max_det = min(options.max_det, self._score_count)
-        numbers_of_image = COUNTS_OF_IMAGE + COLUMNS * self.max_det
-        self.result_size = NUMBER_BYTES * head.batch * numbers_of_image
+        numbers_per_image = COUNTS_OF_IMAGE + COLUMNS * self.max_det
+        self.result_size = NUMBER_BYTES * head.batch * numbers_per_image
 
-        self._ranked_anchors = self.max_det
         if has_nms:
             self._ranked_anchors = head.anchors
+        else:
+            self._ranked_anchors = self.max_det
         self._spill_capacity = spill_capacity(self._ranked_anchors)
 
     def _upload_classes(self) -> None:

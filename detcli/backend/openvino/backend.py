@@ -68,8 +68,13 @@ class OpenvinoBackend(HostBackend):
     def infer(self, buffer: Tensor) -> Started:
         """Start the network on the images of a buffer, without waiting for it.
 
+        Only while an observer measures the stages, it waits: for the time of the network alone.
+
         Args:
             buffer: `(B, C, H, W)`, the preprocessed images.
+
+        Returns:
+            The started inference, for `select`.
 
         Raises:
             InferenceError: The backend is closed, or OpenVINO failed.
@@ -84,9 +89,9 @@ class OpenvinoBackend(HostBackend):
                 request.start_async()
             runs.append((request, batch))
         started = Started(runs)
-        if self._observer is not None:  # the stages are being measured, so nothing is put off
+        if self._observer is not None:
             _wait_for_network(started)
-        self._ended(Stage.NETWORK)
+        self._end_stage(Stage.NETWORK)
         return started
 
     def _idle_or_new_request(self) -> InferRequest:
@@ -101,7 +106,9 @@ class OpenvinoBackend(HostBackend):
     def select(
         self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Return a function that waits for the network and gives the detections of each image.
+        """Return a function that waits for the network and selects the detections of each image.
+
+        Only while an observer measures the stages, they are selected before this returns.
 
         Args:
             buffer: The started inference, from `infer`. Several selections may read it; it counts
@@ -109,16 +116,20 @@ class OpenvinoBackend(HostBackend):
             letterboxes: How each image lies on the network's input. There may be fewer than images
                 in the buffer, whose last ones are padding then.
             options: Which detections to keep.
+
+        Returns:
+            The function, which raises InferenceError if OpenVINO failed. Further calls return the
+            same list.
         """
         buffer.unread_count += 1
 
-        @functools.cache  # a second call returns the same, and is not counted
+        @functools.cache  # so that a second call is not counted as another selection
         def wait_for_detections() -> list[Detections]:
             return self._read_detections(buffer, letterboxes, options)
 
-        if self._observer is not None:  # the stages are being measured, so nothing is put off
+        if self._observer is not None:
             wait_for_detections()
-        self._ended(Stage.SELECTION)
+        self._end_stage(Stage.SELECTION)
         return wait_for_detections
 
     def _read_detections(

@@ -18,6 +18,9 @@ from detcli.core.errors import DeviceError, loading
 Core = Any
 """OpenVINO's `Core`, which reads and compiles networks. The types of its package are incomplete."""
 
+Model = Any
+"""OpenVINO's `Model`, a network as it was read, before it is compiled."""
+
 CompiledModel = Any
 """OpenVINO's `CompiledModel`, a network that is ready to run on a device."""
 

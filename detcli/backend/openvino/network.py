@@ -8,6 +8,7 @@ from detcli.backend.openvino.library import (
     FAILURES,
     CompiledModel,
     Core,
+    Model,
     converted_errors,
     import_openvino,
     open_core,
@@ -208,22 +209,29 @@ class _Compilation:
     def export(self) -> bytes:
         """Compile the graph, check it in float32, and return the content of its cache entry.
 
-        A device without float32, such as an NPU, is not checked.
+        The compiled network is then in `compiled`. A device without float32, such as an NPU, is not
+        checked.
         """
         model = self._core.read_model(self._graph.content)
         compiled = self._core.compile_model(model, self._device_name, self._config)
         computes_float32 = CAPABILITIES["f32"] in self._device_capabilities
         if self._check is not None and computes_float32:
-            compiled_in_float32 = compiled
-            if self._config[PRECISION] != "f32":
-                float32_config = self._config | {PRECISION: "f32"}
-                compiled_in_float32 = self._core.compile_model(
-                    model, self._device_name, float32_config
-                )
-            self._check(compiled_in_float32)
+            self._check(self._in_float32(model, compiled))
         self.compiled = compiled
         content: bytes = compiled.export_model().getvalue()
         return content
+
+    def _in_float32(self, model: Model, compiled: CompiledModel) -> CompiledModel:
+        """Compile the network again in float32, unless it is in float32 already.
+
+        Args:
+            model: The network, as OpenVINO reads it.
+            compiled: The same, compiled in the precision that was asked for.
+        """
+        if self._config[PRECISION] == "f32":
+            return compiled
+        float32_config = self._config | {PRECISION: "f32"}
+        return self._core.compile_model(model, self._device_name, float32_config)
 
 
 def _compile_within_limit(

@@ -18,10 +18,11 @@ NOT_COMPUTED = {"Constant", "Parameter", "Result"}  # what every graph has, and 
 
 
 def placement_of(graph: bytes, title: str) -> "Placement":
-    """Find out whether OpenVINO can run a graph on the CPU, and how many nodes of each operator.
+    """Find out whether OpenVINO can run a graph on the CPU, and count its nodes by operator.
 
-    OpenVINO runs a graph only if it supports all of its nodes. It divides many of them into several
-    of its own, which are not counted: they compare with no other provider's.
+    OpenVINO runs a graph only if it supports all of its nodes, so it leaves none to another
+    provider. It replaces many of them by several nodes that only it has. The graph's nodes are
+    counted, not those, so that the numbers compare with other providers'.
 
     Args:
         graph: The content of an ONNX file.
@@ -49,7 +50,7 @@ def placement_of(graph: bytes, title: str) -> "Placement":
             return _refusal(problem, "use --device cpu")
 
     operator_counts = Counter(node.op_type for node in onnx.load_from_string(graph).graph.node)
-    del operator_counts["Constant"]
+    del operator_counts["Constant"]  # which computes nothing
     node_counts = dict(operator_counts.most_common())
     return Placement(PROVIDER_NAME, usable=True, taken=node_counts, left=())
 

@@ -219,7 +219,7 @@ def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, r
     letterboxes = [Letterbox.fit(image.shape[:2], (48, 64)) for image in images]
     batch = LetterboxBatch(images, letterboxes, dtype)
     copies = [LetterboxBatch([image.copy() for image in images], letterboxes, dtype).size]
-    staged = fake_gpu.pin(batch.staged)  # not a byte more is written
+    staged = fake_gpu.pin(batch.staged_size)  # not a byte more is written
     device = fake_gpu.allocate(batch.size)
     tensor = fake_gpu.allocate(10**6)
     upload = fake_gpu.upload
@@ -229,11 +229,11 @@ def test_images_in_page_locked_memory_are_uploaded_from_there(dtype, fake_gpu, r
     batch.enqueue(fake_gpu, device, tensor.address)
     fake_gpu.synchronize()
     direct = [images[0], images[2], images[3]]
-    assert [(source, size) for _, source, size in uploads] == [(staged.address, batch.staged)] + [
-        (image.ctypes.data, image.nbytes) for image in direct
-    ]
+    assert [(source, size) for _, source, size in uploads] == [
+        (staged.address, batch.staged_size)
+    ] + [(image.ctypes.data, image.nbytes) for image in direct]
     assert batch.size == copies[0]
-    assert batch.size - batch.staged == sum(
+    assert batch.size - batch.staged_size == sum(
         -(-direct_image.nbytes // ALIGNMENT) * ALIGNMENT for direct_image in direct
     )
     del fake_gpu.upload, images, direct, batch
