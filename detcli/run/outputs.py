@@ -585,7 +585,7 @@ class _SinkOpener:
             self._guard,
             roots=sources,
             resumed=self._options.resume is not None,
-            marked=is_beside_inputs,
+            has_inputs=is_beside_inputs,
         )
         self._folders.append(folder)
         return folder

@@ -19,11 +19,11 @@ PACK_OF_THUMBNAILS = re.compile(r"/thumbnails/[0-9]+/[0-9]+\.js$")
 
 
 def note_hidden_classes(folder: Path, hidden_classes: Collection[str]) -> None:
-    """Bring the note in a folder up to date that says which classes all of its images hide.
+    """Update the note in a folder, which lists the classes that are hidden in all of its images.
 
-    Each run does so before it writes its first image. After a run with `--blur person,car` and one
-    with `--blur person`, all images hide persons; after one that hides nothing, there is no note.
-    A warning says so if images of earlier runs may show what this run hides.
+    Each run does this before it writes its first image. After a run with `--blur person,car` and
+    one with `--blur person`, all images hide persons; after one that hides nothing, there is no
+    note. A run that hides classes warns if images of earlier runs may show them.
 
     Args:
         folder: The folder that the run saves images in.

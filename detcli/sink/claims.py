@@ -43,7 +43,7 @@ class Claims:
         if self._descriptor is not None:
             weakref.finalize(self, _leave, self._descriptor)
 
-    def take(self, name: str, prefixes: Iterable[str], mark: str, *, is_new: bool) -> bool:
+    def take(self, name: str, prefixes: Iterable[str], input_hash: str, *, is_new: bool) -> bool:
         """Take a name for the file of an input, unless another run has taken it for another input.
 
         Two runs that read the same input may have the same name for its file.
@@ -52,20 +52,22 @@ class Claims:
             name: The name of a file with its suffix, or a prefix that the names of several files
                 begin with; folded, as `_fold` in `sink/folder.py` does.
             prefixes: The prefixes of files that could give this name: `a_` for `a_1.jpg`.
-            mark: A hash of the input.
+            input_hash: A hash of the input's path, the same in every run.
             is_new: Whether the input is another one in every run, as a camera or standard input.
 
         Returns:
-            Whether this run has the name now; always, where runs cannot share names.
+            Whether this run has the name now; always True where runs cannot share names.
         """
-        if self._descriptor is None or name in self._names_of_this_run:
+        if self._descriptor is None:  # runs cannot share names here
+            return True
+        if name in self._names_of_this_run:
             return True
 
         # Runs that read the same file give its results the same name. A camera, though, shows
         # something else in every run, so its name is for this run alone.
-        input_id = mark
+        input_id = input_hash
         if is_new:
-            input_id = f"{mark} {self._run_id}"
+            input_id = f"{input_hash} {self._run_id}"
 
         prefix_list = list(prefixes)
         with locked(self._folder):

@@ -188,7 +188,7 @@ def _strokes(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:
 
 
 class _LineStarts(NamedTuple):
-    """Where the line along each edge of a box begins, at its left or upper side, in pixels."""
+    """The first pixel across each of the four lines of a box: its leftmost, or its topmost."""
 
     left: int
     top: int
@@ -199,9 +199,9 @@ class _LineStarts(NamedTuple):
 def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> None:
     """Draw the outline of a box, whose lines stay inside the image in their whole width.
 
-    Lines have a dark casing, which shows them on a background of their own colour. That of a line
-    of one pixel has twice as many pixels as the line, whose colour would not be seen. So it is
-    drawn only where the image is too similar to that colour.
+    Each line has a dark casing on both sides, so that it is seen on a background of its colour. A
+    line of one pixel would look dark between two pixels of casing. So there the casing is removed
+    again, except where the image is too similar to the colour of the line.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -213,10 +213,12 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
     starts = _line_starts(box, (height, width), line_width)
     casing, line = _strokes(colour, line_width)
     if line_width == 1:
+        # The box with its lines, and one pixel of casing around it.
         rows = slice(max(0, starts.top - 1), starts.bottom + 2)
         columns = slice(max(0, starts.left - 1), starts.right + 2)
         box_with_casing = canvas[rows, columns]
         background = box_with_casing.copy()
+
         _draw_outline(canvas, starts, line_width, casing)
         _remove_needless_casing(box_with_casing, background, colour)
     else:
@@ -225,7 +227,9 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
 
 
 def _line_starts(box: Boxes, image_size: Size, line_width: int) -> _LineStarts:
-    """Compute where the lines of a box begin, whose middle is on its edges if the image has room.
+    """Compute the left or top pixel of each line of a box.
+
+    A line is centred on its edge of the box, but is moved into the image where it would leave it.
 
     Args:
         box: `(4,)`, x1, y1, x2 and y2, which may lie outside of the image.
@@ -233,7 +237,8 @@ def _line_starts(box: Boxes, image_size: Size, line_width: int) -> _LineStarts:
         line_width: In pixels.
     """
     height, width = image_size
-    last_starts = np.maximum(0, np.array([width, height, width, height]) - line_width)
+    limits = np.array([width, height, width, height])  # of x1, y1, x2, y2
+    last_starts = np.maximum(0, limits - line_width)  # at which lines still lie in the image
     centred_starts = np.rint(box) - line_width // 2
     left, top, right, bottom = np.clip(centred_starts, 0, last_starts).astype(int).tolist()
     return _LineStarts(left, top, right, bottom)
@@ -246,7 +251,7 @@ def _draw_outline(canvas: Pixels, starts: _LineStarts, line_width: int, stroke: 
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
-        starts: Where the lines begin.
+        starts: The left or top pixel of each line.
         line_width: In pixels, without the extra width of the stroke.
         stroke: The colour to draw with, and the extra width on each side of a line.
     """

@@ -121,13 +121,15 @@ def _place_at_largest_size(
     sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
     smallest_size = sizes[-1]
     for size in sizes:
-        max_unplaced = len(labels)
-        if size > smallest_size:
+        if size == smallest_size:
+            max_unplaced = len(labels)
+        else:
             max_unplaced = int(MAX_UNPLACED * len(labels))
         layout = LabelLayout(image, visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
         corners = _place_labels(layout, outlines, extents, max_unplaced)
 
+        # With one more unplaced, `_place_labels` has stopped early, and `corners` is incomplete.
         unplaced_count = corners.count(None)
         if unplaced_count <= max_unplaced:
             break

@@ -22,24 +22,34 @@ from detcli.storage.folder import LEFTOVER
 
 log = logging.getLogger(__name__)
 
+STANDARD_INPUT = re.compile("-(:[0-9]+)?")
+"""The name of standard input, or of a line in a list of inputs that it gives: `-:3`."""
+
+CAMERA = re.compile("camera:[0-9]+")
+
 NUMBER_AT_END = re.compile(r"_[0-9]+$")
 """The number in a file's name that tells it from others of the same prefix."""
+
+NO_INPUT = "no input"
+"""In place of the hash of an input, what a name is reserved for that no input may have."""
 
 
 def stem(source: str) -> str:
     """Derive the name of an output file, without a suffix, from the name of its input.
 
     Args:
-        source: How the input is named in records: a path, `-` for standard input, `camera:0`, or
-            an address such as `rtsp://host/path`.
+        source: How the input is named in records: a path, `-` for standard input, `-:3` for line 3
+            of a list of inputs there, `camera:0`, or an address such as `rtsp://host/path`.
 
     Examples:
-        >>> stem("photos/bus.jpg"), stem("-"), stem("camera:0"), stem("rtsp://cam:554/live/1")
-        ('bus', 'stdin', 'camera-0', 'cam-554-live-1')
+        >>> stem("photos/bus.jpg"), stem("camera:0"), stem("rtsp://cam:554/live/1")
+        ('bus', 'camera-0', 'cam-554-live-1')
+        >>> stem("-"), stem("-:3")
+        ('stdin', 'stdin-3')
     """
-    if re.fullmatch("-(:[0-9]+)?", source):
+    if STANDARD_INPUT.fullmatch(source):
         return source.replace("-", "stdin").replace(":", "-")
-    if re.fullmatch(r"camera:[0-9]+", source):
+    if CAMERA.fullmatch(source):
         return source.replace(":", "-")
     if "://" in source:
         return _stem_of_address(source)
@@ -66,8 +76,9 @@ class UniqueNames:
     """Gives unique names to the files of one folder.
 
     Names that differ only in case or in how accents are encoded count as equal, as some file
-    systems do not distinguish them. Each input has a mark, a hash of its path. A name that another
-    input has already gets the mark, `a-1f3c9b20`; if that is taken as well, a number: `a-2`.
+    systems do not distinguish them. Inputs are told apart by a hash of their path. If another input
+    has a name already, the hash is added to it, `a-1f3c9b20`. If the same input has it, a number is
+    added, `a-2`.
 
     A prefix is a name for files that differ only in a number, such as the frames of a video. Once
     `a` is a prefix, no other file gets the name `a_7`, so its files need not be remembered.
@@ -80,21 +91,25 @@ class UniqueNames:
         self._taken: set[str] = set()
         # What cannot be a prefix any more, as a file has a name that begins with it.
         self._unusable_prefixes: set[str] = set()
-        # The mark of the input that first got a name, by name and suffix.
+        # The hash of the input that first got a name, by name and suffix.
         self._owners: dict[tuple[str, str], str] = {}
-        # The mark of the input that a name is kept for, whatever the suffix.
+        # The hash of the input that a name is reserved for, whatever the suffix.
         self._reserved: dict[str, str] = {}
 
-    def reserve(self, name: str, mark: str) -> None:
-        """Keep a name for the files of the input with this mark."""
-        self._reserved.setdefault(_fold(name), mark)
+    def reserve(self, name: str, input_hash: str) -> None:
+        """Reserve a name for the files of the input with this hash."""
+        self._reserved.setdefault(_fold(name), input_hash)
+
+    def withhold(self, name: str) -> None:
+        """Let inputs get a name only together with their hash, unless it is reserved for one."""
+        self.reserve(name, NO_INPUT)
 
     def choose_file_name(
         self,
         name: str,
         suffix: str,
         usable: Callable[[str], bool] | None = None,
-        mark: str = "",
+        input_hash: str = "",
     ) -> str:
         """Choose a unique name for a file, and note that it is taken.
 
@@ -103,14 +118,14 @@ class UniqueNames:
             suffix: The suffix of the file.
             usable: Is called with a unique name and its suffix, and tells whether the file may have
                 it. If not, the next name is tried. None if any unique name will do.
-            mark: A hash of the input that the file is for; empty if its names are told apart by
-                numbers only.
+            input_hash: The hash of the input that the file is for; empty if its names are told
+                apart by numbers only.
 
         Returns:
-            The name with its suffix: `bus.jpg` if possible, else with the mark, a number, or both,
+            The name with its suffix: `bus.jpg` if possible, else with the hash, a number, or both,
             as in `bus-1f3c9b20.jpg` or `bus-2.jpg`.
         """
-        candidates = self._candidates(name, suffix, mark)  # without an end
+        candidates = self._candidates(name, suffix, input_hash)  # without an end
         while True:
             candidate = next(candidates)
             file_name = candidate + suffix
@@ -129,24 +144,24 @@ class UniqueNames:
         return self._taken.isdisjoint(_prefixes_of(name))
 
     def choose_prefix(
-        self, name: str, usable: Callable[[str], bool] | None = None, mark: str = ""
+        self, name: str, usable: Callable[[str], bool] | None = None, input_hash: str = ""
     ) -> str:
         """Choose a unique prefix for files whose names append `_` and a number to it.
 
         The arguments are those of `choose_file_name`; `usable` is given the prefix with its `_`.
         """
-        return self.choose_file_name(name, "_", usable, mark).removesuffix("_")
+        return self.choose_file_name(name, "_", usable, input_hash).removesuffix("_")
 
-    def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
+    def _candidates(self, name: str, suffix: str, input_hash: str) -> Iterator[str]:
         """Yield the names to try for a file, without the suffix, the best first; they never end.
 
-        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to an input with another mark, they are
+        They are `a`, `a-2`, `a-3` and so on. If `a` belongs to another input, they are
         `a-1f3c9b20`, `a-1f3c9b20-2` and so on. The numbers go on where an earlier call has stopped,
         so no name is tried twice.
         """
         first_name = name
-        if mark and self._owner_of(name, suffix, mark) != mark:
-            first_name = f"{name}-{mark}"
+        if input_hash and self._owner_of(name, suffix, input_hash) != input_hash:
+            first_name = f"{name}-{input_hash}"
         key = (_fold(first_name), suffix.lower())
         while True:
             self._uses[key] += 1
@@ -156,16 +171,16 @@ class UniqueNames:
             else:
                 yield f"{first_name}-{number}"
 
-    def _owner_of(self, name: str, suffix: str, mark: str) -> str:
-        """Return the mark of the input that a name belongs to.
+    def _owner_of(self, name: str, suffix: str, input_hash: str) -> str:
+        """Return the hash of the input that a name belongs to.
 
-        It is the input that the name is reserved for; else the one that asked for it first with
-        this suffix, which is the input with the mark here if nobody did before.
+        It is the input that the name is reserved for; else the first that asks for it with this
+        suffix. If none has asked before, that is the input with this hash, which is noted.
         """
         reserved_for = self._reserved.get(_fold(name))
         if reserved_for:
             return reserved_for
-        return self._owners.setdefault((_fold(name), suffix.lower()), mark)
+        return self._owners.setdefault((_fold(name), suffix.lower()), input_hash)
 
 
 def _fold(name: str) -> str:
@@ -232,7 +247,7 @@ class OutputFolder:
         *,
         roots: Iterable[str] = (),
         resumed: bool = False,
-        marked: bool = False,
+        has_inputs: bool = False,
     ) -> None:
         """Make the folder if it does not exist, and mark it as made by detcli if it is empty.
 
@@ -240,10 +255,10 @@ class OutputFolder:
             path: The folder.
             inputs: The files that the run reads, which are never written to.
             roots: The folders and patterns that were searched for inputs.
-            resumed: Whether the run continues an earlier one: its videos are kept, and the rest of
-                their frames goes to videos of other names.
-            marked: Whether the folder has inputs in it. Then each file has a hash in its name, by
-                which a later search for inputs leaves it out.
+            resumed: Whether the run continues an earlier one. It replaces none of the videos of
+                that: the rest of their frames goes to further videos, under other names.
+            has_inputs: Whether the folder has inputs in it. Then each file gets a hash in its name,
+                by which a later search for inputs leaves it out.
 
         Raises:
             OutputError: The folder cannot be made or read.
@@ -251,16 +266,16 @@ class OutputFolder:
         self._real_path = make_folder(path)  # without links
         self.path = path
         self._inputs = inputs
-        self._root_beginnings = _beginnings_of_inputs(roots)
+        self._root_beginnings = _beginnings_of_roots(roots)
         self._resumed = resumed
-        self._marked = marked
+        self._has_inputs = has_inputs
         self._names = UniqueNames()
         self._is_made_by_detcli = mark_folder(self._real_path, MARK)
         self._claims: Claims | None = None
         if self._is_made_by_detcli:
             self._claims = Claims(self._real_path / MARK)
-        # This object must be freed when its run ends, as its names stay taken until then. So what
-        # it has must not refer back to it, as a bound method would.
+        # This object must be freed when its run ends, as its names stay taken until then. A bound
+        # method in `_prefixes` would refer back to it, and keep it alive for longer.
         folder = weakref.proxy(self)
         self._prefixes = PerVideo(lambda record: folder._choose_prefix(record))  # noqa: SLF001, PLW0108
 
@@ -287,7 +302,7 @@ class OutputFolder:
             The path, whose folder exists.
         """
         origin = record.origin
-        path = self._path_of_single_file(origin, suffix, keep=self._resumed)
+        path = self._path_of_single_file(origin, suffix, may_replace=not self._resumed)
         usual_path = self.path / f"{self._relative_name(origin)}{suffix}"
         is_second_video = path != usual_path and os.path.lexists(self.real(usual_path))
         if self._resumed and is_second_video:
@@ -326,14 +341,14 @@ class OutputFolder:
         """
         path = folder / f"{name}{suffix}"
         number = 1
-        while not self._may_write(path, keep=record.origin.is_new):
+        while not self._may_write(path, may_replace=not record.origin.is_new):
             number += 1
             path = folder / f"{name}_{number}{suffix}"
         return path
 
     def skip(self, origin: Origin) -> None:
         """Reserve the name of an input that a resumed run leaves out, as its files are written."""
-        self._names.reserve(self._relative_name(origin), _input_mark(origin))
+        self._names.reserve(self._relative_name(origin), _input_hash(origin))
 
     def subfolder(self, path: Path) -> None:
         """Make a folder in this one, if it does not exist."""
@@ -385,7 +400,9 @@ class OutputFolder:
         """Return the path of a file in this folder without links in the folder's own path."""
         return self._real_path / path.relative_to(self.path)
 
-    def _path_of_single_file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
+    def _path_of_single_file(
+        self, origin: Origin, suffix: str, *, may_replace: bool = True
+    ) -> Path:
         """Choose the path of the file of an input that has one file here: `bus.jpg`.
 
         If `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
@@ -394,40 +411,52 @@ class OutputFolder:
         Args:
             origin: The input, of an image or a video.
             suffix: The suffix of the file.
-            keep: Whether no existing file may be replaced; that of a new input, such as standard
-                input, never replaces one.
+            may_replace: Whether the file may replace one from an earlier run. That of a new input,
+                such as standard input, never does.
         """
         name = self._relative_name(origin)
-        self._reserve_for_others(name, suffix, origin)
-        keeps_existing = keep or origin.is_new
-        mark = _input_mark(origin)
-        if keeps_existing:  # then names are told apart by numbers only
-            mark = ""
+        if self._needs_hash(name, suffix):
+            self._names.withhold(name)
+        self._claim_usual_name(name, suffix, origin)
+        replaces_files = may_replace and not origin.is_new
+        input_hash = ""  # for files that replace none: their names are told apart by numbers only
+        if replaces_files:
+            input_hash = _input_hash(origin)
 
         def is_usable(file_name: str) -> bool:
-            may_write = self._may_write(self.path / file_name, keep=keeps_existing)
+            may_write = self._may_write(self.path / file_name, may_replace=replaces_files)
             return may_write and self._take_name(file_name, suffix, origin)
 
-        return self.path / self._names.choose_file_name(name, suffix, is_usable, mark)
+        return self.path / self._names.choose_file_name(name, suffix, is_usable, input_hash)
 
-    def _reserve_for_others(self, name: str, suffix: str, origin: Origin) -> None:
-        """Reserve the usual name of an input for others, if another program or run has it already.
+    def _needs_hash(self, name: str, suffix: str) -> bool:
+        """Tell whether an input's file needs a hash in its name, in a folder that others made.
 
-        The input then gets the name with a hash of its own, which is the same in every run:
-        `bus-1f3c9b20.jpg` for `bus.jpg`. If nobody has the name, it is claimed for the input.
+        It does if another file has its usual name, which must not be replaced; or if inputs are in
+        the folder, so that a later search for them leaves the file out.
 
         Args:
-            name: The name that the input's file should have, without its suffix.
+            name: The usual name of the file, without its suffix.
             suffix: The suffix of the file.
+        """
+        if self._is_made_by_detcli:
+            return False
+        return self._has_inputs or os.path.lexists(self._real_path / f"{name}{suffix}")
+
+    def _claim_usual_name(self, name: str, suffix: str, origin: Origin) -> None:
+        """Claim the usual name of an input's files, or withhold it if another run has claimed it.
+
+        In the latter case, the input gets the name with its hash, which is the same in every run:
+        `bus-1f3c9b20.jpg` instead of `bus.jpg`.
+
+        Args:
+            name: The usual name, without its suffix.
+            suffix: The suffix of the file; `_` for a prefix of several files.
             origin: The input.
         """
-        if not self._is_made_by_detcli:
-            has_file_of_name = os.path.lexists(self._real_path / f"{name}{suffix}")
-            if self._marked or has_file_of_name:
-                self._names.reserve(name, "somebody else")  # which is the mark of no input
-        is_taken_by_this_run = self._take_name(f"{name}{suffix}", suffix, origin)
-        if not is_taken_by_this_run:
-            self._names.reserve(name, "another run")
+        is_claimed = self._take_name(f"{name}{suffix}", suffix, origin)
+        if not is_claimed:
+            self._names.withhold(name)
 
     def _choose_prefix(self, record: Record) -> str:
         """Choose the prefix for the numbered files of an input: `film` for frames `film_17.jpg`.
@@ -437,20 +466,17 @@ class OutputFolder:
         """
         origin = record.origin
         name = self._relative_name(origin)
-        is_taken_by_this_run = self._take_name(f"{name}_", "_", origin)
-        if not is_taken_by_this_run:
-            # Then this input gets the name with a hash of its own: `film-1f3c9b20_17.jpg`.
-            self._names.reserve(name, "another run")
-        mark = _input_mark(origin)
+        self._claim_usual_name(name, "_", origin)
+        input_hash = _input_hash(origin)
         excluded_prefixes: set[str] = set()
         if origin.is_new:
-            mark = ""
+            input_hash = ""  # prefixes of new inputs are told apart by numbers only
             excluded_prefixes = self._present_prefixes()
 
-        def is_usable(prefix: str) -> bool:
+        def is_usable(prefix: str) -> bool:  # the prefix with its `_`
             return _fold(prefix) not in excluded_prefixes and self._take_name(prefix, "_", origin)
 
-        return self._names.choose_prefix(name, is_usable, mark)
+        return self._names.choose_prefix(name, is_usable, input_hash)
 
     def _present_prefixes(self) -> set[str]:
         """Return the prefixes that files in this folder and below have in their names."""
@@ -474,7 +500,7 @@ class OutputFolder:
         if self._claims is None:  # somebody else made the folder, so nothing is claimed in it
             return True
         prefixes = _prefixes_of(name.removesuffix(suffix))
-        return self._claims.take(_fold(name), prefixes, _input_mark(origin), is_new=origin.is_new)
+        return self._claims.take(_fold(name), prefixes, _input_hash(origin), is_new=origin.is_new)
 
     def _relative_name(self, origin: Origin) -> str:
         """Return the name that an input's files should have here, without a suffix.
@@ -501,11 +527,11 @@ class OutputFolder:
                 return PurePath(source[len(beginning) :])
         return None
 
-    def _may_write(self, path: Path, *, keep: bool) -> bool:
+    def _may_write(self, path: Path, *, may_replace: bool) -> bool:
         """Tell whether a file may be written to this path.
 
-        Inputs are never written to. An existing file is replaced only in a folder that detcli made,
-        and not with `keep`; a folder or a device of this name is never replaced.
+        Inputs are never written to. An existing file is replaced only with `may_replace`, and only
+        in a folder that detcli made; a folder or a device of this name is never replaced.
         """
         if path in self._inputs:
             return False
@@ -514,31 +540,34 @@ class OutputFolder:
         except FileNotFoundError:
             return True
         is_replaceable = stat.S_ISREG(mode) or stat.S_ISLNK(mode)
-        return self._is_made_by_detcli and not keep and is_replaceable
+        return self._is_made_by_detcli and may_replace and is_replaceable
 
 
-def _beginnings_of_inputs(roots: Iterable[str]) -> list[str]:
-    """Return how the names of inputs begin that were found in folders or by patterns.
+def _beginnings_of_roots(roots: Iterable[str]) -> list[str]:
+    """Return what the paths of inputs from folders and glob patterns begin with.
 
     The longest comes first: of nested folders, the inner one decides.
     """
     beginnings = set()
     for root in roots:
-        beginning = _beginning_of_inputs(root)
+        beginning = _common_beginning(root)
         if beginning is not None:
             beginnings.add(beginning)
     return sorted(beginnings, key=len, reverse=True)
 
 
-def _beginning_of_inputs(root: str) -> str | None:
-    """Return how the paths of all inputs begin that a folder or a glob pattern stands for.
+def _common_beginning(root: str) -> str | None:
+    """Return the common beginning of the paths of all inputs from a folder or a glob pattern.
 
-    That is the folder, or the folders of the pattern before its first wildcard. A pattern without
-    such folders, `*.jpg`, gives None. A single file gives a path that no input begins with.
+    That is the folder, or the folders of the pattern before its first wildcard. It is None for a
+    pattern without folders, such as `*.jpg`. A file counts as a folder, so that not even its own
+    path begins with the result.
 
     Examples:
-        >>> _beginning_of_inputs("pics/*/a.jpg"), _beginning_of_inputs("pics")
+        >>> _common_beginning("pics/*/a.jpg"), _common_beginning("pics")
         ('pics/', 'pics/')
+        >>> _common_beginning("bus.jpg")
+        'bus.jpg/'
     """
     is_pattern = glob.has_magic(root) and not os.path.lexists(root)
     if not is_pattern:
@@ -553,7 +582,7 @@ def _beginning_of_inputs(root: str) -> str | None:
     return beginning
 
 
-def _input_mark(origin: Origin) -> str:
+def _input_hash(origin: Origin) -> str:
     """Return a hash that tells an input from others of its name, the same in every run."""
     path = origin.source
     if origin.path is not None or "://" not in path:

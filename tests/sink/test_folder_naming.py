@@ -119,9 +119,9 @@ def test_an_output_is_named_after_its_input(source, expected):
     assert stem(source) == expected
 
 
-def give(unique_names, *names, suffix=".png", usable=lambda _: True, mark=""):
+def give(unique_names, *names, suffix=".png", usable=lambda _: True, input_hash=""):
     """The names of files that are to be called so."""
-    return [unique_names.choose_file_name(safe(name), suffix, usable, mark) for name in names]
+    return [unique_names.choose_file_name(safe(name), suffix, usable, input_hash) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -139,24 +139,24 @@ def test_a_name_that_is_taken_gets_a_number(names, refused, expected):
     assert give(unique_names, "a", suffix=".JPG") == ["a-2.JPG"]
 
 
-def test_a_name_that_another_mark_has_gets_its_own():
+def test_a_name_that_another_input_has_gets_a_hash():
     names = UniqueNames()
-    assert give(names, "a", "a", mark="x") == ["a.png", "a-2.png"]
-    assert give(names, "A", "b", "a", mark="y") == ["A-y.png", "b.png", "a-y-2.png"]
-    assert give(names, "a", suffix=".jpg", mark="y") == ["a.jpg"]
-    assert names.choose_prefix("a", mark="x") == "a"
-    assert names.choose_prefix("a", mark="y") == "a-y"
-    assert names.choose_prefix("a", mark="x") == "a-2"
+    assert give(names, "a", "a", input_hash="x") == ["a.png", "a-2.png"]
+    assert give(names, "A", "b", "a", input_hash="y") == ["A-y.png", "b.png", "a-y-2.png"]
+    assert give(names, "a", suffix=".jpg", input_hash="y") == ["a.jpg"]
+    assert names.choose_prefix("a", input_hash="x") == "a"
+    assert names.choose_prefix("a", input_hash="y") == "a-y"
+    assert names.choose_prefix("a", input_hash="x") == "a-2"
 
 
-def test_a_reserved_name_is_for_one_mark():
+def test_a_reserved_name_is_for_one_input():
     names = UniqueNames()
     names.reserve("A", "x")
     names.reserve("a", "y")  # too late
-    assert give(names, "a", mark="y") == ["a-y.png"]
-    assert names.choose_prefix("a", mark="y") == "a-y"
-    assert give(names, "a", mark="x") == ["a.png"]
-    assert names.choose_prefix("a", mark="x") == "a"
+    assert give(names, "a", input_hash="y") == ["a-y.png"]
+    assert names.choose_prefix("a", input_hash="y") == "a-y"
+    assert give(names, "a", input_hash="x") == ["a.png"]
+    assert names.choose_prefix("a", input_hash="x") == "a"
 
 
 def test_many_of_one_name_are_quick():
