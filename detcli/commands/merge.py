@@ -73,7 +73,7 @@ def merge(
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     from detcli.run.shards.parts import describe_failures  # these load NumPy: --help does without
-    from detcli.sink.formats import choose_format, require_bursts, require_file
+    from detcli.sink.formats import check_format_options, choose_format, require_bursts
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
@@ -88,7 +88,7 @@ def merge(
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
     target = read_target(output)  # None for standard output
     record_format = choose_format(config.outputs.format, target)
-    require_file(record_format, target, config.outputs.base)
+    check_format_options(record_format, target, config.outputs.base)
     burst_gap_s = config.outputs.burst
     if burst_gap_s is not None:
         require_bursts(record_format)

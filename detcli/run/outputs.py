@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from detcli.sink.journal import ShowReading
 from detcli.sink.formats import (
     FORMATS,
+    check_format_options,
     choose_format,
     is_special,
     open_record_sink,
     open_target,
     require_bursts,
-    require_file,
 )
 
 Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
@@ -139,7 +139,7 @@ def _require_suitable_format(config: Config, destination: Destination) -> None:
             f"--provenance is not part of the format {record_format}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
         )
-    require_file(record_format, destination.target, outputs.base)
+    check_format_options(record_format, destination.target, outputs.base)
     if not can_hold_streams:
         _require_files(config, record_format)
 

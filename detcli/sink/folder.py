@@ -31,7 +31,7 @@ NUMBER_AT_END = re.compile(r"_[0-9]+$")
 """The number in a file's name that tells it from others of the same prefix."""
 
 NO_INPUT = "no input"
-"""In place of the hash of an input, what a name is reserved for that no input may have."""
+"""Stands in place of the hash of an input, to reserve a name that no input may have."""
 
 
 def stem(source: str) -> str:

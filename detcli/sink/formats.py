@@ -152,8 +152,13 @@ def is_special(path: Target) -> bool:
         return False
 
 
-def require_file(record_format: Format, output: "Target | None", base: str | None = None) -> None:
-    """Refuse standard output for a format that needs a file, and a base that it does not use.
+def check_format_options(
+    record_format: Format, output: "Target | None", base: str | None = None
+) -> None:
+    """Refuse options that do not go with a format of records, before anything is written.
+
+    These are --base with a format that does not name files relative to a folder, and no --output
+    with one that needs a file. The library of such a format is loaded, to see whether it is there.
 
     Args:
         record_format: The format.
@@ -162,7 +167,7 @@ def require_file(record_format: Format, output: "Target | None", base: str | Non
 
     Raises:
         DependencyError: The library for the format is missing.
-        UsageError: It is standard output, or names of this format are not relative to a folder.
+        UsageError: An option does not go with the format.
     """
     properties = FORMATS[record_format]
     if base is not None and not properties.describes_run:
@@ -170,10 +175,11 @@ def require_file(record_format: Format, output: "Target | None", base: str | Non
             f"--base is not used by the format {record_format}",
             "leave it out, or add --format megadetector",
         )
+
     if properties.needs_file:
         if output is None:
             raise UsageError(f"--format {record_format} needs --output", "name a file for it")
-        properties.load_sink()  # its library may be missing: say so at once
+        properties.load_sink()  # which says at once if its library is missing
 
 
 def require_bursts(record_format: Format) -> None:

@@ -26,23 +26,24 @@ class FrameClock:
     """
 
     def __init__(self, video: Video, *, is_constant_rate: bool) -> None:
-        """Begin with the first frame.
+        """Start the clock of a source: its first frame is shown at 0 s.
 
         Args:
             video: What is known of the source.
-            is_constant_rate: Whether frames follow one another at the rate of the source, whatever
-                their times in it are. Those of a live source never do.
+            is_constant_rate: Whether frames follow one another at the rate of the source, and their
+                times in the source are ignored. Frames of a live source always keep their times.
         """
         self.rate = LIVE_RATE
         if MIN_RATE <= video.frames_per_second <= MAX_RATE:
             self.rate = video.frames_per_second
         self._is_live = video.live
         self._is_constant_rate = is_constant_rate and not video.live
-        self._last_shown_s = 0.0  # of the last frame, see FrameTime
-        self._last_source_s: float | None = None  # of the last frame, see FrameTime
+        # The last frame that is shown: its time in the annotated video, and that in the source.
+        self._last_shown_s = 0.0
+        self._last_source_s: float | None = None  # None before the first frame
 
     def advance(self, origin: Origin) -> FrameTime | None:
-        """Compute when the next frame is shown.
+        """Compute when the next frame is shown, and move the clock on to it.
 
         Returns:
             Its time; None for a frame of a live source that is not later than the one before it,
@@ -50,10 +51,10 @@ class FrameClock:
         """
         source_s = origin.time_s or 0.0
         if self._last_source_s is not None:
-            frame_s = self._shown_interval_s(source_s - self._last_source_s)
-            if frame_s is None:
+            interval_s = self._shown_interval_s(source_s - self._last_source_s)
+            if interval_s is None:  # this frame is not shown
                 return None
-            self._last_shown_s += frame_s
+            self._last_shown_s += interval_s
         self._last_source_s = source_s
         return FrameTime(self._last_shown_s, source_s)
 

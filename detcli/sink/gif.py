@@ -44,7 +44,8 @@ MAX_RATE = 12.5  # frames per second, of those of the source
 RATE_TOLERANCE = 0.01  # of MAX_RATE
 TIME_TOLERANCE_S = 0.005  # by which the times of frames may be rounded
 
-COLOUR_COUNT = 255  # in the palette, numbered from 0
+PALETTE_SIZE = 256
+COLOUR_COUNT = PALETTE_SIZE - 1  # that pixels can have, numbered from 0
 UNCHANGED = 255  # the number that stands for the colour that a pixel has already
 STILL = 5  # shades by which a pixel may differ from what is shown, and counts as unchanged
 SAMPLED_FRAMES = 24  # so many frames or fewer decide on the palette
@@ -164,44 +165,47 @@ class AnnotatedLoop:
         self._is_over = False
 
     def write(self, record: Record) -> None:
-        """Add the annotated frame of a record, if it falls into the loop.
+        """Add the annotated frame of a record, if it falls into the loop and one is due.
 
-        A frame that could not be read is left out: the one before it is shown for longer.
+        The first frame begins the loop. The first one after its end, or of another size, finishes
+        it: the GIF is written. A frame that could not be read is left out, and the one before it is
+        shown for longer.
         """
         if self._is_over:
             return
         frame_time = self._clock.advance(record.origin)
         if frame_time is None or record.picture is None or record.detections is None:
             return
+
         if not self._frames:
-            self._begin(record, record.picture.pixels.shape, frame_time.shown_s)
-            if self._is_over:
+            if self._folder.has_earlier(record, SUFFIX):
+                # The interrupted run that this one continues has written the loop already.
+                self._is_over = True
                 return
+            self._begin(record, record.picture.pixels.shape, frame_time.shown_s)
+
         time_s = frame_time.shown_s - self._start_s
         is_late = time_s > self._seconds - TIME_TOLERANCE_S
         if is_late or record.picture.pixels.shape != self._shape:
+            # The last frame of the loop is shown until this one, or until the seconds are over.
             self._finish(min(time_s, self._seconds))
             return
+
         self._last_time_s = time_s
         if self._is_due(time_s):
             pixels = self._draw(record, record.detections, record.picture.pixels)
             self._frames.append(LoopFrame(pixels, time_s))
+        # The loop shows the time of every such record, even if its frame is left out.
         notes_of(record).saved.append(self._path)
 
     def _begin(self, record: Record, shape: tuple[int, ...], shown_s: float) -> None:
-        """Begin the loop with a frame, unless the video did not begin with this run.
-
-        An interrupted run that this one continues has then written the loop already, so that there
-        is none to write: `_is_over` is set.
+        """Begin the loop with a frame, and choose the path of the GIF.
 
         Args:
             record: The record of the frame.
             shape: `(H, W, 3)` of its image.
             shown_s: When it is shown, by the clock.
         """
-        if self._folder.has_earlier(record, SUFFIX):
-            self._is_over = True
-            return
         self._path = self._folder.video_of(record, SUFFIX)
         self._shape = shape
         self._start_s = shown_s
@@ -373,26 +377,50 @@ def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> b
     Returns:
         768 bytes: red, green and blue of 256 colours, of which no two are equal.
     """
+    samples = _weigh_rare_colours(_sampled_pixels(frames))
+    # The lines of boxes have few pixels. Without samples of their own, they would get the most
+    # similar colour of the images.
+    samples_per_box_colour = max(1, round(BOX_COLOUR_SHARE * len(samples)))
+    box_samples = np.array(box_colours, np.uint8).reshape(-1, 3)
+    box_samples = np.repeat(box_samples, samples_per_box_colour, axis=0)
+    bgr_row = np.concatenate([samples, box_samples])[np.newaxis]
+
+    quantized = _to_pillow(bgr_row).quantize(COLOUR_COUNT, Image.Quantize.MEDIANCUT)
+    rgb_values = (quantized.getpalette() or [])[: 3 * COLOUR_COUNT]
+    rgb_colours = np.array(rgb_values, np.uint8).reshape(-1, 3)
+    return _filled_palette(rgb_colours).tobytes()
+
+
+def _sampled_pixels(frames: Sequence[LoopFrame]) -> Pixels:
+    """Return some pixels of some frames, spread evenly: `(N, 3)`, blue, green and red."""
     samples = []
     frame_step = math.ceil(len(frames) / SAMPLED_FRAMES)
     for frame in frames[::frame_step]:
         samples.append(frame.pixels[::SAMPLED_STEP, ::SAMPLED_STEP].reshape(-1, 3))
-    weighted_samples = _weigh_rare_colours(np.concatenate(samples))
-    # The lines of boxes have few pixels, which would have to do with a similar colour.
-    box_pixel_count = max(1, round(BOX_COLOUR_SHARE * len(weighted_samples)))
-    box_samples = np.repeat(np.array(box_colours, np.uint8).reshape(-1, 3), box_pixel_count, axis=0)
-    bgr_row = np.concatenate([weighted_samples, box_samples])[np.newaxis]
+    return np.concatenate(samples)
 
-    quantized = _to_pillow(bgr_row).quantize(COLOUR_COUNT, Image.Quantize.MEDIANCUT)
-    rgb_values = (quantized.getpalette() or [])[: 3 * COLOUR_COUNT]
-    rgb_colours = np.array(rgb_values, np.uint8).reshape(-1, 3).tolist()
-    # No two colours may be equal, as Pillow looks them up by value. The keys of a dictionary
-    # differ, and stay in order. Greys take the places of colours that came twice.
-    palette = dict.fromkeys(tuple(colour) for colour in rgb_colours)
-    for grey in range(256):
-        if len(palette) <= COLOUR_COUNT:
-            palette.setdefault((grey, grey, grey))
-    return np.array(list(palette), np.uint8).tobytes()
+
+def _filled_palette(colours: Pixels) -> Pixels:
+    """Replace equal colours by greys, and add greys until the palette is full.
+
+    No two colours may be equal, as Pillow looks them up by value. The last one has the number
+    `UNCHANGED`, so no pixel gets it.
+
+    Args:
+        colours: `(N, 3)`, red, green and blue of at most `COLOUR_COUNT` colours.
+
+    Returns:
+        `(PALETTE_SIZE, 3)`, the colours in their order, then greys.
+    """
+    palette = [tuple(colour) for colour in colours.tolist()]
+    palette = list(dict.fromkeys(palette))  # without duplicates
+    for level in range(256):
+        if len(palette) == PALETTE_SIZE:
+            break
+        grey = (level, level, level)
+        if grey not in palette:
+            palette.append(grey)
+    return np.array(palette, np.uint8)
 
 
 def _weigh_rare_colours(samples: Pixels) -> Pixels:

@@ -175,8 +175,8 @@ class Sound:
     def _copied_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
         """Yield the source's audio packets without encoding them anew, for the annotated video.
 
-        Their timestamps are moved so that 0 is the first frame of the annotated video. Packets that
-        end before it are left out, but for the last of them.
+        Their timestamps are moved so that 0 is the first frame of the annotated video. Of the
+        packets that end before that, only the last is written.
 
         Args:
             track: The audio track of the annotated video, to which the packets will belong.
@@ -190,19 +190,23 @@ class Sound:
                 continue
             packet.pts -= round(self._origin_s / packet.time_base)
             packet.dts = packet.pts
+
             # MP4 takes no packet that is earlier than the one before, as in a damaged source.
             is_later = last_timestamp is None or packet.pts > last_timestamp
             if not is_later:
                 continue
+
+            # Decoders need one packet before the first that is heard. So a packet is left out if
+            # the next one, which is taken to be as long, ends before 0 as well.
             time_s = float(packet.pts * packet.time_base)
             duration_s = float((packet.duration or 0) * packet.time_base)
-            # Decoders need one packet before the first that is heard, that is, ends after 0.
             next_packet_end_s = time_s + 2 * duration_s
-            next_packet_is_heard = next_packet_end_s >= 0
-            if next_packet_is_heard:
-                last_timestamp = packet.pts
-                packet.stream = track
-                yield time_s, packet
+            if next_packet_end_s < 0:
+                continue
+
+            last_timestamp = packet.pts
+            packet.stream = track
+            yield time_s, packet
 
     def _encoded_packets(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
         """Decode the source's sound, and yield it encoded as packets of the annotated video.
@@ -483,10 +487,12 @@ class H264Encoder:
         return (self.count - self._encoded_count) * self._largest_frame_bytes
 
     def finish(self) -> None:
-        """Write the frames left in the encoder, the sound until their end, and the file's index.
+        """Write the frames left in the encoder, the sound until the last one ends, and the index.
+
+        The sound and the file are closed even if something cannot be written.
 
         Raises:
-            OSError: Something could not be written.
+            OSError: Something could not be written, now or by an earlier call.
         """
         try:
             self._add_sound(self._end_s)
@@ -497,7 +503,7 @@ class H264Encoder:
             if self._sound is not None:
                 self._sound.close()
             with _ffmpeg_errors_as_oserror():
-                self._container.close()
+                self._container.close()  # which writes the index
             self._raise_write_failure()
 
     def _add_sound(self, end_s: float) -> None:

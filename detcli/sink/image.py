@@ -74,33 +74,38 @@ class CropSink(FolderSink):
         """
         if record.picture is None or record.detections is None:
             return
+
+        self._name_class_folders(record.detections.names)
         prefix = self._folder.prefix_of(record)
-        if record.detections.names != self._class_names:
-            self._class_names = record.detections.names
-            self._class_folders = self._folder_names(self._class_names)
         height, width = record.picture.pixels.shape[:2]
-        is_visible = are_visible(record.detections.xyxy, (height, width))
+        visible = are_visible(record.detections.xyxy, (height, width))  # (N,), bool
         for number, (box, _, class_id, _) in enumerate(record.detections):
-            if not is_visible[number]:
+            if not visible[number]:
                 continue
-            class_folder = self._folder.path / self._class_folders[class_id]
             pixels = crop(record.picture.pixels, box, self._shape)
             data, suffix = encode(pixels, record)
+
+            class_folder = self._folder.path / self._class_folders[class_id]
             path = self._folder.path_of_numbered_file(
                 record, class_folder, f"{prefix}_{number}", suffix
             )
             self._folder.write(record, path, data)
 
-    def _folder_names(self, class_names: Sequence[str]) -> list[str]:
-        """Choose a name for the folder of each class; they are the same in every run of a model."""
+    def _name_class_folders(self, class_names: tuple[str, ...]) -> None:
+        """Choose a name for the folder of each class, if the classes are others than before.
+
+        The names are the same in every run of a model.
+        """
+        if class_names == self._class_names:
+            return
+        self._class_names = class_names
+        self._class_folders = []
         unique_names = UniqueNames()
-        folder_names = []
         for class_name in class_names:
             folder_name = unique_names.choose_file_name(
                 safe(class_name), "", self._folder.is_usable
             )
-            folder_names.append(folder_name)
-        return folder_names
+            self._class_folders.append(folder_name)
 
 
 def crop(image: Pixels, box: Boxes, shape: CropShape = ONLY_THE_BOX) -> Pixels:

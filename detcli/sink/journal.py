@@ -57,9 +57,9 @@ EXAMPLES = 3  # changed inputs that a message names
 class _Contents(NamedTuple):
     """What a reading of all records has shown."""
 
-    can_stay: bool
-    """Whether the file can be continued as it is. If not, records have to be removed from it, or
-    written in another form."""
+    can_be_continued: bool
+    """Whether records can be appended to the file as it is. If not, some have to be removed first,
+    or written in another form."""
 
     settings: Fields | None
     """Those of the run that made the last record; None if none is left."""
@@ -134,12 +134,13 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Remove the records that this run makes again, and settle whether it writes its settings.
+        """Remove the records that this run makes again, and decide whether it writes its settings.
 
-        A run writes its settings with its first record. If it tracks objects, it does not where the
-        records before have the same settings: see `_find_incomplete_videos`, which would take the
-        video before them for one in which a run was killed. Once the records of such videos are
-        removed, all videos in the file are complete.
+        A run writes its settings with its first record; `_settings` is None if it does not. A run
+        that tracks objects does not if the records before have the same settings. Where settings
+        begin a new run, `_find_incomplete_videos` supposes that the run before was killed in its
+        last video. But all videos that are left here are complete, and a later run would track the
+        last of them again for nothing.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -156,9 +157,10 @@ class Journal:
     def _remove_records_to_repeat(self, *, force: bool) -> bool:
         """Read the records, and remove those whose inputs have to be detected again.
 
-        Inputs that failed have to, for instance, and those of lines that a kill has damaged. The
-        lines are removed by writing the file anew. As each reading may show further records that
-        have to go, it is repeated until all records can stay.
+        These are, for instance, the records of inputs that failed, and lines that a kill has
+        damaged. They are removed by writing the file anew, which is then opened and locked instead
+        of the old one. Each reading may show that further records of a source have to go, so this
+        is repeated until all records can stay.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -176,23 +178,25 @@ class Journal:
                 has_these_settings = self._compare_settings(
                     self._settings, contents.settings, force=force
                 )
-            if contents.can_stay:
+            if contents.can_be_continued:
                 return has_these_settings
+
             self._keep_only(self._is_done_and_current)
             self._file.close()
-            self._file = self._open()  # the new file, which is not locked yet
+            self._file = self._open()
 
     def skip(self, origin: Origin) -> bool:
-        """Tell whether an input needs no work, as the journal has its record already.
+        """Tell whether to skip an input, because the journal has its record already.
 
-        To be called once for each time that an input is named. Of an input that was named twice,
-        two records are skipped. A camera or standard input is new in every run, and never skipped.
+        Each call that returns True uses up one record. So it is called once for each time that an
+        input is named, and an input that is named twice is skipped twice if it has two records. A
+        camera or standard input is new in every run, and never skipped.
         """
         if origin.is_new:
             return False
         if not self._recorded_inputs.has(origin.source, origin.frame):
             return False
-        if self._has_changed(origin.source, present_stamp(origin)):
+        if self._notice_change(origin.source, present_stamp(origin)):
             return False
         self._recorded_inputs.remove(origin.source, origin.frame)
         return True
@@ -204,17 +208,17 @@ class Journal:
         """
         if not self._recorded_inputs.has(path, frame=None):
             return False
-        if self._has_changed(path, file_stamp(path)):
+        if self._notice_change(path, file_stamp(path)):
             return False
         self._recorded_inputs.remove(path, frame=None)
         return True
 
-    def _has_changed(self, source: str, stamp_now: str | None) -> bool:
-        """Tell whether the file of an input has changed since its record was made.
+    def _notice_change(self, source: str, stamp_now: str | None) -> bool:
+        """Tell whether the file of an input has changed since its record was made, and note it.
 
-        Its stamp, which is a text with the size and the time of the file, is compared with the one
-        in the record. If the record has none, the file counts as unchanged, and a warning at the
-        end counts such inputs.
+        The stamp of the file, a text with its size and time, is compared with the one in the
+        record. A changed input is noted in `_changed`. If the record has no stamp, the input counts
+        as unchanged, and is noted in `_not_compared`.
 
         Args:
             source: The name of the input in records.
@@ -237,6 +241,9 @@ class Journal:
         Raises:
             OutputError: It could not be written.
         """
+        source = record.origin.source
+        if source in self._changed:
+            self._replaced[source] = self._changed[source]
         fields = {**record.to_json(), **self._journal_fields(record)}
         try:
             write_all(self._file, encode_line(fields))
@@ -257,7 +264,6 @@ class Journal:
         if record.file_stamp is not None:
             fields["file_stamp"] = record.file_stamp
         if source in self._changed:
-            self._replaced[source] = self._changed[source]
             fields["replaces"] = self._changed[source]
         if self._settings is not None:
             fields["settings"] = self._settings
@@ -278,12 +284,13 @@ class Journal:
                 self._file.close()
         except OSError as error:
             raise self._failure(error) from error
-        self._warn_of_changed_inputs()
+        self._warn_about_changes()
 
-    def _warn_of_changed_inputs(self) -> None:
-        """Warn of inputs that were worked again, as their files have changed.
+    def _warn_about_changes(self) -> None:
+        """Warn about inputs that were processed again, because their files have changed.
 
-        Another warning counts the skipped inputs of which nobody knows whether they have changed.
+        Another warning counts the inputs that were skipped although they may have changed, as their
+        records have no stamp to compare.
         """
         if self._replaced:
             names = [escape_unprintable(source) for source in islice(self._replaced, EXAMPLES)]
@@ -420,9 +427,11 @@ class Journal:
     def _is_done(self, record: Fields) -> bool:
         """Tell whether the input of a record need not be detected again.
 
-        It has to be if it failed, if all of its source is repeated, or if it is a frame whose
-        annotated video is missing. A source that does not exist any more cannot be repeated; then
-        its records stay.
+        It is detected again in three cases:
+
+        - It has failed.
+        - Its whole source is repeated, and still exists.
+        - It is a frame whose annotated video is missing, and its source still exists.
 
         Args:
             record: The fields of the record; empty for a damaged line, which is not done.
@@ -439,7 +448,8 @@ class Journal:
             return False
         is_frame = "frame" in record
         if is_frame and not self._has_annotated_videos(record):
-            return not self._exists(source)
+            can_be_annotated = self._exists(source)
+            return not can_be_annotated
         return True
 
     def _has_annotated_videos(self, record: Fields) -> bool:
@@ -458,26 +468,25 @@ class Journal:
     def _is_current(self, record: Fields) -> bool:
         """Tell whether no newer record replaces this one.
 
-        Where an image has changed between two runs, the journal has the record from before the
-        change and, further down, a new one with `replaces`. That is the stamp of the older one: the
-        size and time that the image's file had then.
+        If an image has changed between two runs, the journal has its record from before the change
+        and, further down, a new one. The field `replaces` of the new one is the `file_stamp` of the
+        old one: the size and time that the image's file had then.
 
         Args:
             record: The fields of the record; empty for a damaged line, which does not count.
         """
         if not record:
             return False
-        is_newer_record = "replaces" in record
-        if is_newer_record or "file_stamp" not in record:
+        replaces_another = "replaces" in record
+        has_stamp = "file_stamp" in record
+        if replaces_another or not has_stamp:
             return True
         file_stamp: str = record["file_stamp"]
         replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
         return file_stamp != replaced_stamp
 
     def _read_records(self) -> "_Contents":
-        """Read all records of earlier runs, and note which inputs need no work.
-
-        Noted are also the sources that have to be repeated, and the stamps of replaced records.
+        """Read all records of earlier runs, and note what each says, see `_note_record`.
 
         Returns:
             Whether the file can be continued as it is, and the settings of the last record that
@@ -485,62 +494,86 @@ class Journal:
         """
         self._recorded_inputs.clear()
         self._replaced.clear()
-        can_stay = True
+        can_be_continued = True
         run_settings: Fields | None = None  # of the run that made the record
         last_settings: Fields | None = None  # of the run that made the last record that is done
         for line, record in self._lines():
             run_settings = record.get("settings", run_settings)
             is_done = self._is_done(record)
             if is_done:
-                self._recorded_inputs.add(
-                    name_of(record), record.get("frame"), record.get("file_stamp")
-                )
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
-            elif "***" in record.get("source", ""):
-                # Passwords in addresses are written as ***, so several sources may have this name.
-                # It is unknown which of them failed: all are repeated.
-                self._sources_to_repeat.add(name_of(record))
+            self._note_record(record, is_done=is_done)
 
+            # A record with `replaces` is there if a run was killed before it removed the old one.
             is_replacement = "replaces" in record
-            if is_replacement:  # a run was killed before it removed the replaced records
-                self._replaced[name_of(record)] = record["replaces"]
             has_old_form = line.startswith(VERSION_1_START)
             if not is_done or is_replacement or has_old_form:
-                can_stay = False
-        return _Contents(can_stay, last_settings)
+                can_be_continued = False
+        return _Contents(can_be_continued, last_settings)
 
-    def _compare_settings(self, settings: SettingsJson, recorded: Fields, *, force: bool) -> bool:
-        """Tell whether records were made with the settings of this run; refuse others.
+    def _note_record(self, record: Fields, *, is_done: bool) -> None:
+        """Note that an input needs no work, or that a source has to be repeated.
 
-        Version 0.1.0 recorded no other setting than the model. Then only the model is compared, and
-        the answer is False, so that this run writes down all of its settings.
+        The stamp of an older record that this one replaces is noted as well.
+
+        Args:
+            record: The fields of the record; empty for a damaged line.
+            is_done: Whether its input need not be detected again.
+        """
+        if is_done:
+            self._recorded_inputs.add(
+                name_of(record), record.get("frame"), record.get("file_stamp")
+            )
+        elif "***" in record.get("source", ""):
+            # Passwords in addresses are written as ***, so several sources may have this name. It
+            # is unknown which of them failed: all are repeated.
+            self._sources_to_repeat.add(name_of(record))
+        if "replaces" in record:
+            self._replaced[name_of(record)] = record["replaces"]
+
+    def _compare_settings(
+        self, settings: SettingsJson, recorded_settings: Fields, *, force: bool
+    ) -> bool:
+        """Compare the settings of this run with those that records were made with.
+
+        Version 0.1.0 recorded no other setting than the model. Then only the model is compared.
 
         Args:
             settings: The settings of this run, by name.
-            recorded: Those that the records were made with.
+            recorded_settings: Those that the records were made with.
             force: Whether records that were made with other settings may stay.
 
+        Returns:
+            Whether the journal has the settings of this run. It has not if they differ, with
+            `force`; or if it has only the model, so that this run writes all of its settings.
+
         Raises:
-            UsageError: The records were made with other settings, without `force`.
+            UsageError: The settings differ, without `force`.
         """
-        compared: Mapping[str, Any] = settings
-        has_only_model = recorded.keys() == {"model"}
+        comparable_settings: Mapping[str, Any] = settings
+        has_only_model = recorded_settings.keys() == {"model"}
         if has_only_model:
-            compared = {"model": settings.get("model")}
-        different = differences(recorded, compared, self._implied)  # "conf 0.25 instead of 0.4"
-        if different and not force:
+            comparable_settings = {"model": settings.get("model")}
+
+        # Each is a text such as "conf 0.25 instead of 0.4".
+        different_settings = differences(recorded_settings, comparable_settings, self._implied)
+        if different_settings and not force:
             raise UsageError(
-                f"--resume {self._path}: its records were made with {', '.join(different)}",
+                f"--resume {self._path}: its records were made with "
+                f"{', '.join(different_settings)}",
                 "use the same settings, name another file, or mix them with --force",
             )
-        return not different and not has_only_model
+        return not different_settings and not has_only_model
 
     def _keep_only(self, can_stay: Callable[[Fields], bool]) -> None:
-        """Write the file anew with only some of its records.
+        """Replace the journal by a new file with only some of its records.
+
+        `_file` is still the old file, and on Windows, which cannot replace an open file, it is
+        closed.
 
         Args:
-            can_stay: Tells of a record's fields whether it stays; they are empty for a damaged
+            can_stay: Tells by the fields of a record whether it stays; they are empty for a damaged
                 line.
         """
         new_file = AtomicFile(self._target)
@@ -550,7 +583,7 @@ class Journal:
         except BaseException:
             new_file.discard()
             raise
-        if sys.platform == "win32":  # which replaces no open file
+        if sys.platform == "win32":
             self._file.close()
         new_file.commit()
 
@@ -562,7 +595,7 @@ class Journal:
         not say so any more.
 
         Args:
-            can_stay: Tells of a record's fields whether it stays.
+            can_stay: Tells by the fields of a record whether it stays.
         """
         fields_to_add: Fields = {}  # of the first record of a run, for the next one that stays
         for line, record in self._lines():

@@ -19,17 +19,18 @@ def parse_line(line: bytes, *, after_record: bool) -> Fields:
 
     Args:
         line: The line, with its line feed if it has one.
-        after_record: Whether an undamaged record comes before it, so that the file is a journal
-            even if this line does not look like part of a record.
+        after_record: Whether an undamaged record comes before it in the file. If so, the file is a
+            journal for sure, and a line of zeros and scraps is a damaged record.
 
     Returns:
         The fields of the record; empty for a line that a kill or a power cut has damaged.
 
     Raises:
-        ValueError: It is anything else, as in `parse_record`.
+        ValueError: The line is neither a record nor what is left of one.
     """
     if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
+    # A line that was written whole ends with a line feed, and has no zeros of lost disk pages.
     is_complete = b"\0" not in line and line.endswith(b"\n")
     if is_complete:
         return cast("Fields", parse_outline(line))

@@ -78,9 +78,9 @@ class LabelLayout:
         right_bottom = candidates[:, 2:].max(axis=0)
         surroundings = np.hstack([left_top, right_bottom])  # the rectangle around all candidates
 
-        near = touching(self._visible, surroundings)  # (M,), indices of boxes
-        covered_areas = self._covered_areas_with(candidates, near)  # (P, M)
-        allowed_areas = cover * self._visible_areas[near]  # (M,)
+        nearby_boxes = touching(self._visible, surroundings)  # (M,), indices of visible boxes
+        covered_areas = self._covered_areas_with(candidates, nearby_boxes)  # (P, M)
+        allowed_areas = cover * self._visible_areas[nearby_boxes]  # (M,)
         hides_no_box = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
         covers_label = self._cover_labels(candidates, surroundings)  # (P,)
         is_free = hides_no_box & ~covers_label
@@ -88,24 +88,27 @@ class LabelLayout:
             return None
 
         first_free = is_free.argmax()  # as True is greater than False
-        self._covered_areas[near] = covered_areas[first_free]
+        self._covered_areas[nearby_boxes] = covered_areas[first_free]
         rectangle = candidates[first_free]
         self.taken = np.vstack([self.taken, rectangle + self._gap])
         left, top, _, _ = rectangle
         return int(left), int(top)
 
-    def _covered_areas_with(self, candidates: Boxes, near: npt.NDArray[np.intp]) -> Boxes:
-        """Compute how much labels would cover of boxes, with a further label at each candidate.
+    def _covered_areas_with(self, candidates: Boxes, nearby_boxes: npt.NDArray[np.intp]) -> Boxes:
+        """Compute the area of each box that all labels would cover, with one more at a candidate.
+
+        Labels that are placed already cover some of it.
 
         Args:
-            candidates: `(P, 4)`, where the further label may be.
-            near: `(M,)`, the indices of the boxes.
+            candidates: `(P, 4)`, the positions to try for the next label.
+            nearby_boxes: `(M,)`, the indices of the boxes that it may cover.
 
         Returns:
-            `(P, M)`, areas in pixels.
+            `(P, M)`, for each candidate the covered area of each box, in pixels.
         """
-        newly_covered = area(intersection_boxes(candidates[:, np.newaxis], self._visible[near]))
-        covered_areas: Boxes = self._covered_areas[near] + newly_covered
+        boxes = self._visible[nearby_boxes]  # (M, 4)
+        newly_covered = area(intersection_boxes(candidates[:, np.newaxis], boxes))  # (P, M)
+        covered_areas: Boxes = self._covered_areas[nearby_boxes] + newly_covered
         return covered_areas
 
     def _cover_labels(self, candidates: Boxes, enclosing_box: Boxes) -> npt.NDArray[np.bool_]:
@@ -117,8 +120,9 @@ class LabelLayout:
     def _candidates(self, box: Boxes, label_size: Boxes) -> Boxes:
         """Return the rectangle of a label at each of POSITIONS, moved into the image if needed.
 
-        A position names an edge of the box along each axis, and how far the label is from there. So
-        the position above a box is its left and top edge, and a shift by one height upwards.
+        A position names an edge of the box along each axis, and the shift of the label from there.
+        Above a box, for example, the label begins at the left edge without a shift, and at the top
+        edge with a shift of -1 heights.
 
         Args:
             box: `(4,)`.
@@ -128,13 +132,14 @@ class LabelLayout:
             `(P, 4)`, x1, y1, x2 and y2 in whole pixels.
         """
         left, top, right, bottom = box
-        is_at_right_edge = POSITIONS[:, 0, 0] == 1
-        is_at_bottom_edge = POSITIONS[:, 1, 0] == 1
+        edges = POSITIONS[..., 0]  # (P, 2), along x and y: 0 for left or top, 1 for right or bottom
+        shifts = POSITIONS[..., 1]  # (P, 2), along x and y, in widths and heights of the label
+        is_at_right_edge = edges[:, 0] == 1
+        is_at_bottom_edge = edges[:, 1] == 1
         edge_x = np.where(is_at_right_edge, right, left)
         edge_y = np.where(is_at_bottom_edge, bottom, top)
-        shifts = POSITIONS[..., 1] * label_size  # (P, 2) in pixels, along x and y
 
-        left_top = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts)
+        left_top = np.rint(np.stack([edge_x, edge_y], axis=1) + shifts * label_size)
         last_left_top = self._image_size - label_size  # at which the label is still in the image
         left_top = np.clip(left_top, 0, last_left_top)
         return np.hstack([left_top, left_top + label_size])

@@ -134,7 +134,7 @@ class CocoIds:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._used_ids: set[int] = set()
-        self._images: dict[str, int] = {}
+        self._listed_ids: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._left_out: set[str] = set()
         if path is not None:
@@ -153,7 +153,7 @@ class CocoIds:
             raise _unusable(path, "not a COCO instances.json") from error
         if len(set(id_of_image.values())) < len(id_of_image):
             raise _unusable(path, "several images have the same id")
-        self._images = _ids_by_every_name(id_of_image)
+        self._listed_ids = _ids_by_every_name(id_of_image)
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a model none of whose classes is a category of the file."""
@@ -195,18 +195,23 @@ class CocoIds:
     def _listed_id(self, source: str, frame: int | None) -> int:
         """Return the id of an image in the `instances.json`.
 
-        Its path in the file may begin at any folder: for `pics/a/bus.jpg`, it may be the whole,
-        `a/bus.jpg` or `bus.jpg`, and the longest that is listed counts. Frames of videos have no
-        id.
+        The path in that file may begin at any folder of the image's path. So `pics/a/bus.jpg` is
+        looked up whole, then as `a/bus.jpg`, then as `bus.jpg`. Frames of videos have no id.
+
+        Args:
+            source: The name of the input in records.
+            frame: The number of the frame, if the input is a video; None for an image.
 
         Raises:
             UsageError: The image is not listed.
         """
-        path_parts = PurePath(source).parts
-        for start in range(len(path_parts)):
-            image_id = self._images.get("/".join(path_parts[start:]))
-            if image_id is not None and frame is None:
-                return image_id
+        is_image = frame is None
+        if is_image:
+            path_parts = PurePath(source).parts
+            for start in range(len(path_parts)):  # the longest path first
+                image_id = self._listed_ids.get("/".join(path_parts[start:]))
+                if image_id is not None:
+                    return image_id
         raise UsageError(
             f"{source} is not among the images of {self._path}",
             "name only its images, or leave out --coco-images to take ids from file names",
@@ -240,25 +245,29 @@ class CocoIds:
 
 
 def _ids_by_every_name(id_of_image: Mapping[str, int]) -> dict[str, int]:
-    """Return the ids of images by each name that they may be called by.
+    r"""Return the ids of images by each name that an image may have.
 
-    `{"train/1.jpg": 5}` becomes `{"train/1.jpg": 5, "1.jpg": 5}`. A path with the separators of
-    Windows may also be called by that with slashes. The last part of a path alone counts only if no
-    other image has the same.
+    These are its path as listed in the file, the same path with slashes if it has the separators of
+    Windows, and its file name alone, unless another image has the same file name.
 
     Args:
         id_of_image: The id of each image, by its path in an `instances.json`.
+
+    Examples:
+        >>> _ids_by_every_name({r"train\1.jpg": 5})
+        {'1.jpg': 5, 'train/1.jpg': 5, 'train\\1.jpg': 5}
     """
-    path_of_image = {name: coco_path(name) for name in id_of_image}
-    uses_of_file_name = Counter(image_path.name for image_path in path_of_image.values())
+    path_of_image = {listed_path: coco_path(listed_path) for listed_path in id_of_image}
+    uses_of_file_name = Counter(path.name for path in path_of_image.values())
     ids: dict[str, int] = {}
-    for name, image_path in path_of_image.items():
-        if uses_of_file_name[image_path.name] == 1:
-            ids[image_path.name] = id_of_image[name]
-    # Two images may be called by one name. A whole path counts more than a last part, and a name as
-    # it is in the file more than both, so these replace what was set before.
-    for name, image_path in path_of_image.items():
-        ids[str(image_path)] = id_of_image[name]
+    for listed_path, path in path_of_image.items():
+        if uses_of_file_name[path.name] == 1:
+            ids[path.name] = id_of_image[listed_path]
+
+    # The name of an image may be the file name of another. A path goes before a file name, and a
+    # path as it is listed before both, so they are set later.
+    for listed_path, path in path_of_image.items():
+        ids[str(path)] = id_of_image[listed_path]
     ids.update(id_of_image)
     return ids
 

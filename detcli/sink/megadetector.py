@@ -95,15 +95,18 @@ class MegaDetectorSink(TextSink):
     def _write_frame(self, fields: RecordJson) -> None:
         """Write the detections of a frame, in the entry of its video.
 
-        A video has an entry without detections only if none of its frames could be used. A frame
-        that failed, in a video that has others, is missing among `frames_processed`.
+        The entry begins with the first frame that has not failed. A frame that failed is missing
+        among its `frames_processed`. If all frames failed, the entry is written when the video
+        ends, with the last error in place of detections.
         """
         video = self._video
         if video is None or not video.has_frame(fields):
             self._end_video()
             video = _VideoEntry(fields, self._file_name(fields))
             self._video = video
-        if "detections" not in fields:
+
+        has_failed = "detections" not in fields
+        if has_failed:
             video.failure = fields["error"]["message"]
             return
         if not video.has_begun:

@@ -243,9 +243,13 @@ class TableSink(TextSink):
         def wrap(text: str) -> str:
             return wrap_for(escape_unprintable(text), self._output.file)
 
-        blocks = _blocks(fields, wrap)
+        if "error" in fields:
+            blocks = _error_blocks(fields, wrap)
+        else:
+            blocks = _image_blocks(fields, wrap)
         if self._terminal and fields.get("detections"):
-            self._show_new_headings(blocks[-1])
+            detections_table = blocks[-1]
+            self._hide_repeated_headings(detections_table)
         with self._console.capture() as capture:
             self._console.print(*blocks, sep="\n")
         text = capture.get()
@@ -258,7 +262,7 @@ class TableSink(TextSink):
         self._has_begun = True
         self._last_took_lines = takes_several_lines
 
-    def _show_new_headings(self, detections_table: "Table | Text") -> None:
+    def _hide_repeated_headings(self, detections_table: "Table | Text") -> None:
         """Leave out the heads of a table's columns if those of the last table were the same."""
         from rich.table import Table
 
@@ -274,11 +278,8 @@ MIN_EDGE_WIDTH = 6
 """Columns of a terminal: the tables of most images so stand below one another."""
 
 
-def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
-    """Return what is printed of a record, one below the other.
-
-    They are the name and size of the image, its warnings, and the table of its detections; or the
-    message of an error and its hint.
+def _error_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
+    """Return what is printed of a failed input: the error, and its hint below it if it has one.
 
     Args:
         fields: The record.
@@ -286,25 +287,39 @@ def _blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Tex
     """
     from rich.text import Text
 
-    if "error" in fields:
-        label = "error:"
-        message = wrap(f"{label} {_name_of_image(fields)}: {fields['error']['message']}")
-        error_line = Text(message)
-        error_line.stylize("bold red", end=len(label))
-        error_lines: list[Table | Text] = [error_line]
-        hint = fields["error"]["hint"]
-        if hint:
-            error_lines.append(Text(wrap(f"  hint: {hint}"), style="dim"))
-        return error_lines
+    label = "error:"
+    message = wrap(f"{label} {_name_of_image(fields)}: {fields['error']['message']}")
+    error_line = Text(message)
+    error_line.stylize("bold red", end=len(label))
+    blocks: list[Table | Text] = [error_line]
+    hint = fields["error"]["hint"]
+    if hint:
+        blocks.append(Text(wrap(f"  hint: {hint}"), style="dim"))
+    return blocks
+
+
+def _image_blocks(fields: RecordJson, wrap: Callable[[str], str]) -> "list[Table | Text]":
+    """Return what is printed of an image, one block below the other.
+
+    They are the name and size of the image, each of its warnings, and last the table of its
+    detections, if there are any.
+
+    Args:
+        fields: The record.
+        wrap: Escapes a text, and wraps it as wide as the terminal is.
+    """
+    from rich.text import Text
+
     size = f"{fields['width']}x{fields['height']}"
     heading = Text(f"{escape_unprintable(_name_of_image(fields))}  {size}", style="bold")
+    if not fields["detections"]:
+        heading.append("  nothing found", style="not bold dim")
     blocks: list[Table | Text] = [heading]
+
     for warning in fields.get("warnings", ()):
         blocks.append(Text(wrap(f"  {warning}"), style="yellow"))
     if fields["detections"]:
         blocks.append(_detections_table(fields["detections"]))
-    else:
-        heading.append("  nothing found", style="not bold dim")
     return blocks
 
 

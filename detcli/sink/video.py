@@ -109,28 +109,30 @@ class AnnotatedVideo:
         A frame that could not be read repeats the one before it. Where frames have another size
         from now on, another file begins.
         """
-        time = self._clock.advance(record.origin)
-        if time is None:  # a frame of a live source that is not later than the one before
+        frame_time = self._clock.advance(record.origin)
+        if frame_time is None:  # a frame of a live source that is not later than the one before
             return
         if self._first_time is None:
-            self._first_time = time
+            self._first_time = frame_time
         if record.picture is None or record.detections is None:
             if self._file is not None:
-                self._file.repeat(time.shown_s - self._first_time.shown_s)
+                self._file.repeat(frame_time.shown_s - self._first_time.shown_s)
             return
 
         image = annotate(record.picture.pixels, record.detections, self._style, record.overlay)
         has_other_size = self._file is not None and self._file.shape != image.shape
         if has_other_size:
             self.close()
-            self._first_time = time
-        file = self._file
-        if file is None:
-            file = self._open_file(record, image.shape, self._first_time.source_s)
-            has_unreadable_start = time > self._first_time
+            self._first_time = frame_time
+
+        video_file = self._file
+        if video_file is None:
+            video_file = self._open_file(record, image.shape, self._first_time.source_s)
+            # If the first frames of the source could not be read, the file begins with their time.
+            has_unreadable_start = frame_time > self._first_time
             if has_unreadable_start:
-                file.repeat(0.0)  # a black frame, which is shown until now
-        file.append(image, time.shown_s - self._first_time.shown_s)
+                video_file.repeat(0.0)  # a black frame, which is shown until this one
+        video_file.append(image, frame_time.shown_s - self._first_time.shown_s)
         notes_of(record).saved.append(self._path)
 
     def _open_file(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":

@@ -191,20 +191,24 @@ def check_display() -> None:
     Raises:
         OutputError: No window can be opened; the message says why.
     """
-    always_has_display = sys.platform in {"win32", "darwin"}
-    display_variables = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
+    is_windows_or_mac = sys.platform in {"win32", "darwin"}  # these always have a display
     hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
-    if not always_has_display and not display_variables & os.environ.keys():
+    display_variables = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
+    has_display = is_windows_or_mac or bool(display_variables & os.environ.keys())
+    if not has_display:
         raise OutputError("cannot show images: there is no display (DISPLAY is not set)", hint)
+
     if not cv2.currentUIFramework():
         install_command = "pip install --force-reinstall --no-deps opencv-python"
-        if not always_has_display and not all(find_library(library) for library in LIBRARIES):
+        has_libraries = is_windows_or_mac or all(find_library(library) for library in LIBRARIES)
+        if not has_libraries:
             install_command = f"apt-get install libgl1 libglib2.0-0, then {install_command}"
         raise OutputError(
             "cannot show images: this OpenCV is built without windows",
             f"use --save DIR; or {install_command}",
         )
-    if not always_has_display:
+
+    if not is_windows_or_mac:
         _probe_window(hint)
 
 

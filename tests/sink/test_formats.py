@@ -9,7 +9,7 @@ from sample_records import image
 
 from detcli.config.values import FORMAT_OF_SUFFIX, Format
 from detcli.core.errors import UsageError
-from detcli.sink.formats import FORMATS, choose_format, open_record_sink, require_file
+from detcli.sink.formats import FORMATS, check_format_options, choose_format, open_record_sink
 from detcli.storage.files import open_output
 
 
@@ -84,10 +84,10 @@ def test_each_suffix_is_of_a_format_that_has_a_sink():
 
 def test_parquet_needs_a_file():
     with pytest.raises(UsageError, match="--format parquet needs --output"):
-        require_file(Format.PARQUET, None)
-    require_file(Format.CSV, None)
+        check_format_options(Format.PARQUET, None)
+    check_format_options(Format.CSV, None)
 
 
 @optional.needs("pyarrow")
 def test_parquet_with_a_file_is_taken():
-    require_file(Format.PARQUET, Path("boxes.parquet"))
+    check_format_options(Format.PARQUET, Path("boxes.parquet"))
