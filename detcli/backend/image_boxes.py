@@ -95,7 +95,7 @@ def _map_ordinary_boxes(
         contract: What the model says of its boxes.
 
     Returns:
-        `(T, 4)`, the boxes in pixels of their images, one image behind the other.
+        `(T, 4)`, the boxes in pixels of their images, image after image.
     """
     counts = [len(selection.score) for selection in selections]
     if contract.box_fractions or len(counts) != len(letterboxes):
@@ -185,7 +185,7 @@ def _scale_fractions(boxes: Floats, letterbox: Letterbox, contract: Contract) ->
 
 
 def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
-    """Tell of each box `(M, 4)` x1, y1, x2, y2 whether it does not lack width or height.
+    """Tell which boxes have a width and a height, of `(M, 4)` x1, y1, x2, y2.
 
     A box with NaN counts as one with an area.
     """
@@ -196,8 +196,10 @@ def _has_area(boxes: Floats) -> npt.NDArray[np.bool_]:
 def _warn_about_boxes(boxes: Floats, *, infinite_count: int, empty_count: int) -> None:
     """Warn about the boxes that are dropped because they cannot be drawn.
 
-    Of all boxes of an image, `(M, 4)`, those with a NaN or an infinity are counted by
-    `infinite_count`, and those without width or height by `empty_count`.
+    Args:
+        boxes: `(M, 4)`, all boxes of an image.
+        infinite_count: How many of them have a NaN or an infinity.
+        empty_count: How many have no width or no height.
     """
     if infinite_count:
         value = "a NaN" if np.isnan(boxes).any() else "an infinity"

@@ -164,7 +164,8 @@ class _FirstUse:
     def optimise(self) -> bytes:
         """Optimise the graph, and compare what it computes with what the model computes.
 
-        The model is opened for that from its own graph, and stays open as `session`.
+        For that, the model is opened from the graph that is not optimised. It stays open as
+        `session`.
 
         Returns:
             The optimised graph; UNUSABLE if there is none, or if it computes something else.

@@ -310,7 +310,7 @@ def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> Select
 def _select_scores_by_class(
     scores: Floats, class_ids: Indices, options: SelectionOptions
 ) -> _SelectedScores:
-    """Select scores as `_select_scores` does, where each class has a confidence of its own.
+    """Select scores as `_select_scores` does, but with a different confidence for each class.
 
     Most anchors have no score above the lowest confidence of all classes. They are left out first,
     so that few scores have to be compared with the confidence of their class.

@@ -23,7 +23,7 @@ BATCHES = (32, 16, 8)
 """Numbers of images in a batch that suit a GPU, for a graph that takes any number."""
 
 Observer = Callable[[Stage], None]
-"""Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
+"""Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever that stage ends."""
 
 
 class Backend(Protocol):

@@ -179,7 +179,7 @@ class _Stroke(NamedTuple):
 def _strokes(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:
     """Return the two strokes of a line: a wider dark one, its casing, and the line on top of it.
 
-    The casing shows the line on a background of its own colour.
+    The casing keeps the line visible on a background of the same colour.
     """
     blue, green, red = colour
     dark_colour = (blue // CASING, green // CASING, red // CASING)

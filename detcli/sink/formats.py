@@ -186,7 +186,7 @@ def require_bursts(record_format: Format) -> None:
     """Refuse --burst for a format that does not have all fields of records.
 
     Raises:
-        UsageError: It is such a format.
+        UsageError: The format does not have them.
     """
     properties = FORMATS[record_format]
     if not (properties.has_detection_rows or properties.has_provenance):

@@ -375,7 +375,7 @@ def _palette_of(frames: Sequence[LoopFrame], box_colours: Sequence[Colour]) -> b
     """Choose the palette of a loop from pixels of all its frames, and from the colours of boxes.
 
     Returns:
-        768 bytes: red, green and blue of 256 colours, of which no two are equal.
+        768 bytes: red, green and blue of 256 different colours.
     """
     samples = _weigh_rare_colours(_sampled_pixels(frames))
     # The lines of boxes have few pixels. Without samples of their own, they would get the most

@@ -286,14 +286,14 @@ class Anonymizer:
     def _without_hidden_barcodes(
         self, record: Record, detections: Detections, is_hidden: npt.NDArray[np.bool_]
     ) -> Detections:
-        """Return a copy of a record's detections in which no barcode is left that is hidden.
+        """Return a copy of a record's detections without the barcodes that are hidden.
 
         A barcode is removed in three cases: its detection is of a hidden class; the track of its
         detection was of a hidden class in this or an earlier frame; or it lies in the box of
         another detection that is hidden.
 
         Args:
-            record: The record, which says of which video it is a frame.
+            record: The record, which names the video that it is a frame of.
             detections: Its N detections, with an array of barcodes or None in `symbols`.
             is_hidden: `(N,)`, whether each detection is of a hidden class.
         """

@@ -40,7 +40,7 @@ class LabelLayout:
 
         Args:
             image: Width and height of the image.
-            visible: `(N, 4)`, x1, y1, x2, y2 of the boxes of which labels may cover only a share.
+            visible: `(N, 4)`, x1, y1, x2, y2 of the boxes that labels may cover only in part.
             gap: The least distance between labels, in pixels.
         """
         width, height = image

@@ -84,9 +84,8 @@ MILLION = 1_000_000
 def _millionths(low: float, high: float, size: int) -> tuple[int, int]:
     """Compute the centre and the length of a box along one axis, as fractions of the image.
 
-    Trainers compute the ends of the box from these two, and refuse a box of which one end is beyond
-    the image, by however little. Where rounding would cause that, the centre is moved inwards by
-    a millionth.
+    Trainers compute both ends of the box from these, and refuse a box that ends outside the image,
+    by however little. Where rounding would cause that, the centre is moved inwards by a millionth.
 
     Args:
         low: Where the box begins along the axis, in pixels.

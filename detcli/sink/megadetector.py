@@ -386,8 +386,7 @@ def run_info(run: RunDescription, detector: object) -> Fields:
     It has no time, so that equal runs write equal files.
 
     Args:
-        run: What is known of the run, of which the confidence is used: below it, the file has no
-            detections.
+        run: What is known of the run. Its confidence is used: the file has no detections below it.
         detector: The name of the model; None if no record has one.
     """
     info: Fields = {"format_version": FORMAT_VERSION, "detector": detector or "unknown"}

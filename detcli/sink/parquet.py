@@ -62,7 +62,7 @@ def _column_type(annotation: Any) -> pa.DataType:  # noqa: ANN401 - of any field
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     """Return the names and types of the columns: the fields of a record and of a detection in JSON.
 
-    Columns that options add, and those of errors, come behind the others.
+    Columns that options add, and those of errors, come after the others.
 
     Args:
         optional_columns: The names of columns that options of this run add.

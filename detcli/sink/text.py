@@ -98,7 +98,7 @@ def detection_rows(fields: RecordJson) -> Iterator[Fields]:
     """Yield the rows that a record has in CSV and Parquet.
 
     There is one row for each detection, which has the fields of the record, too; a record without
-    detections has one row. The fields of an error get names of their own, such as `error_type`.
+    detections has one row. The fields of an error get other names, such as `error_type`.
     """
     record_columns: Fields = {**fields}
     if "error" in fields:

@@ -158,7 +158,8 @@ class CudaBackend:
         # The kernels that select, with their workspaces. The last one that was used comes last.
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
 
-        self._inference_count = 0  # calls of `infer`, by which a batch knows the output as its own
+        # Calls of `infer`. A batch with a lower number has lost its output to a later one.
+        self._inference_count = 0
         self._closed = False
         self._has_warned_of_runs = False
         self._observer: Observer | None = None
@@ -480,7 +481,7 @@ class CudaBackend:
         The GPU has kernels for heads. The host selects where it has none:
 
         - from rows that the graph has selected itself,
-        - with suppression of every class of an anchor, each a box of its own,
+        - with suppression to which an anchor gives a box for every class,
         - with suppression that blends overlapping boxes.
 
         Args:

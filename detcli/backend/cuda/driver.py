@@ -106,7 +106,7 @@ class Event:
         self._gpu = gpu
 
     def record(self) -> None:
-        """Move the event behind all work that has been enqueued so far."""
+        """Record the event again, after all work that has been enqueued so far."""
         self._gpu.call(self._gpu.queue.record, self._event)
 
     def wait(self) -> None:

@@ -286,7 +286,7 @@ def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.ND
         target: The number of output pixels.
 
     Returns:
-        The source pixel before each centre, and how far behind that the centre lies, from 0 to 1;
+        The source pixel before each centre, and how far past that the centre lies, from 0 to 1;
         `(target,)` each.
 
     Examples:
@@ -308,7 +308,7 @@ def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source
 
     Args:
         near: `(length,)`, the source pixel before the centre of each output pixel.
-        fraction: `(length,)`, how far behind it the centre lies, from 0 to 1.
+        fraction: `(length,)`, how far past that pixel the centre lies, from 0 to 1.
         source: The number of source pixels; indices beyond the first or last become that one.
 
     Returns:

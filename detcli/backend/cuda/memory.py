@@ -249,7 +249,7 @@ class Slot:
         self._gpu = gpu
         self._device: dict[str, DeviceMemory] = {}
         self._pinned: dict[str, PinnedMemory] = {}
-        self._event: Event | None = None  # made once, and moved
+        self._event: Event | None = None  # created once, and recorded again each time
         self._has_enqueued_work = False
         self.generation = 0  # how many batches the slot has been handed to
         self.unread: list[Callable[[], None]] = []  # each copies the rows of a selection
@@ -267,8 +267,8 @@ class Slot:
     def marked(self) -> Iterator[None]:
         """Mark the work that is enqueued in the block, so that `wait` waits for it.
 
-        The mark is an event that the GPU reaches after that work. A slot has one, which is moved
-        behind the latest work. It is set even if the block fails, as some work may be enqueued.
+        The mark is an event that the GPU reaches after that work. A slot has only one, which is
+        recorded again for later work, and even if the block fails, as some may be enqueued.
         """
         try:
             yield

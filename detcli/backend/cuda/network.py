@@ -195,7 +195,7 @@ class Network:
             self._bindings[key] = binding
 
     def _plan_capture(self, binding: _Binding) -> None:
-        """Let the next run of a binding capture a CUDA graph, under an id of its own."""
+        """Let the next run of a binding capture a CUDA graph, under a new id."""
         binding.graph = self._captured_count
         self._captured_count += 1
         binding.options = self._run_options(binding.graph)

@@ -186,8 +186,8 @@ class SelectionKernels:
             "ranked": per_ranked_anchor,
             "ranked_count": per_image,
             "spill": 2 * per_image * self._spill_capacity,  # what does not fit into shared memory
-            "wide": 0,  # of `select` only: the ranked anchors of which further classes may count
-            "row_class": 0,  # of `nms` only: the class of each detection
+            "wide": 0,  # for `select` only: the ranked anchors whose other classes may count, too
+            "row_class": 0,  # for `nms` only: the class of each detection
             "nan_count": per_image,
             "result": self.result_size,
         }
@@ -445,10 +445,10 @@ class SelectionKernels:
 
 
 class HostSelection:
-    """Selection on the host, used as `SelectionKernels`, of what they do not select from.
+    """Selects on the host where there are no kernels; it is used like `SelectionKernels`.
 
-    That is the rows of a graph that selects for itself, which are few; heads where an anchor may be
-    several candidates for suppression; and heads whose overlapping boxes are blended.
+    There are none for the few rows of a graph that selects itself, for suppression to which an
+    anchor gives a box for every class, and for suppression that blends overlapping boxes.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Started:
     """Images whose inference has been started, in one or several batches.
 
     Attributes:
-        runs: Of each batch the request that computes it, which holds its output, and its input.
+        runs: For each batch, the request that computes it and holds its output, and its input.
         unread_count: How many selections have been asked for whose detections have not been read.
         are_requests_free: Whether its requests may run other batches, as all detections are read.
     """
