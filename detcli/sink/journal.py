@@ -427,7 +427,7 @@ class Journal:
     def _is_done(self, record: Fields) -> bool:
         """Tell whether the input of a record need not be detected again.
 
-        It is detected again in three cases:
+        It has to be detected again in three cases:
 
         - It has failed.
         - Its whole source is repeated, and still exists.

@@ -68,7 +68,8 @@ class OpenvinoBackend(HostBackend):
     def infer(self, buffer: Tensor) -> Started:
         """Start the network on the images of a buffer, without waiting for it.
 
-        Only while an observer measures the stages, it waits: for the time of the network alone.
+        While an observer measures the stages, it does wait, so that the network's time is told
+        apart from that of the selection.
 
         Args:
             buffer: `(B, C, H, W)`, the preprocessed images.
@@ -96,8 +97,8 @@ class OpenvinoBackend(HostBackend):
 
     def _idle_or_new_request(self) -> InferRequest:
         """Take a request that is idle, or create another one if there is none."""
-        # Another thread may take the last idle request at any time, so it is not asked before
-        # whether there is one.
+        # Another thread may take the last idle request between a check for it and this call, so
+        # there is no check.
         try:
             return self.idle_requests.pop()
         except IndexError:
@@ -108,7 +109,7 @@ class OpenvinoBackend(HostBackend):
     ) -> Pending:
         """Return a function that waits for the network and selects the detections of each image.
 
-        Only while an observer measures the stages, they are selected before this returns.
+        While an observer measures the stages, they are selected before this returns.
 
         Args:
             buffer: The started inference, from `infer`. Several selections may read it; it counts
