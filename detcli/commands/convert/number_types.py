@@ -50,6 +50,8 @@ def to_half(
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     numbered = infer_shapes(model)
+    if numbered is model:  # its shapes contradict each other
+        numbered = copied(model)
     old_name_of = number_nodes(numbered.graph)  # the converter tells nodes apart by their names
     names_of_float32_nodes = []
     for node in numbered.graph.node:

@@ -23,7 +23,7 @@ from detcli.compare.detections import (
     image_report,
     tolerance_for,
 )
-from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, max_detections_of_graph
+from detcli.compare.sides import DetectorSide, GraphSide, max_detections_of_graph
 from detcli.config.config import DEFAULT_CONF, Settings, effective_conf
 from detcli.config.values import Tolerance
 from detcli.core import frozen
@@ -37,7 +37,7 @@ from detcli.core.errors import (
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, Layout
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.graph import shape
@@ -587,6 +587,7 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
     mixed_batch[1::2] = mirrored_batch[0]
 
     # A graph that selects detections itself runs with its selection, any other up to the head.
+    selects = new.selection is not None or contract.layout is Layout.ROWS
     graph_reading = new.selection or new.reading()
     graph = graph_reading.body(new.model)
     session = open_tensors("cpu", graph.SerializeToString(), new.path.name)
@@ -597,13 +598,17 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
     differences = []
     for name, outputs in mixed_outputs.items():
         for output in outputs[0::2]:
-            differences.append(_scaled_difference(output, image_outputs[name][0]))
+            differences.append(
+                _scaled_difference(output, image_outputs[name][0], are_detections=selects)
+            )
         for output in outputs[1::2]:
-            differences.append(_scaled_difference(output, mirrored_outputs[name][0]))
+            differences.append(
+                _scaled_difference(output, mirrored_outputs[name][0], are_detections=selects)
+            )
     return max(differences)
 
 
-def _scaled_difference(output: Tensor, expected: Tensor) -> float:
+def _scaled_difference(output: Tensor, expected: Tensor, *, are_detections: bool) -> float:
     """Return the largest difference of two outputs, as a share of the channel's largest value.
 
     A channel is a coordinate of boxes, or the scores of a class. Each channel is divided by its
@@ -615,9 +620,10 @@ def _scaled_difference(output: Tensor, expected: Tensor) -> float:
         output: A head, `(4 + C, N)` or `(N, 4 + C)`, of N anchors and C classes; or K detections,
             `(K, 6)`.
         expected: What it should be, of the same shape.
+        are_detections: Whether they are detections that the graph has selected. The shape does not
+            tell, as a head of two classes has six columns, too.
     """
-    has_detections = expected.shape[1] == COLUMNS
-    if has_detections:
+    if are_detections:
         best_scores = np.maximum(output[:, SCORE_COLUMN], expected[:, SCORE_COLUMN])
         is_confident = best_scores > DEFAULT_CONF
         output = output[is_confident]
