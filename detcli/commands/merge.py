@@ -397,10 +397,10 @@ def _copy_records(
 ) -> None:
     """Write the records of all parts of the run to the output.
 
-    A record that the sink cannot write may be the consequence of a damaged part, but whether a part
-    is damaged is only known when it was read to its end. So after the first such error, the
-    remaining records are still read but not written. At the end the damaged parts are reported or,
-    if there are none, that error.
+    If a record cannot be corrected or written, its part may be damaged, which only shows when the
+    part has been read to its end. So after the first such error, the remaining records are still
+    read and corrected, but no longer written. At the end the damaged parts are reported; if there
+    are none, the last such error is raised.
 
     Args:
         merging: Yields the records of the parts, and collects what is wrong with parts.
@@ -411,24 +411,26 @@ def _copy_records(
         show_progress: Whether to show a progress bar.
 
     Raises:
-        CheckError: Parts are damaged. Any other error is that of the sink.
+        CheckError: Parts are missing or damaged. Any other error is that of a record, the sink or
+            the marks.
     """
     from detcli.run.shards.parts import DAMAGE
     from detcli.sink.protocol import Stored
 
-    first_error: Exception | None = None
+    record_error: Exception | None = None
     with progress(lambda: manifest.names, enabled=show_progress) as advance:
         for record in merging:
             try:
                 corrected = _add_answers_and_apply_marks(record, answers, marks)
-                if first_error is None and corrected is not None:
+                if record_error is None and corrected is not None:
                     sink.write(Stored(corrected))
             except DAMAGE as error:  # what a record with damaged fields may cause
-                first_error = error
+                record_error = error
             advance(record["source"])
+
     _require_whole(merging, manifest)
-    if first_error is not None:
-        raise first_error
+    if record_error is not None:
+        raise record_error
     if marks is not None:
         marks.require_fit()
 

@@ -153,15 +153,17 @@ def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
     """
     try:
         path = zoo.local_path(model, half=half)
-    except ModelError:
+    except ModelError:  # a bundled model whose file was removed from the installation
         return ListedFile(half, "missing")
-    file = model.file(half=half)
     if path is None:
         return ListedFile(half, "to fetch", revision=model.revision)
+
     size = path.stat().st_size
-    if file is None:
-        return ListedFile(half, "bundled", size, path)
-    return ListedFile(half, "fetched", size, path, file.commit_of(path))
+    hub_file = model.file(half=half)
+    if hub_file is None:  # detcli bundles the model
+        return ListedFile(half, "bundled", bytes=size, path=path)
+    commit = hub_file.commit_of(path)
+    return ListedFile(half, "fetched", bytes=size, path=path, revision=commit)
 
 
 def render(listing: Listing) -> "Iterator[Table]":

@@ -44,18 +44,23 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
     limit_pixels(config.inputs.max_pixels)
     # Another run may write a file while this one still loads its libraries and its model.
     states_before = output_states(config.outputs.files)
+
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_tuned
     from detcli.run import set_up_process
 
     _require_inputs(config)
     set_up_process()
+
+    # Libraries of trackers and of GIF are optional. One that is missing is an error now, before
+    # the model is opened.
     if config.watched.track is not None:
         from detcli.analytics.tracks import load_trackers
 
         load_trackers()
     if config.outputs.gif is not None:
-        import detcli.sink.gif  # noqa: F401 - raises an error at once if Pillow is missing
+        import detcli.sink.gif  # noqa: F401 - raises the error if Pillow is missing
+
     if config.outputs.in_shards:
         from detcli.commands.predict.shards import predict_shards
 
@@ -67,15 +72,18 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
 
 
 def _require_inputs(config: Config) -> None:
-    """Require that there are inputs; a run in shards may go on with those of its manifest.
+    """Require that there are inputs, and that --fps is used only with frames on standard input.
+
+    A run in shards needs no inputs, as it can continue with those of its manifest.
 
     Raises:
-        UsageError: There are none, or --fps is without the frames of standard input.
+        UsageError: There are no inputs, or there is --fps without `-`, which is standard input.
     """
     inputs = config.inputs
     has_inputs = bool(inputs.source) or inputs.files_from is not None
     if not has_inputs and not config.outputs.in_shards:
         raise UsageError("no inputs given", "name images or videos, or use --files-from")
+
     if inputs.fps is not None and "-" not in inputs.source:
         hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
         raise UsageError("--fps is the rate of frames on standard input, no input here", hint)

@@ -41,7 +41,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
 
 
 def _continue_file(config: Config, file: Path) -> Continuation:
-    """Say how to continue a file of JSON Lines with --resume, though it was written without."""
+    """Say how to continue a file of JSON Lines with --resume, though the run began without it."""
     without_flags = _without_excluded(config)
     words = resume_words(config, file)
     if words:
@@ -51,9 +51,10 @@ def _continue_file(config: Config, file: Path) -> Continuation:
 
 
 def _begin_anew(config: Config, target: "Target | None") -> Continuation:
-    """Say how to begin a run anew with --resume, so that it can be continued.
+    """Say how to begin a run anew with --resume, so that it can be continued the next time.
 
-    It then writes JSON Lines, of which `detcli merge` makes what the run should have written.
+    With --resume it writes JSON Lines. `detcli merge` then turns these into the output that the
+    interrupted run should have written.
 
     Args:
         config: The options of the run.
@@ -61,21 +62,17 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
     """
     without_flags = _without_excluded(config)
     resume_file = _new_file(target)
-    words = resume_words(config, resume_file)
-    if not words:
+    resume_command = resume_words(config, resume_file)
+    if not resume_command:  # it would be too long, show a secret, or read standard input again
         sentence = (
             f"this run cannot be continued; one with --resume {resume_file}{without_flags} can"
         )
         return Continuation(sentence, [])
 
-    commands = [words]
-    is_special_file = isinstance(target, Path) and is_special(target)
-    if target is not None and not is_special_file:
-        name = str(target)
-        has_secret = public_name(name) != name  # a password or token in an address
-        if not has_secret:
-            merge_words = ["detcli", "merge", str(resume_file), *_merge_words(config)]
-            commands.append([*merge_words, "-o", name])
+    commands = [resume_command]
+    merge_command = _merge_command(config, resume_file, target)
+    if merge_command:
+        commands.append(merge_command)
     return Continuation(f"this run cannot be continued; one{without_flags} that can", commands)
 
 
@@ -105,12 +102,28 @@ def _new_file(target: "Target | None") -> Path:
     return path
 
 
-def _merge_words(config: Config) -> list[str]:
-    """Write the options with which `detcli merge` writes what a run should have written."""
+def _merge_command(config: Config, resume_file: Path, target: "Target | None") -> list[str]:
+    """Write the `detcli merge` that turns the file of --resume into the output of a run.
+
+    Args:
+        config: The options of the run.
+        resume_file: The JSON Lines to read.
+        target: The output of the run; None for standard output.
+
+    Returns:
+        The words of the command; none if the output is no file, or its address has a secret.
+    """
+    if target is None or (isinstance(target, Path) and is_special(target)):
+        return []
+    target_name = str(target)
+    has_secret = public_name(target_name) != target_name  # a password or token
+    if has_secret:
+        return []
+
     options = options_of(Config)
     values = values_of(config)
-    words = []
+    words = ["detcli", "merge", str(resume_file)]
     for name in ("format", "base", "burst", "apply"):
         if values[name] is not None:
             words += [options[name].flag, str(values[name])]
-    return words
+    return [*words, "-o", target_name]

@@ -62,7 +62,7 @@ def predict_tuned(
 ) -> Counts:
     """Detect in all inputs in this process, with the options that `detcli tune` found the fastest.
 
-    A run in shards does without that, as its shards may run on other machines.
+    A run in shards does not use these options, as its shards may run on other machines.
 
     Args:
         config: The options of the run.
@@ -71,7 +71,8 @@ def predict_tuned(
         states_before: The states of the output files when the command began, as for `predict_here`.
 
     Raises:
-        Exception: As from `use_tuned` and `predict_here`.
+        UsageError: An option is wrong. With --resume, the hint says how to run without the tuned
+            options. Other errors are those of `use_tuned` and `predict_here`.
     """
     tuned_config = config
     if tables:
@@ -81,7 +82,8 @@ def predict_tuned(
     except UsageError as error:
         is_tuned = tuned_config is not config
         if is_tuned and config.outputs.resume:
-            # The earlier run may have been without these options, and its file refuses them now.
+            # If the earlier run did not use the tuned options, its file can only be continued
+            # without them.
             error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
         raise
 
@@ -351,16 +353,20 @@ TUNED_OPTIONS = ("model", "device", "half", "batch", "workers", "fast_cores")
 def use_tuned(
     config: Config, value_sources: Mapping[str, str], tables: Mapping[str, Any]
 ) -> Config:
-    """Return the options with those that `detcli tune` has found to be fastest for the model here.
+    """Return the options with those that `detcli tune` has found fastest for the model here.
 
-    What the user has set takes precedence: the options are returned as they are if one of them
-    decides what can be fast at all, such as --device.
+    What the user has set takes precedence. After --device and other options of `DECIDING`, the
+    measurements of tune say nothing, so none of its values is used. --batch, --workers or
+    --fast-cores only replaces the value of tune.
 
     Args:
         config: The options of the run.
         value_sources: The options that the user has set, and where each value comes from.
         tables: The tables that `detcli tune --write` wrote into the user's file of defaults:
             values of options by the model's hash, the name of the machine and the kind of run.
+
+    Returns:
+        The options as they are if nothing was tuned, or what was tuned cannot be used.
 
     Raises:
         UsageError: A table sets an option that tune does not write.
@@ -380,12 +386,15 @@ def use_tuned(
         if option_name in value_sources:
             log.info("what was tuned for %s gives way to %s", name, options[option_name].flag)
             return config
+
     values = _parse_tuned(table)
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
-    for option_name in {"batch", "workers", "fast_cores"} & value_sources.keys():
-        values.pop(option_name, None)
+
+    for option_name in ("batch", "workers", "fast_cores"):
+        if option_name in value_sources:
+            values.pop(option_name, None)
     tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned

@@ -120,13 +120,14 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
     Args:
         store: The folder of the run.
         config: The options of this call.
-        ready: The settings as a worker reports them that has opened the model.
+        ready: What the first worker reports after it has opened the model: its settings and the
+            names of its classes.
     """
     inputs = config.inputs
     header: HeaderJson = {
         "detcli": __version__,
         "format": Format.JSONL,
-        "shard_size": 0,  # `begin` fills it in
+        "shard_size": 0,  # `begin_or_join` fills it in
         "settings": ready.settings,
         "inputs": {
             "start_s": inputs.start,
@@ -138,10 +139,10 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
         "class_names": escape_surrogates([*ready.class_names]),
     }
     with Sources(inputs.source, inputs, config.outputs.written) as sources:
-        entries = None
+        entries = None  # without inputs, the names come from the manifest
         if inputs.source or inputs.files_from is not None:
             entries = sources.entries()
-        return begin(
+        return begin_or_join(
             store,
             header,
             entries,
@@ -156,15 +157,17 @@ class _Plan:
     """What one call of predict does in a sharded run."""
 
     schedule: Schedule
-    failed_before: int  # failures that earlier calls have left, and that this one does not retry
+    # Failed inputs in parts that are done, and files that have changed since their records were
+    # written; without those that this call works again.
+    failed_before: int
 
 
 def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     """Choose the shards that this call works, and print what is done already.
 
     These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
-    shards join them whose part has records with an error; of those only the failed names are
-    worked again.
+    the shards whose part has records with an error are added; only their failed names are worked
+    again.
     """
     manifest = opened.manifest
     selection = config.shards.shards or ShardSelection()
@@ -174,6 +177,7 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     retried: dict[int, Shard] = {}
     if config.shards.retry_failed:
         retried = _shards_to_retry(store, manifest, failures_by_shard)
+
     shards_to_work = []
     for number in selected:
         is_done = number in failures_by_shard
@@ -181,22 +185,26 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
             shards_to_work.append(number)
     schedule = Schedule(store, manifest, shards_to_work, retried)
 
+    remaining_failures: Counter[str] = Counter()
+    for number, failures in failures_by_shard.items():
+        if number not in retried:
+            remaining_failures += failures
+    changed_hashes = _changed_without_retried(opened.changed, retried.values())
+
     if not config.verbosity.quiet:
-        _report_begin(
+        _report_inputs_and_progress(
             store,
             opened,
             done_count=len(failures_by_shard),
             selected_count=len(selected),
         )
-    remaining_failures: Counter[str] = Counter()
-    for number, failures in failures_by_shard.items():
-        if number not in retried:
-            remaining_failures += failures
     if remaining_failures:
         print_line(f"{describe_failures(remaining_failures)}; in parts done already")
         print_line("work them again with --retry-failed", prefix="  ", label="hint:")
-    changed_count = _report_changed_files(opened, retried.values())
-    return _Plan(schedule, remaining_failures.total() + changed_count)
+    if changed_hashes:
+        _report_changed_files(manifest, changed_hashes)
+    failed_before = remaining_failures.total() + len(changed_hashes)
+    return _Plan(schedule, failed_before)
 
 
 def _shards_to_retry(
@@ -217,31 +225,42 @@ def _shards_to_retry(
     return shards
 
 
-def _report_changed_files(opened: OpenedRun, retried_shards: Iterable[Shard]) -> int:
-    """Print which input files have changed since the manifest was written, and count them.
+def _changed_without_retried(
+    changed_hashes: frozenset[bytes], retried_shards: Iterable[Shard]
+) -> set[bytes]:
+    """Return the hashes of the names whose files have changed, without those that are retried.
 
-    Names in `retried_shards` do not count: they are worked again now, as their files are now.
+    A name that is retried is worked as its file is now, so its change does no harm.
     """
-    changed_hashes = set(opened.changed)
+    remaining_hashes = set(changed_hashes)
     for shard in retried_shards:
         for name in shard.names:
-            changed_hashes.discard(hash_of(name))
+            remaining_hashes.discard(hash_of(name))
+    return remaining_hashes
+
+
+def _report_changed_files(manifest: Manifest, changed_hashes: set[bytes]) -> None:
+    """Print which input files have changed since the manifest was written.
+
+    Args:
+        manifest: The manifest of the run.
+        changed_hashes: The hashes of the names of these files; at least one.
+    """
     count = len(changed_hashes)
-    if count == 0:
-        return 0
-    files = f"{count} files have"
+    verb = "have"
     if count == 1:
-        files = "1 file has"
-    # One by one: there may be millions of names, and only a few examples are shown.
-    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed_hashes)
-    print_line(f"{files} changed since written down: {shortened(names, count)}")
+        verb = "has"
+    # A generator, as there may be millions of names, and only a few examples are shown.
+    names = (name for name in manifest.last_names() if hash_of(name) in changed_hashes)
+    print_line(
+        f"{pluralize(count, 'file')} {verb} changed since written down: {shortened(names, count)}"
+    )
     print_line(
         "work them as they are now, in further shards, with --extend", prefix="  ", label="hint:"
     )
-    return count
 
 
-def begin(
+def begin_or_join(
     store: Store,
     header: HeaderJson,
     entries: Iterable[SourceEntry] | None,
@@ -270,7 +289,7 @@ def begin(
         OutputError: The manifest cannot be written.
     """
     with Names(entries or (), stamped=extend) as names:
-        begun = False
+        is_new_run = False
         if not store.exists(FIRST_MANIFEST):
             _require_no_parts(store)
             if entries is None:
@@ -279,24 +298,26 @@ def begin(
                     "name images or videos, or use --files-from",
                 )
             size = shard_size or _default_shard_size(len(names))
-            begun = publish(store, FIRST_MANIFEST, {**header, "shard_size": size}, names)
+            is_new_run = publish(store, FIRST_MANIFEST, {**header, "shard_size": size}, names)
+
         manifest = Manifest(store)
         size = shard_size or manifest.header["shard_size"]
         compared_fields: Fields = {**header, "shard_size": size}
         # Manifests of earlier versions have no names of classes, which the model decides anyway.
         compared_fields.pop("class_names", None)
         manifest.require_same(implied, **compared_fields)
-        if entries is None or begun:
-            return OpenedRun(manifest, len(names), names.repeated)
+
+        if entries is None or is_new_run:
+            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
         if extend:
             return _extend_manifest(store, manifest, names)
         return _compare_with_manifest(store, manifest, names)
 
 
 def _require_no_parts(store: Store) -> None:
-    """Refuse a folder that has files of a run in shards, but not the manifest that it began with.
+    """Refuse a folder that has files of a run in shards, but not the first manifest of the run.
 
-    Such files are parts, which have the records, and the further manifests of an extended run.
+    Such files are parts, which hold the records, and the manifests that --extend adds.
 
     Raises:
         UsageError: The folder has such a file.
@@ -306,8 +327,9 @@ def _require_no_parts(store: Store) -> None:
         if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
             files_of_run.append(name)
     if files_of_run:
+        example = min(files_of_run)  # the same in each call, as a store lists names in any order
         raise UsageError(
-            f"{store} has {min(files_of_run)}, but no {FIRST_MANIFEST}",
+            f"{store} has {example}, but no {FIRST_MANIFEST}",
             "restore it, or write to another folder; one of an earlier version can be "
             "merged, but not gone on with",
         )
@@ -323,7 +345,7 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
     """Add the inputs that the manifest lacks to the run, as shards of a further manifest.
 
     Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
-    is its size and time of change: a file that has changed counts as new.
+    is its size and time of change, so a file that has changed counts as new.
 
     Args:
         store: The folder of the run.
@@ -331,11 +353,9 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
         names: The names of the inputs.
     """
     added_count = 0
-    while True:
-        manifest_hashes = manifest.hashes(names.hash_of)
-        new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
-        if len(new_hashes) == 0:
-            break
+    manifest_hashes = manifest.hashes(names.hash_of)
+    new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
+    while len(new_hashes):
         new_names = names.only(new_hashes, names)
         is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
         if is_published:
@@ -343,14 +363,16 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
         # Otherwise another process, which also extends the run, was first. Either way the manifest
         # is read again, and compared until it lacks nothing.
         manifest = Manifest(store)
+        manifest_hashes = manifest.hashes(names.hash_of)
+        new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
 
     gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
     if len(gone_hashes):
-        # Earlier versions of changed files are among them. A name is gone only if the inputs do
-        # not have it with any stamp, so hashes of names without stamps are compared now.
+        # A changed file is among these with its earlier stamp, though its name is not gone. So the
+        # names are compared again, now by hashes that do not cover stamps.
         input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
         gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
-    return OpenedRun(manifest, added_count, names.repeated, len(gone_hashes))
+    return OpenedRun(manifest, added=added_count, repeated=names.repeated, gone=len(gone_hashes))
 
 
 def _hashes_in_first_only(first: Hashes, second: Hashes) -> Hashes:
@@ -389,9 +411,9 @@ def _find_changed_files(
 ) -> frozenset[bytes]:
     """Find the inputs whose files have changed since the run detected in them.
 
-    A name may have a stamp, which is the size and the time of change of its file; the manifest has
-    the stamps of when it was written. Names without a stamp here or there, such as addresses,
-    cannot be compared and do not count.
+    A name may have a stamp, which is the size and the time of change of its file. The manifest has
+    the stamp that a file had when the manifest was written. A name that has no stamp now or had
+    none then, such as an address, cannot be compared, and counts as unchanged.
 
     Returns:
         Hashes of the names, without their stamps.
@@ -400,23 +422,25 @@ def _find_changed_files(
     manifest_hashes = manifest.hashes(hash_with_stamp)
     differing_names: list[Name] = []
     for name in names:
-        # If the manifest has no stamp of the name, it has its hash without one.
-        lacks_stamp = stamp_in(name) is None or contains(manifest_hashes, hash_of(name))
-        if not lacks_stamp and not contains(manifest_hashes, hash_with_stamp(name)):
+        # The manifest's hash of a name covers no stamp if the name had none then.
+        had_no_stamp = contains(manifest_hashes, hash_of(name))
+        if stamp_in(name) is None or had_no_stamp:
+            continue
+        if not contains(manifest_hashes, hash_with_stamp(name)):
             differing_names.append(name)
     if not differing_names:
         return frozenset()
 
-    # Names that --retry-failed has worked again have the stamps of then; None cannot be compared.
+    # If --retry-failed has worked a name again, the stamp that its file had then counts instead.
     retry_stamps = Merge(store, manifest).retried()
     changed_hashes = set()
     for name in differing_names:
         name_hash = hash_of(name)
-        was_retried = name_hash in retry_stamps
-        retry_stamp = retry_stamps.get(name_hash)
-        is_unchanged_since_retry = was_retried and retry_stamp in {None, stamp_in(name)}
-        if not is_unchanged_since_retry:
-            changed_hashes.add(name_hash)
+        if name_hash in retry_stamps:
+            retry_stamp = retry_stamps[name_hash]
+            if retry_stamp is None or retry_stamp == stamp_in(name):
+                continue
+        changed_hashes.add(name_hash)
     return frozenset(changed_hashes)
 
 
@@ -427,11 +451,23 @@ def set_up(config: Config) -> None:
     set_up_process()
 
 
-def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_count: int) -> None:
-    """Print what was written down of the inputs, and how many selected shards are done already."""
+def _report_inputs_and_progress(
+    store: Store, opened: OpenedRun, *, done_count: int, selected_count: int
+) -> None:
+    """Print how the inputs differ from the manifest, and how many shards are done already.
+
+    Args:
+        store: The folder of the run.
+        opened: The run. Names that this call has added to its manifest are "written down".
+        done_count: How many of the selected shards have a part file.
+        selected_count: How many shards --shards selects.
+    """
     if opened.added:
-        shards = pluralize(len(opened.manifest), "shard")
-        print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
+        total_shards = pluralize(len(opened.manifest), "shard")
+        print_line(
+            f"{store}: {pluralize(opened.added, 'name')} written down, {total_shards} in all"
+        )
+        # Newcomers type the / because they expect a folder of annotated images.
         hint = "a / at the end of --output begins a run in shards, of records only"
         print_line(
             f"{hint}; annotated images go to a folder with --save", prefix="  ", label="hint:"
@@ -442,8 +478,8 @@ def _report_begin(store: Store, opened: OpenedRun, *, done_count: int, selected_
         names = pluralize(opened.gone, "name")
         print_line(f"{names} of the manifest not among the inputs: they stay in it")
     if done_count:
-        shards = pluralize(selected_count, "shard")
-        print_line(f"{store}: {done_count} of {shards} done already")
+        selected_shards = pluralize(selected_count, "shard")
+        print_line(f"{store}: {done_count} of {selected_shards} done already")
 
 
 class _WorkingNote:
@@ -479,7 +515,7 @@ class _WorkingNote:
 
 @contextlib.contextmanager
 def _working_note(store: Store, schedule: Schedule) -> Iterator[_WorkingNote]:
-    """Keep a note of the shards in hand in the run's folder while this process works.
+    """Keep a note in the run's folder of the shards that this process is working on.
 
     A note is a small file. Notes of other processes that were killed are removed: at the beginning
     those that are too old, and after all work also those whose shards are done.
@@ -572,7 +608,14 @@ class _RunReport:
 
 
 def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
-    """Have the workers work the scheduled shards, with a progress bar and a summary at the end."""
+    """Let the workers detect in the scheduled shards, and show progress and, at the end, a summary.
+
+    Meanwhile a note in the run's folder says which shards this process is working on, for
+    `detcli status`. It is renewed at each event, as the shards change and an old note is ignored.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted; the summary says how many shards are left.
+    """
     report = _RunReport(engine, schedule, store)
     interrupted = False
     try:
@@ -586,7 +629,7 @@ def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bo
                 note.renew()
                 if isinstance(event, Progress):
                     report.record_count += event.records
-                else:  # the counts of a shard that is finished
+                else:  # a shard is finished, and the event has its counts
                     report.part_count += 1
                     report.counts.include(event)
                     print_new_messages(report.counts, quiet=quiet)
