@@ -70,6 +70,7 @@ def check(
             files.append(read_labels_of_review(Path(path), review_id))
         for lines in sorted(files, key=_first_time):
             add_labels(folders[0], lines)
+
     thresholds = {}
     for folder in folders:
         with progress(lambda: None, enabled=not quiet) as advance:
@@ -156,21 +157,21 @@ def _check_review(
     return None
 
 
-def _report_classes(thresholds: dict[str, float], review_count: int) -> None:
-    """Print which class decides at which confidence predict has to run to keep all classes.
+def _report_classes(thresholds: dict[str, float], class_count: int) -> None:
+    """Print the highest --conf with which predict keeps all classes, and the class that decides it.
 
-    It is the class with the lowest threshold, as boxes below a confidence are lost.
+    It is the lowest of the promised thresholds, as predict drops all boxes below --conf.
 
     Args:
         thresholds: The promised threshold of each class that has a promise.
-        review_count: How many classes there are, each with a review.
+        class_count: How many classes there are, each with a review.
 
     Raises:
         CheckError: Some class has no promise.
     """
-    if len(thresholds) < review_count:
+    if len(thresholds) < class_count:
         raise CheckError(
-            f"{review_count - len(thresholds)} of {review_count} classes have no promise",
+            f"{class_count - len(thresholds)} of {class_count} classes have no promise",
             "images need eyes for these; go on with their rounds",
         )
     decisive_class = min(thresholds, key=lambda name: thresholds[name])

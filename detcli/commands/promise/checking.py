@@ -18,7 +18,7 @@ from detcli.commands.promise.deck import (
 )
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import (
-    NotedAnswers,
+    AnswersByUnit,
     Promise,
     RoundResult,
     best_promise,
@@ -31,12 +31,12 @@ from detcli.commands.promise.labels import (
     Answer,
     Answers,
     add_labels,
+    answers_to_units,
     read_labels_of_review,
-    with_gone,
 )
 from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_promise
 from detcli.commands.promise.reading import read_units_of
-from detcli.commands.promise.statements import Reviewing, Wording, count_text, misses_by_folder
+from detcli.commands.promise.statements import Reliability, Wording, count_text, misses_by_folder
 from detcli.commands.promise.thresholds import grid_of
 from detcli.commands.promise.units import Units
 from detcli.core import Fields, frozen
@@ -52,12 +52,12 @@ class Computed:
     """What the answers of complete rounds lead to."""
 
     answers: Answers
-    noted: NotedAnswers
+    answers_by_unit: AnswersByUnit
     complete_rounds: int
     result: RoundResult  # of the round that promises most, or of the last complete one
     results: list[RoundResult]  # of all complete rounds
     promise: Promise | None
-    reviewing: Reviewing
+    reliability: Reliability
     fields: Fields  # of promise.json
 
 
@@ -71,11 +71,11 @@ class Checked:
     failure: CheckError | None  # why nothing is promised
 
 
-class NotedRounds(NamedTuple):
+class RoundProgress(NamedTuple):
     """The answers to what a review shows, and how far the reviewers have come."""
 
-    answers: NotedAnswers  # of all rounds
-    complete_count: int
+    answers_by_unit: AnswersByUnit  # of all rounds
+    complete_count: int  # how many rounds are complete
 
 
 class Checker:
@@ -123,7 +123,7 @@ class Checker:
         write_promise(promise_path, computed.fields)
         promise = computed.promise
         if promise is None:
-            self._require_not_begun(computed.noted, computed.complete_rounds)
+            self._require_next_round_not_begun(computed.answers_by_unit, computed.complete_rounds)
 
         highest_threshold = self._deck.grid[-1]
         threshold = highest_threshold
@@ -133,7 +133,7 @@ class Checker:
             lines.append(self._wording.promise_text(promise))
         lines += self._wording.withdrawn_lines(computed.results)
         lines += self._remarks(
-            computed.answers, computed.noted, threshold, computed.complete_rounds
+            computed.answers, computed.answers_by_unit, threshold, computed.complete_rounds
         )
         warnings = self._warn_of_unknown_names(computed.answers)
         warnings += _warn_of_unassigned_labels(computed.answers)
@@ -144,12 +144,12 @@ class Checker:
         are_rounds_left = computed.complete_rounds < len(self._deck.plan)
         if threshold < highest_threshold and are_rounds_left:
             lines.append(f"round {computed.complete_rounds + 1} may promise a higher threshold")
-        lines.append(computed.reviewing.text)
-        warnings += _warn_of_overlooked(computed.reviewing, is_corrected=is_corrected)
+        lines.append(computed.reliability.text)
+        warnings += _warn_of_overlooked(computed.reliability, is_corrected=is_corrected)
         return Checked(promise, lines, warnings, None)
 
     def compute(self, *, is_corrected: bool) -> Computed:
-        """Compute what the complete rounds of a review promise, without writing it.
+        """Compute what the complete rounds of a review promise, without writing promise.json.
 
         Labels that the page saved in the folder are added to labels.jsonl.
 
@@ -161,15 +161,17 @@ class Checker:
             UsageError: `is_corrected`, and no best-scoring images were looked at.
         """
         answers = read_answers(self._folder)
-        noted, complete_rounds = self._complete_rounds(answers)
-        reviewing = self._reviewing(answers, noted)
-        seen_share = None  # of the animals, at least so many are seen by the reviewers
+        answers_by_unit, complete_rounds = self._collect_answers(answers)
+        reliability = self._measure_reliability(answers, answers_by_unit)
+        # At least this share of the animals is seen by the reviewers; without it, every answer is
+        # taken as true.
+        seen_share = None
         if is_corrected:
-            seen_share = self._seen_share(reviewing)
+            seen_share = self._seen_share(reliability)
 
         results = []
         for round_number in range(1, complete_rounds + 1):
-            result = evaluate(self._deck, self._units, noted, round_number, seen_share)
+            result = evaluate(self._deck, self._units, answers_by_unit, round_number, seen_share)
             results.append(result)
         promise = best_promise(self._deck, results)
         decisive_result = results[-1]
@@ -177,17 +179,23 @@ class Checker:
             decisive_result = promise.result
 
         fields = promise_fields(
-            self._deck, self._units, noted, decisive_result, promise, reviewing, seen_share
+            self._deck,
+            self._units,
+            answers_by_unit,
+            decisive_result,
+            promise,
+            reliability,
+            seen_share,
         )
         fields["who"] = answers.reviewers
         return Computed(
             answers=answers,
-            noted=noted,
+            answers_by_unit=answers_by_unit,
             complete_rounds=complete_rounds,
             result=decisive_result,
             results=results,
             promise=promise,
-            reviewing=reviewing,
+            reliability=reliability,
             fields=fields,
         )
 
@@ -210,7 +218,7 @@ class Checker:
         )
         return [warning]
 
-    def _complete_rounds(self, answers: Answers) -> NotedRounds:
+    def _collect_answers(self, answers: Answers) -> RoundProgress:
         """Collect the answers that count, and find out how many rounds are complete.
 
         A round is complete if everything that it shows has an answer, and the rounds before it are
@@ -219,56 +227,58 @@ class Checker:
         Raises:
             InputError: The first round is not complete.
         """
-        answers_that_count: dict[str, Answer] = {}  # of all rounds, by the name of the unit
+        answers_by_unit: dict[str, Answer] = {}  # the answer that counts, of all rounds
         complete_count = 0
         for round_number in range(1, len(self._deck.plan) + 1):
             names = self._draw.names_of_round(round_number, self._deck.known)
-            answers_of_round = with_gone(answers, names, self._deck.gone)
-            answers_that_count.update(answers_of_round)
+            answers_of_round = answers_to_units(answers, names, gone_names=self._deck.gone)
+            answers_by_unit.update(answers_of_round)
             are_all_answered = len(answers_of_round) == len(names)
             are_earlier_complete = complete_count == round_number - 1
             if are_all_answered and are_earlier_complete:
                 complete_count = round_number
         if not complete_count:
-            raise self._incomplete(answers_that_count, 1)
-        return NotedRounds(answers_that_count, complete_count)
+            raise self._incomplete(answers_by_unit, 1)
+        return RoundProgress(answers_by_unit, complete_count)
 
-    def _require_not_begun(self, noted: NotedAnswers, complete_rounds: int) -> None:
-        """Refuse to judge a review in the middle of a round.
+    def _require_next_round_not_begun(
+        self, answers_by_unit: AnswersByUnit, complete_rounds: int
+    ) -> None:
+        """Refuse to say that nothing is promised while the round that might promise it goes on.
 
         Args:
-            noted: By name, the answers to what the review shows.
+            answers_by_unit: The answers to what the review shows.
             complete_rounds: How many rounds are complete.
 
         Raises:
-            InputError: The next round has answers already.
+            InputError: The round after these has some answers, but not all.
         """
         if complete_rounds == len(self._deck.plan):
             return
         next_round = complete_rounds + 1
         for name in self._draw.names_of_round(next_round, self._deck.known):
             is_gone = name in self._deck.gone  # then it counts as answered
-            if name in noted and not is_gone:
-                raise self._incomplete(noted, next_round)
+            if name in answers_by_unit and not is_gone:
+                raise self._incomplete(answers_by_unit, next_round)
 
-    def _incomplete(self, noted: NotedAnswers, round_number: int) -> InputError:
+    def _incomplete(self, answers_by_unit: AnswersByUnit, round_number: int) -> InputError:
         """Make the error for a round in which something was not looked at yet."""
         names = self._draw.names_of_round(round_number, self._deck.known)
-        looked_at = sum(name in noted for name in names)
+        looked_at = sum(name in answers_by_unit for name in names)
         return InputError(
             f"{looked_at:,} of {len(names):,} looked at in round {round_number}: nothing is "
             "promised before the round ends",
             f"go on in {self._folder / 'index.html'}, and name the labels that it saves",
         )
 
-    def _reviewing(self, answers: Answers, noted: NotedAnswers) -> Reviewing:
+    def _measure_reliability(self, answers: Answers, answers_by_unit: AnswersByUnit) -> Reliability:
         """Count how reliable the reviewers were."""
         repeats, changed = answers.count_repeats(self._deck.repeat)
         known_names = [name for name in self._deck.known if answers.to_unit(name) is not None]
-        known_seen = sum(noted.get(name) is Answer.ANIMAL for name in known_names)
-        return Reviewing(repeats, changed, len(known_names), known_seen)
+        known_seen = sum(answers_by_unit.get(name) is Answer.ANIMAL for name in known_names)
+        return Reliability(repeats, changed, len(known_names), known_seen)
 
-    def _seen_share(self, reviewing: Reviewing) -> float:
+    def _seen_share(self, reliability: Reliability) -> float:
         """Return a lower bound on the share of animals that the reviewers see.
 
         It takes for granted that each of the best-scoring images shows an animal.
@@ -276,18 +286,22 @@ class Checker:
         Raises:
             UsageError: No best-scoring images were looked at.
         """
-        if not reviewing.known_count:
+        if not reliability.known_count:
             raise UsageError(
                 "--correct needs best-scoring units that were looked at", "deal with --known 20"
             )
         return smallest_share(
-            reviewing.known_seen_count,
-            trials=reviewing.known_count,
+            reliability.known_seen_count,
+            trials=reliability.known_count,
             error=FURTHER_BOUND_SHARE * self._deck.error,
         )
 
     def _remarks(
-        self, answers: Answers, noted: NotedAnswers, threshold: float, complete_rounds: int
+        self,
+        answers: Answers,
+        answers_by_unit: AnswersByUnit,
+        threshold: float,
+        complete_rounds: int,
     ) -> list[str]:
         """Say which answers are doubtful or disputed, and in which folders animals are lost.
 
@@ -295,34 +309,38 @@ class Checker:
 
         Args:
             answers: All answers of all reviewers.
-            noted: The answer that counts for each unit, an image or a group of images.
+            answers_by_unit: The answer that counts for each unit, an image or a group of images.
             threshold: An animal in a unit with a lower score is lost.
             complete_rounds: How many rounds are complete.
         """
         lines = self._wording.shortened_lines()
-        doubtful_names = [name for name, answer in noted.items() if answer is Answer.DOUBTFUL]
+        doubtful_names = [
+            name for name, answer in answers_by_unit.items() if answer is Answer.DOUBTFUL
+        ]
         if doubtful_names:
             lines.append(
                 f"{count_text(len(doubtful_names), self._wording.noun)} unsure, disputed or gone: "
                 "they count as lost where they are below"
             )
 
-        disputed_names = answers.disagreements(noted)
+        disputed_names = answers.disagreements(answers_by_unit)
         if disputed_names:
             page = self._write_third_look_page(disputed_names)
             lines.append(f"{len(disputed_names):,} answered differently: decide them in {page}")
 
-        lost_names = self._names_of_lost(noted, threshold, complete_rounds)
+        lost_names = self._names_of_lost(answers_by_unit, threshold, complete_rounds)
         if lost_names:
             lines.append(misses_by_folder(lost_names))
         return lines
 
-    def _names_of_lost(self, noted: NotedAnswers, threshold: float, round_number: int) -> list[str]:
+    def _names_of_lost(
+        self, answers_by_unit: AnswersByUnit, threshold: float, round_number: int
+    ) -> list[str]:
         """Return the names of units below a threshold in which an animal was seen by a round."""
         dealt = self._draw.sample_below_by(round_number)
         is_below = self._units.scores[dealt] < threshold
         names = self._units.names(dealt[is_below])
-        return [name for name in names if noted[name] is Answer.ANIMAL]
+        return [name for name in names if answers_by_unit[name] is Answer.ANIMAL]
 
     def _write_third_look_page(self, disputed_names: Sequence[str]) -> Path:
         """Write a page that asks once more what reviewers have answered differently.
@@ -412,9 +430,10 @@ def _require_same_numbers(path: Path, deck: Deck, units: Units) -> None:
 
 
 def _warn_of_unassigned_labels(answers: Answers) -> list[str]:
-    """Warn of labels that do not say which review they answer, as all of the page do.
+    """Warn of labels that do not say which review they answer.
 
-    Nothing shows that they are not of another review, or of this one before its deck was changed.
+    The page of a review writes that into each label. So these labels come from elsewhere, and may
+    answer another review, or this one before its deck was changed.
 
     Returns:
         The warning, or nothing.
@@ -428,23 +447,26 @@ def _warn_of_unassigned_labels(answers: Answers) -> list[str]:
     return [warning]
 
 
-def _warn_of_overlooked(reviewing: Reviewing, *, is_corrected: bool) -> list[str]:
-    """Warn if reviewers saw few animals in the images in which the detector is surest of one.
+def _warn_of_overlooked(reliability: Reliability, *, is_corrected: bool) -> list[str]:
+    """Warn if reviewers saw few animals in the units with the best scores.
+
+    These "known" units most probably show an animal, so the reviewers may overlook animals.
 
     Args:
-        reviewing: In how many of these "known" images the reviewers saw an animal.
-        is_corrected: Whether the bound allows for animals that they overlook, so that nobody needs
-            a warning.
+        reliability: How many known units the reviewers looked at, and in how many they saw an
+            animal.
+        is_corrected: Whether the bound allows for overlooked animals. Then there is no warning.
 
     Returns:
         The warning, or nothing.
     """
-    if is_corrected or not reviewing.known_count:
+    if is_corrected or not reliability.known_count:
         return []
-    if reviewing.known_seen_count >= ENOUGH_SEEN * reviewing.known_count:
+    are_enough_seen = reliability.known_seen_count >= ENOUGH_SEEN * reliability.known_count
+    if are_enough_seen:
         return []
     warning = (
-        f"animals were seen in only {reviewing.known_seen_count} of {reviewing.known_count} "
+        f"animals were seen in only {reliability.known_seen_count} of {reliability.known_count} "
         "best-scoring units, and the promise takes every answer as true: look at the others again. "
         "Those that show nothing in both looks are no proof that animals are overlooked; if some "
         "show an animal, check --correct allows for that, and counts all of them as overlooked"

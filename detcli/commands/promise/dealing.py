@@ -70,10 +70,10 @@ LOST_SHARES = (0.4, 0.8)
 
 @frozen
 class Dealt:
-    """A review that was dealt."""
+    """A review that was dealt, and what to print about it."""
 
     deck: Deck
-    lines: list[str]  # what to print
+    lines: list[str]
 
 
 class Dealer:
@@ -99,7 +99,6 @@ class Dealer:
         self._folder = folder
         self._wanted = WantedClasses(classes)
         self._advance = advance
-        self._notes: list[str] = []  # what a person should know of the images that are shown
 
     def deal(self) -> Dealt:
         """Choose the images that people will look at, and write the folder of their review.
@@ -114,6 +113,7 @@ class Dealer:
         options = self._options
         inputs = read_inputs(options.records, self._wanted, options.unit, self._advance)
         require_usable(inputs, self._wanted, options.records, force=options.force)
+
         seed = options.seed
         if seed is None:
             seed = secrets.randbits(SEED_BITS)
@@ -124,20 +124,22 @@ class Dealer:
                 f"no {options.unit.noun} has a score below {deck.below}", _cure_for_nothing(options)
             )
 
+        # Each step uses what the steps before it have put into the deck: the draw needs the sizes
+        # of the rounds, and the list of looks needs the draw.
         expectation = _expectation(options, deck)
-        round_sizes = _plan_rounds(options, deck, units, expectation)
-        deck = replace(deck, plan=round_sizes)
+        deck = replace(deck, plan=_choose_round_sizes(options, deck, units, expectation))
         draw = Draw.of(deck, units)
         best_units = draw.best_above(options.known)
         deck = replace(deck, known=units.names(best_units))
-        rounds = _plan_looks(deck, draw, options.repeat)
-        deck = replace(deck, repeat=_names_shown_twice(rounds))
-        deck = self._write(deck, units, draw, best_units, rounds)  # also sets `_notes`
+        looks_by_round = _list_looks(deck, draw, options.repeat)
+        deck = replace(deck, repeat=_names_shown_twice(looks_by_round))
 
-        lines = _lines_about_plan(deck, expectation, rounds[0])
+        written = self._write_review(deck, units, draw, best_units, looks_by_round)
+        deck = written.deck
+        lines = _lines_about_plan(deck, expectation, looks_by_round[0])
         if deck.above == ALL and draw.count_above > SUGGESTED_SAMPLE:
             lines.append(_line_about_sample(options, deck, expectation))
-        lines += self._notes
+        lines += written.lines
         lines += _lines_about_spelling(self._wanted)
         page = self._folder / "index.html"
         lines.append(f"wrote {self._folder}: open {page}")
@@ -191,25 +193,25 @@ class Dealer:
             shortened=[],
         )
 
-    def _write(
+    def _write_review(
         self,
         deck: Deck,
         units: Units,
         draw: Draw,
         known_units: Integers,
-        rounds: Sequence[Sequence[PlannedLook]],
-    ) -> Deck:
+        looks_by_round: Sequence[Sequence[PlannedLook]],
+    ) -> Dealt:
         """Copy the images, and write the page and all files of the review.
 
         Args:
-            deck: All of the deck but for what is gone.
-            units: All units.
-            draw: Those that are looked at.
-            known_units: Those with the best scores, which are looked at, too.
-            rounds: The looks of each round.
+            deck: The review, still without the units whose images are gone or not all shown.
+            units: All units, images or groups of images.
+            draw: The units that were drawn for a look.
+            known_units: The numbers of the best-scoring units, which are looked at as well.
+            looks_by_round: The looks of each round.
 
         Returns:
-            The deck with the names of the units whose images are gone.
+            The complete deck, and lines about units that people are not shown, or not asked about.
 
         Raises:
             UsageError: The folder has something in it.
@@ -231,12 +233,12 @@ class Dealer:
                 shortened=[name for name, unit in copies.items() if unit.left_out],
             )
             _require_images(deck.gone, copies)
-            self._notes = _notes(deck)
+            lines = _lines_about_missing_images(deck)
             write_copies(folder, copies.values())
             review_id = review_id_of(deck)
             answered = self._keep_labels(set(units.names(draw.sample_above)), copies, review_id)
             if answered:
-                self._notes.append(
+                lines.append(
                     f"{count_text(len(answered), Wording(deck).noun)} of these answered in "
                     f"{self._options.keep_labels}, which the page does not ask again"
                 )
@@ -245,13 +247,13 @@ class Dealer:
                 deck_id=review_id,
                 review_id=review_id,
                 class_name=str(self._wanted),
-                looks=_page_looks(rounds, copies, answered),
+                looks=_page_looks(looks_by_round, copies, answered),
             )
             write_deck(folder, deck, units.names(draw.sample_below))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # it was empty
             raise
-        return deck
+        return Dealt(deck, lines)
 
     def _copy_images(
         self, deck: Deck, units: Units, numbers: Sequence[int]
@@ -335,7 +337,7 @@ def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
 
 
 def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies]) -> None:
-    """Refuse a review none of whose images is there.
+    """Refuse a review if none of its images was found.
 
     Args:
         gone_names: The names of the units whose images are gone.
@@ -353,27 +355,29 @@ def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies
 
 
 def _page_looks(
-    rounds: Sequence[Sequence[PlannedLook]],
+    looks_by_round: Sequence[Sequence[PlannedLook]],
     copies: Mapping[str, UnitCopies],
     answered: Collection[str],
 ) -> list[Look]:
     """Return what the page shows: all looks at units that are there and have no answer yet.
 
     Args:
-        rounds: The looks of each round.
+        looks_by_round: The looks of each round.
         copies: The copies of the images of each unit.
         answered: The names of units that an earlier review has answered.
     """
     looks = []
-    for planned_looks in rounds:
+    for planned_looks in looks_by_round:
         for look in planned_looks:
             if look.name not in answered and not copies[look.name].is_gone:
                 looks.append(Look(look.name, copies[look.name].images, look.round, look.pass_))
     return looks
 
 
-def _notes(deck: Deck) -> list[str]:
-    """Write lines about images that people are not shown: those that are gone, or too many.
+def _lines_about_missing_images(deck: Deck) -> list[str]:
+    """Say which units people cannot see, and of how many they see only some images.
+
+    A unit cannot be seen if an image of it is gone, or its file is another one by now.
 
     Args:
         deck: The review, with the names of the units, images or groups of images, that are gone.
@@ -420,20 +424,23 @@ def _lines_about_plan(
 
 
 def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation) -> str:
-    """Say how much less there is to look at if only a sample from above the threshold is.
+    """Say how many looks the first round takes if --above asks for a sample of what is above.
 
     Args:
         options: What was asked for.
-        deck: The review, in which all units, images or groups of images, from above are looked at.
+        deck: The review, in which all units, images or groups of images, above the threshold are
+            looked at.
         expectation: How many animals are expected in it.
     """
-    # What is above is then bounded from the sample, and this bound takes its share of the error.
+    # The animals above are then bounded from the sample. This bound takes a share of the
+    # probability of a false promise, which is left out of what the rounds below may take.
     error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
-    first_expectation = _expect_in_first_round(options, expectation, error_of_rounds)
-    looks_below = first_expectation.looks(options.misses)
+    first_round = _expect_in_first_round(options, expectation, error_of_rounds)
+    looks_below = first_round.looks(options.misses)
     if looks_below is None:  # no sample from below suffices
         looks_below = deck.units_below
-    look_count = max(looks_below, 1) + SUGGESTED_SAMPLE
+    looks_below = max(looks_below, 1)  # a round has a look even if the promise needs none
+    look_count = looks_below + SUGGESTED_SAMPLE
     return (
         f"--above {SUGGESTED_SAMPLE} would take about {look_count:,} looks in the "
         "first round, and promise a little less"
@@ -467,7 +474,7 @@ def _expect_in_first_round(
     return replace(expectation, error=error)
 
 
-def _plan_rounds(
+def _choose_round_sizes(
     options: DealOptions, deck: Deck, units: Units, expectation: Expectation
 ) -> list[int]:
     """Decide how many units from below the highest threshold each round looks at.
@@ -482,20 +489,20 @@ def _plan_rounds(
         CheckError: The first round takes nearly all, which is not worth it, and --force was not
             given.
     """
-    first_expectation = _expect_in_first_round(options, expectation, expectation.error)
-    first_size = first_expectation.looks(options.misses)  # None if no size suffices
+    first_round = _expect_in_first_round(options, expectation, expectation.error)
+    first_size = first_round.looks(options.misses)  # None if no size suffices
     max_size = MAX_SHARE_OF_LOOKS * expectation.units
     is_worth_it = first_size is not None and first_size <= max_size
     if not is_worth_it and not options.force:
         hint_about_expect = _hint_about_expect(options, deck, units)
-        raise _not_worth_it(options, first_expectation, Wording(deck), hint_about_expect)
+        raise _not_worth_it(options, first_round, Wording(deck), hint_about_expect)
 
     if first_size is None:
         first_size = expectation.units
     return rounds_of(max(first_size, 1), options.rounds, expectation.units)
 
 
-def _plan_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[PlannedLook]]:
+def _list_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[PlannedLook]]:
     """List for each round of a review what people look at, in the order in which they do.
 
     Args:
@@ -504,17 +511,17 @@ def _plan_looks(deck: Deck, draw: Draw, repeat_share: float) -> list[list[Planne
         draw: The units that were drawn at random.
         repeat_share: The share of the units that is looked at twice.
     """
-    rounds = []
+    looks_by_round = []
     for round_number in range(1, len(deck.plan) + 1):
         names = draw.names_of_round(round_number, deck.known)
-        rounds.append(looks_of_round(names, round_number, deck.seed, repeat_share))
-    return rounds
+        looks_by_round.append(looks_of_round(names, round_number, deck.seed, repeat_share))
+    return looks_by_round
 
 
-def _names_shown_twice(rounds: Sequence[Sequence[PlannedLook]]) -> list[str]:
+def _names_shown_twice(looks_by_round: Sequence[Sequence[PlannedLook]]) -> list[str]:
     """Return the names of the units that people look at a second time in any round."""
     names = []
-    for looks in rounds:
+    for looks in looks_by_round:
         names += [look.name for look in looks if look.pass_ == 2]
     return names
 
@@ -526,7 +533,7 @@ def _not_worth_it(
 
     Args:
         options: What was asked for.
-        expectation: How many animals are expected, and the loss that is to be promised.
+        expectation: How many animals are expected, and the loss that the first round is to promise.
         wording: What messages call the units, images or groups of images.
         hint_about_expect: What else would take less, before the other hints; may be empty.
     """
@@ -536,19 +543,22 @@ def _not_worth_it(
         f"{expectation.units:,} {wording.noun}s below {wording.deck.below}"
     )
 
-    twice_the_loss = replace(expectation, loss=min(2 * expectation.loss, MAX_LOSS))
-    fewer_looks = _looks_text(twice_the_loss, options.misses)
-    hints = [f"--lost {percent(twice_the_loss.loss)} takes {fewer_looks}"]
+    larger_loss = min(2 * expectation.loss, MAX_LOSS)
+    with_larger_loss = replace(expectation, loss=larger_loss)
+    fewer_looks = _looks_text(with_larger_loss, options.misses)
+    hints = [f"--lost {percent(larger_loss)} takes {fewer_looks}"]
+
     if options.unit.grouping is Grouping.IMAGE:
-        bursts = replace(
+        # If bursts were looked at, there would be fewer units, and fewer of them with an animal.
+        with_bursts = replace(
             expectation,
             units=expectation.units // IMAGES_OF_BURST,
             animals_above=expectation.animals_above // IMAGES_OF_BURST,
         )
-        looks_at_bursts = _looks_text(bursts, options.misses)
+        looks_at_bursts = _looks_text(with_bursts, options.misses)
         hints.append(
             f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take {looks_at_bursts} of "
-            f"{bursts.units:,}"
+            f"{with_bursts.units:,}"
         )
     hints.append("or look at all; --force deals all the same")
     return CheckError(message, f"{hint_about_expect}{'; '.join(hints)}")
@@ -565,7 +575,7 @@ def _cure_for_nothing(options: DealOptions) -> str:
 
 
 def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
-    """Suggest to expect more animals with --expect, as fewer images are to be looked at then.
+    """Suggest expecting more animals with --expect, as a promise then takes fewer looks.
 
     Args:
         options: What was asked for. `expect` is the share of units that may show an animal.
@@ -579,22 +589,33 @@ def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
     if options.expect >= LARGE_EXPECTED_SHARE:
         return ""
     expected_share = percent(options.expect)
-    present = f"it was dealt for --expect {expected_share}"
+    about_present_share = f"it was dealt for --expect {expected_share}"
     if options.expect == DEFAULT_EXPECTED_SHARE:
-        present = f"--expect is {expected_share} where it is not given"
+        about_present_share = f"--expect is {expected_share} where it is not given"
 
+    first_round = _expect_with_large_share(options, deck, units)
+    looks = _looks_text(first_round, options.misses)
+    return (
+        f"{about_present_share}: if more units show an animal, say so, as --expect "
+        f"{percent(LARGE_EXPECTED_SHARE)} takes {looks} of {first_round.units:,} below; "
+    )
+
+
+def _expect_with_large_share(options: DealOptions, deck: Deck, units: Units) -> Expectation:
+    """Return what the first round could expect if LARGE_EXPECTED_SHARE of the units had an animal.
+
+    Args:
+        options: What was asked for.
+        deck: The review as it was asked for.
+        units: All units, images or groups of images, with their scores.
+    """
     threshold = deck.below
-    if options.below is None:  # otherwise the user chose it, whatever is expected
+    if options.below is None:  # --below would keep the threshold, whatever is expected
         threshold = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
     large_options = replace(options, expect=LARGE_EXPECTED_SHARE)
     large_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
     expectation = _expectation(large_options, large_deck)
-    first_expectation = _expect_in_first_round(options, expectation, expectation.error)
-    looks = _looks_text(first_expectation, options.misses)
-    return (
-        f"{present}: if more units show an animal, say so, as --expect "
-        f"{percent(LARGE_EXPECTED_SHARE)} takes {looks} of {expectation.units:,} below; "
-    )
+    return _expect_in_first_round(options, expectation, expectation.error)
 
 
 def _looks_text(expectation: Expectation, misses: int) -> str:

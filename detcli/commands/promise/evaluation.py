@@ -15,7 +15,7 @@ from detcli.commands.promise.plan import keeps_loss
 from detcli.commands.promise.units import Units, UnitScores
 from detcli.core import Fields, frozen
 
-NotedAnswers = Mapping[str, Answer]
+AnswersByUnit = Mapping[str, Answer]
 """The answer to each unit that has one, by the name of the unit."""
 
 
@@ -95,10 +95,11 @@ class RoundResult:
     def highest_row(self, loss: float) -> Row | None:
         """Return the row with the highest threshold that can be promised; None if there is none.
 
-        Rows are tried from the lowest threshold up, and the first at which too much may be lost
-        ends the search, even if a higher one looks better. So a threshold may be chosen after the
-        answers: a promise is false only if the bound of one particular row is wrong. That is the
-        lowest row at which too much is lost in truth, whatever the answers are.
+        Rows are tried from the lowest threshold up. The search ends at the first row at which too
+        many animals may be lost, even if a higher one looks better. That is why a threshold may be
+        chosen when the answers are known: whatever they are, there is one lowest row at which too
+        many animals really are lost. Only if the bound of this row is wrong can the search pass it
+        and lead to a false promise.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.
@@ -108,8 +109,8 @@ class RoundResult:
     def row_promised_at_first(self, loss: float) -> Row | None:
         """Return the row that was promised when this round ended; None if none was.
 
-        It is found as in `highest_row`, but only by the bounds of this round: what later rounds saw
-        may refute it.
+        It is found as in `highest_row`, but only by the bounds of this round. The answers of later
+        rounds may refute it.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.
@@ -146,7 +147,7 @@ class Promise:
 def evaluate(
     deck: Deck,
     units: Units,
-    answers: NotedAnswers,
+    answers: AnswersByUnit,
     round_number: int,
     seen_share: float | None = None,
 ) -> RoundResult:
@@ -256,7 +257,7 @@ class ScoresOfAnswers(NamedTuple):
     doubtful: UnitScores  # unsure, disputed, or whose image is gone
 
 
-def _scores_of_answers(units: Units, draw: Draw, answers: NotedAnswers) -> ScoresOfAnswers:
+def _scores_of_answers(units: Units, draw: Draw, answers: AnswersByUnit) -> ScoresOfAnswers:
     """Return the scores of the units from below in which reviewers saw, or may have seen, animals.
 
     Args:
@@ -271,7 +272,7 @@ def _scores_of_answers(units: Units, draw: Draw, answers: NotedAnswers) -> Score
     return ScoresOfAnswers(animals=scores[is_animal], doubtful=scores[is_doubtful])
 
 
-def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: NotedAnswers) -> SeenAbove:
+def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: AnswersByUnit) -> SeenAbove:
     """Count the animals that were seen above the highest threshold.
 
     If only a sample was looked at, there are more of them; then a lower bound on how many there are

@@ -242,10 +242,14 @@ def write_copies(folder: Path, copies_of_units: Iterable[UnitCopies]) -> None:
 
 
 def read_copies(folder: Path) -> dict[str, Fields]:
-    """Read which copies show which unit: the line of each unit by its name.
+    """Read the file of a review that says which copies of images show which unit.
+
+    Returns:
+        The line of each unit, by the name of the unit. It has the keys `source`, which is this
+        name, and `images`, a list of objects with `file`, `boxes` and `sha256`.
 
     Raises:
-        UsageError: The folder does not say it, or its file is damaged.
+        UsageError: The folder has no such file, or it is damaged.
     """
     path = folder / IMAGES
     lines = {}

@@ -216,10 +216,12 @@ class InputColumns:
         """Return the name of an input as the system has it, by which it can be opened."""
         return self._file_names.get(input_number) or self.name(input_number)
 
-    def require_different(self) -> None:
-        """Refuse records in which an image is there twice: which of its scores would count?
+    def require_unique_names(self) -> None:
+        """Refuse records that name an image twice, as nobody could say which of its scores counts.
 
-        It is called once, when all records were added, and frees the memory that this took.
+        Call it once, when all records have been added: it frees the hashes that it compares.
+        Different names with the same 64-bit hash are refused as well, which is too unlikely to
+        matter.
 
         Raises:
             UsageError: Two inputs have the same name.
@@ -232,18 +234,23 @@ class InputColumns:
         is_repeated = np.diff(hashes[order]) == 0
         self._name_hashes = array("q")
         if is_repeated.any():
+            # `is_repeated` compares each input in this order with the one before it, so it has no
+            # element for the first.
             repeated_inputs = order[1:][is_repeated]
+            repeated_name = self.name(int(repeated_inputs[0]))
             raise UsageError(
-                f"{self.name(int(repeated_inputs[0]))} is in the records twice",
+                f"{repeated_name} is in the records twice",
                 "deal from the records of one run, or give images different names",
             )
 
 
 def _meta_text(record: RecordJson, key: str) -> str:
-    """Return the value that a list gave the input of a record for a key, as text.
+    """Return as text what the `meta` of a record says for a key, such as the name of a camera.
+
+    A record has `meta` if its image came from a list of --files-from that says it.
 
     Raises:
-        UsageError: There is none, or it is a list or an object.
+        UsageError: `meta` has no such key, or its value is null, a list or an object.
     """
     meta: Any = record.get("meta")
     value = None

@@ -20,10 +20,14 @@ UNDO = "undo"
 
 LABEL_OF_ANIMAL = 1
 LABEL_OF_NOTHING = 0
-"""What a label says of a unit; null is "unsure"."""
+"""What a label says of a unit; null in place of them is "unsure"."""
 
 DECIDING_PASS = 3
 """From this pass on, an answer decides where those before it differ."""
+
+
+LabelValue = int | None
+"""What a label says of a unit: LABEL_OF_ANIMAL, LABEL_OF_NOTHING, or None for "unsure"."""
 
 
 class Answer(Enum):
@@ -49,30 +53,28 @@ class ReviewLabel:
 
 
 def read_labels(path: Path) -> list[Fields]:
-    """Read the lines of a file of labels.
+    """Read the lines of a file of labels, each a JSON object.
 
     Raises:
-        SourceError: It cannot be read.
+        SourceError: The file cannot be read.
         UsageError: A line is not a label.
     """
-    lines: list[Fields] = []
+    labels: list[Fields] = []
     try:
         with open_lines(path) as file:
             for line in bounded_lines(file):
                 if line.strip():
                     fields = json.loads(line)
-                    to_label(fields)
-                    lines.append(fields)
-    except UsageError:
-        raise
+                    to_label(fields)  # raises ValueError if it is not a label
+                    labels.append(fields)
     except OSError as error:
         raise SourceError(f"cannot read {path}: {system_reason(error)}", "check it") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"line {len(lines) + 1} of {path} is not a label: {error}",
+            f"line {len(labels) + 1} of {path} is not a label: {error}",
             "name what the review page saved",
         ) from error
-    return lines
+    return labels
 
 
 def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
@@ -103,23 +105,29 @@ def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
 
 
 def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
-    """Check that a line is a label.
+    """Check that the JSON value of a line is a label, and return the label.
 
     Raises:
-        ValueError: It is not; the message says what is wrong.
+        ValueError: It is not a label; the message says what is wrong.
     """
     if not isinstance(fields, dict):
-        raise ValueError("it is not an object")  # noqa: TRY004 - as all that is wrong with it
+        raise ValueError("it is not an object")  # noqa: TRY004 - ValueError for every fault
     for name in ("source", "who", "at"):
         if not isinstance(fields.get(name), str):
-            raise ValueError(f"its {name} is not text")  # noqa: TRY004 - as above
+            raise ValueError(f"its {name} is not text")  # noqa: TRY004 - ValueError for every fault
+
+    # Numbers are compared by `type`, as `isinstance` would take true for 1. A label without the key
+    # has no answer, while null is one: "unsure".
     animal = fields.get("animal", "")
-    is_answer = animal is None or animal == UNDO or (type(animal) is int and animal in {0, 1})
+    is_number = type(animal) is int and animal in {LABEL_OF_NOTHING, LABEL_OF_ANIMAL}
+    is_answer = is_number or animal is None or animal == UNDO
     if not is_answer:
         raise ValueError("its animal is not 1, 0, null or undo")
+
     pass_number = fields.get("pass", 1)
     if type(pass_number) is not int or pass_number < 1:
         raise ValueError("its pass is not a number from 1 on")
+
     review = fields.get("review")
     if review is not None and not isinstance(review, str):
         raise ValueError("its review is not text")
@@ -171,8 +179,8 @@ class RepeatCounts(NamedTuple):
 class AnswersToUnit(NamedTuple):
     """The different answers to a unit, of all reviewers."""
 
-    early: set[Any]  # of the first and second look
-    third: set[Any]  # of the third look, which is to decide where these differ
+    first_two_looks: set[LabelValue]
+    third_look: set[LabelValue]  # which is to decide where the answers before it differ
 
 
 class Answers:
@@ -190,26 +198,16 @@ class Answers:
         Args:
             lines: The lines of labels.jsonl, in which an undo follows the answer that it withdraws.
         """
-        self.unassigned_count = 0
-        # The answers that one reviewer gave to one unit in one pass, without those withdrawn.
-        answer_stacks: defaultdict[tuple[str, str, int], list[Any]] = defaultdict(list)
-        for line in lines:
-            label = to_label(line)
-            if label.review is None:
-                self.unassigned_count += 1
-            stack = answer_stacks[label.source, label.who, label.pass_]
-            if label.animal != UNDO:
-                stack.append(label.animal)
-            elif stack:
-                stack.pop()
+        labels = [to_label(line) for line in lines]
+        self.unassigned_count = sum(label.review is None for label in labels)
 
-        # The same by the name of the unit, then by reviewer, then by pass. A set has several
-        # answers if they contradict each other.
-        self._answers: defaultdict[str, dict[str, dict[int, set[Any]]]] = defaultdict(dict)
-        for (source, who, pass_number), stack in answer_stacks.items():
-            if stack:
+        # `_answers[source][who][pass_number]` is what a reviewer answered to a unit in a pass: a
+        # set of one answer, or of several if they contradict each other.
+        self._answers: defaultdict[str, dict[str, dict[int, set[LabelValue]]]] = defaultdict(dict)
+        for (source, who, pass_number), answers in _answers_after_undo(labels).items():
+            if answers:
                 passes = self._answers[source].setdefault(who, {})
-                passes[pass_number] = _without_settled_doubts(stack)
+                passes[pass_number] = _without_settled_doubts(answers)
 
     @property
     def reviewers(self) -> list[str]:
@@ -253,34 +251,38 @@ class Answers:
         disputed_sources = []
         for source in sources:
             answers = self._answers_to(source)
-            if len(answers.early) > 1 and len(answers.third) != 1:
+            if len(answers.first_two_looks) > 1 and len(answers.third_look) != 1:
                 disputed_sources.append(source)
         return disputed_sources
 
-    def _counting_answers(self, source: str) -> set[Any]:
+    def _counting_answers(self, source: str) -> set[LabelValue]:
         """Return the answers to a unit that count, several if they contradict each other.
 
-        A third look is asked for only where the answers before it differ. So it replaces them
-        there; elsewhere it is one answer more, and none if nobody has answered before.
+        The page asks for a third look only where the answers of the first two looks differ. There
+        it replaces them. Elsewhere nobody asked for it: it counts beside answers that agree, and
+        not at all if there are none.
         """
         answers = self._answers_to(source)
-        if not answers.early:
+        if not answers.first_two_looks:
             return set()
-        if len(answers.early) == 1:
-            return answers.early | answers.third
-        return answers.third or answers.early
+        looks_agree = len(answers.first_two_looks) == 1
+        if looks_agree:
+            return answers.first_two_looks | answers.third_look
+        if answers.third_look:
+            return answers.third_look
+        return answers.first_two_looks
 
     def _answers_to(self, source: str) -> AnswersToUnit:
-        """Return all answers to a unit that stand."""
-        early_answers: set[Any] = set()
-        third_answers: set[Any] = set()
+        """Return all answers to a unit that were not withdrawn."""
+        first_two_looks: set[LabelValue] = set()
+        third_look: set[LabelValue] = set()
         for passes in self._answers.get(source, {}).values():
             for pass_number, answers in passes.items():
                 if pass_number >= DECIDING_PASS:
-                    third_answers |= answers
+                    third_look |= answers
                 else:
-                    early_answers |= answers
-        return AnswersToUnit(early_answers, third_answers)
+                    first_two_looks |= answers
+        return AnswersToUnit(first_two_looks, third_look)
 
     def count_repeats(self, sources: Iterable[str]) -> RepeatCounts:
         """Count how often a reviewer answered twice to the same image, or group of images.
@@ -298,26 +300,49 @@ class Answers:
         return RepeatCounts(repeated_count, changed_count)
 
 
-def _without_settled_doubts(answers: Sequence[Any]) -> set[Any]:
+def _answers_after_undo(
+    labels: Iterable[ReviewLabel],
+) -> dict[tuple[str, str, int], list[LabelValue]]:
+    """Return what each reviewer answered to each unit in each pass, without what was withdrawn.
+
+    Args:
+        labels: All labels, the earliest first. An undo withdraws the latest answer of its unit,
+            reviewer and pass; without one it does nothing.
+
+    Returns:
+        The answers by unit, reviewer and pass, the earliest first; an empty list if all were
+        withdrawn.
+    """
+    answers_by_pass: defaultdict[tuple[str, str, int], list[LabelValue]] = defaultdict(list)
+    for label in labels:
+        answers = answers_by_pass[label.source, label.who, label.pass_]
+        if label.animal != UNDO:
+            answers.append(label.animal)
+        elif answers:
+            answers.pop()
+    return answers_by_pass
+
+
+def _without_settled_doubts(answers: Sequence[LabelValue]) -> set[LabelValue]:
     """Return the different answers of a reviewer to a unit; "unsure" only if it is the last one.
 
-    Who is unsure is asked again, and what is answered then takes the place of "unsure". Several
-    answers remain if two people used one name, or an answer was not withdrawn first.
+    Whoever is unsure is asked again, and the next answer replaces "unsure". Several answers remain
+    if two people used one name, or an answer was not withdrawn first.
 
     Args:
         answers: 1 for an animal, 0 for nothing, None for unsure; the earliest first. For example
             `[None, 1]` gives `{1}`, and `[1, 0, None]` gives `{1, 0, None}`.
     """
-    different_answers = {answer for answer in answers if answer is not None}
+    different_answers: set[LabelValue] = {answer for answer in answers if answer is not None}
     if answers[-1] is None:
         different_answers.add(None)
     return different_answers
 
 
-def with_gone(
+def answers_to_units(
     answers: Answers, sources: Sequence[str], gone_names: Sequence[str]
 ) -> Mapping[str, Answer]:
-    """Return the answers that count to some units; one whose images are gone counts as doubtful.
+    """Return the answer that counts for each unit; it is "doubtful" if an image of it is gone.
 
     A unit is an image, or a group of images that are looked at together.
 

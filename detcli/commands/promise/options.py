@@ -18,16 +18,18 @@ def parse_share(text: str) -> float:
     """Read a share such as 5% or 0.05.
 
     Raises:
-        ValueError: It is not a number, or not between 0 and 1; with a message and a hint.
+        ValueError: It is not a number, or not between 0 and 1. Its arguments are a message and a
+            hint.
     """
+    share: float | None
     try:
         if text.endswith("%"):
             share = float(text.removesuffix("%")) / 100
         else:
             share = float(text)
     except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
+        share = None  # it is not a number
+    if share is None or not 0 < share < 1:
         raise ValueError(f"'{text}' is not a share between 0% and 100%", "write 5%, or 0.05")
     return share
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from detcli import __version__
 from detcli.commands.promise.deck import Deck
 from detcli.commands.promise.draw import Draw
-from detcli.commands.promise.evaluation import NotedAnswers, Promise, RoundResult
+from detcli.commands.promise.evaluation import AnswersByUnit, Promise, RoundResult
 from detcli.commands.promise.labels import Answer
-from detcli.commands.promise.statements import Reviewing
+from detcli.commands.promise.statements import Reliability
 from detcli.commands.promise.units import Units
 from detcli.core import Fields
 from detcli.core.errors import UsageError
@@ -52,10 +52,10 @@ NEEDED_FIELDS = frozenset(
 def promise_fields(
     deck: Deck,
     units: Units,
-    answers: NotedAnswers,
+    answers: AnswersByUnit,
     result: RoundResult,
     promise: Promise | None,
-    reviewing: Reviewing,
+    reliability: Reliability,
     seen_share: float | None,
 ) -> Fields:
     """Return what promise.json says, but for who answered.
@@ -66,7 +66,7 @@ def promise_fields(
         answers: The answers to what was dealt.
         result: The round that promises most, or the last complete one.
         promise: What is promised; None for nothing.
-        reviewing: How reliable the reviewers were.
+        reliability: How reliable the reviewers were.
         seen_share: At least this share of the animals is seen by the reviewers, by which the bounds
             are corrected; None where they are not.
     """
@@ -104,8 +104,8 @@ def promise_fields(
         "animals_below": [name for name in names if answers.get(name) is Answer.ANIMAL],
         "doubtful_below": [name for name in names if answers.get(name) is Answer.DOUBTFUL],
         "rows": [row.to_json() for row in result.rows],
-        "repeats": {"answered": reviewing.repeat_count, "changed": reviewing.changed_count},
-        "known": {"looked_at": reviewing.known_count, "seen": reviewing.known_seen_count},
+        "repeats": {"answered": reliability.repeat_count, "changed": reliability.changed_count},
+        "known": {"looked_at": reliability.known_count, "seen": reliability.known_seen_count},
     }
 
 

@@ -35,8 +35,9 @@ def read_inputs(
         advance: Is called with the source of each record, for a progress bar.
 
     Raises:
-        UsageError: It is standard input, an image is in the records twice, or they lack a value
-            that units go by. Other errors are those of `read_for_scores`.
+        UsageError: The records come from standard input, or name an image twice; or units are
+            grouped by a key of `meta`, and a record has no value for it. Other errors are those of
+            `take_records`.
     """
     if records == STDIN:
         raise UsageError(
@@ -44,7 +45,7 @@ def read_inputs(
         )
     inputs = InputColumns(wanted_classes, kind)
     take_records(records, inputs.add, advance)
-    inputs.require_different()
+    inputs.require_unique_names()
     return inputs
 
 
@@ -55,15 +56,19 @@ def require_usable(
 
     Args:
         inputs: The images and videos of the records.
-        wanted_classes: The classes that are looked for, which know those that the records have.
+        wanted_classes: The classes that are looked for. They have noted which classes the records
+            have.
         records: The name of the file, for messages.
-        force: Whether to go on if scores are missing.
+        force: Whether to accept records in which the wanted classes or scores are missing.
 
     Raises:
-        UsageError: There are no images, several models made the records, or scores are missing.
+        UsageError: No image could be read, or several models made the records. Or, without
+            `force`: no detection is of a wanted class, or the scores of many images are missing.
     """
-    if not len(inputs) - sum(inputs.is_failed):
+    readable_count = len(inputs) - sum(inputs.is_failed)
+    if not readable_count:
         raise UsageError(f"{records} has no image with detections", "name what predict wrote")
+
     if len(inputs.models) > 1:
         models = ", ".join(sorted(inputs.models))
         raise UsageError(
@@ -72,12 +77,15 @@ def require_usable(
         )
     if force:
         return
-    for name in wanted_classes.unseen:
-        suggestion = closest(name, wanted_classes.seen)
+
+    unseen_names = wanted_classes.unseen
+    if unseen_names:
+        suggestion = closest(unseen_names[0], wanted_classes.seen)
         hint = f"the records have {_names_text(wanted_classes.seen_names)}; --force goes on"
         if suggestion:
             hint = f"did you mean {suggestion}? --force goes on"
-        raise UsageError(f"no box is of the class {name}", hint)
+        raise UsageError(f"no box is of the class {unseen_names[0]}", hint)
+
     _require_low_scores(inputs, records)
     if inputs.cut_off_count:
         images = pluralize(inputs.cut_off_count, "image")

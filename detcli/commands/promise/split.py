@@ -86,29 +86,31 @@ def split(
 def _put_files(
     files_with_folders: "Iterable[tuple[str, str]]", folder: Path, log: "SortLog", how: How
 ) -> dict[str, int]:
-    """Link, copy or list files, and return how many are in which folder.
+    """Link, copy or list files, and return how many went into each of the two folders.
 
     Args:
-        files_with_folders: The name of each file, and "eyes" or "no-eyes", where it belongs.
-        folder: The folder in which these two are.
+        files_with_folders: The name of each file, and the folder it goes to: "eyes" or "no-eyes".
+        folder: The folder that has these two.
         log: Gets a line for everything that is made.
         how: Whether files are linked, copied or listed.
 
     Raises:
-        InputError: Some are no files here, or their place is taken.
+        InputError: Some files are not on this machine, the folder has other files with their names,
+            or no list can hold their names. It is raised after all other files are done, and some
+            of the names are printed.
     """
     from detcli.commands.promise.splitting import EYES, NO_EYES
     from detcli.sink.sorted_files import Placer, write_lists
 
     if how is How.LIST:
-        counts, unlisted = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
-        problem_names = unlisted
+        counts, problem_names = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
     else:
         placer = Placer(folder, log, how)
         for name, class_folder in files_with_folders:
             placer.place(name, class_folder)
         counts = placer.counts
         problem_names = placer.missing + placer.blocked
+
     if problem_names:
         for name in problem_names[:SHOWN_NAMES]:
             print_line(f"{name}: no file here, or another file has its place", prefix="")

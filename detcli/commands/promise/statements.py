@@ -74,7 +74,7 @@ def duration_text(seconds: int) -> str:
 
 
 @frozen
-class Reviewing:
+class Reliability:
     """How reliable the reviewers were."""
 
     repeat_count: int  # answers that were given twice
@@ -128,13 +128,15 @@ class Wording:
         )
 
     def plan_text(self, *, looks: int, below: int, above: int, repeats: int) -> str:
-        """Say how many images, or groups of images, people look at in each round.
+        """Say how many units, images or groups of images, people look at in each round.
+
+        The first round has three kinds of looks, which add up to all of them.
 
         Args:
-            looks: How many looks the first round has, of these:
-            below: How many are at images that score below the highest threshold.
-            above: How many are at images that score above it.
-            repeats: How many are second looks, at an image that was looked at before.
+            looks: How many looks the first round has.
+            below: How many of these are at units that score below the highest threshold.
+            above: How many are at units that score above it.
+            repeats: How many are second looks at one of these units.
         """
         text = (
             f"first round {count_text(looks, self.noun)} ({below:,} below, {above:,} above, "
@@ -207,10 +209,11 @@ class Wording:
         return are_all_looked_at and are_all_shown and not is_corrected
 
     def withdrawn_lines(self, results: Sequence[RoundResult]) -> list[str]:
-        """Say which thresholds rounds had promised that the answers of later rounds refute.
+        """Say which promises of earlier rounds the answers of later rounds have refuted.
 
         Args:
-            results: The results of all complete rounds.
+            results: The results of all complete rounds. Their bounds are those at the end of the
+                round; their counts of answers include later rounds.
 
         Returns:
             A line for each round whose promise no longer holds.
@@ -219,7 +222,10 @@ class Wording:
         lines = []
         for result in results:
             row = result.row_promised_at_first(largest_loss)
-            if row is not None and not row.keeps(largest_loss):
+            if row is None:
+                continue
+            is_refuted = not row.keeps(largest_loss)
+            if is_refuted:
                 lines.append(
                     f"round {result.round} promised --conf {row.threshold}, which is withdrawn: at "
                     f"most {row.most_lost:,} {self.wanted_units} could be below it, and "
@@ -230,28 +236,31 @@ class Wording:
     def no_promise_error(self, result: RoundResult) -> CheckError:
         """Make the error that says why nothing is promised, and what to do next.
 
+        There are three reasons: nobody has seen an animal, there are so few animals that even one
+        is a larger share than may be lost, or too many may be lost.
+
         Args:
             result: The result of the last complete round. At its lowest threshold the fewest
                 animals are lost, and even these are too many.
         """
         largest_loss = self.deck.lost[-1]
         above = result.above
-        row = result.lowest_row
-        # `animals_seen` begins with the animals above the highest threshold; what is left are those
-        # between the two thresholds.
-        seen_between = row.animals_seen - above.at_least
-        animals = above.animals + seen_between + row.misses
-        if not animals:
+        seen_count = _count_seen(result)
+        if not seen_count:
             return CheckError(
                 self._no_animals_text(result), "a share of no animals cannot be promised"
             )
-        is_less_than_one_animal = largest_loss * animals < 1
-        if is_less_than_one_animal and above.looked_at == above.units:
+
+        may_none_be_lost = largest_loss * seen_count < 1
+        are_all_above_looked_at = above.looked_at == above.units
+        if may_none_be_lost and are_all_above_looked_at:
+            share_of_one = f"{1 / seen_count:.0%}"
             return CheckError(
-                f"{count_text(animals, self.wanted)}: one lost is {1 / animals:.0%}; look at all",
+                f"{count_text(seen_count, self.wanted)}: one lost is {share_of_one}; look at all",
                 "or deal from more records at once",
             )
 
+        row = result.lowest_row
         all_animals = row.most_lost + row.animals_seen
         message = (
             f"round {result.round}: no promise: below {row.threshold} up to {row.most_lost:,} "
@@ -293,6 +302,8 @@ class Wording:
                 be lost if everything below is put aside, and which share of all animals that is.
         """
         hints = []
+        # If a larger loss had been allowed, the lowest threshold would have been the first to be
+        # promised.
         lowest_row = result.lowest_row
         if lowest_row.share < MAX_SUGGESTED_LOSS:
             all_animals = lowest_row.most_lost + lowest_row.animals_seen
@@ -304,13 +315,26 @@ class Wording:
                 f"asked for: deal anew with --lost {smallest_loss},{sufficient_loss}"
             )
 
-        useful_rows = [row for row in result.rows if row.units_below]
-        best_row = min(useful_rows, key=lambda row: row.share, default=lowest_row)
+        # The smallest share is lost at this threshold, so a review that goes no higher than that
+        # might promise it.
+        rows_with_units = [row for row in result.rows if row.units_below]
+        best_row = min(rows_with_units, key=lambda row: row.share, default=lowest_row)
         highest_threshold = result.rows[-1].threshold
         if best_row.threshold < highest_threshold:
             hints.append(f"or with --below {best_row.threshold}")
         hints.append("bursts as units, and a better model, leave fewer lost")
         return "; ".join(hints)
+
+
+def _count_seen(result: RoundResult) -> int:
+    """Count the animals that reviewers have seen by the end of a round, and the doubtful units.
+
+    They are above the highest threshold, below the lowest, or between the two.
+    """
+    lowest_row = result.lowest_row
+    # `animals_seen` is the animals between the thresholds, and a bound on those above.
+    between_count = lowest_row.animals_seen - result.above.at_least
+    return result.above.animals + between_count + lowest_row.misses
 
 
 def misses_by_folder(names: Sequence[str]) -> str:

@@ -15,10 +15,10 @@ MAX_DIGITS = 17
 
 
 def highest_threshold(scores: UnitScores, expected_share: float) -> float:
-    """Choose the highest threshold that a review may promise, where --below does not say it.
+    """Choose the highest threshold that a review may promise, if --below does not set it.
 
-    Of the units, images or groups of images, twice as many score above it as are expected to show
-    an animal, and at least a tenth.
+    A unit is an image or a group of images. Twice as many units score above the threshold as are
+    expected to show an animal, but at least a tenth of all.
 
     Args:
         scores: `(U,)`, the scores of all units.
@@ -28,7 +28,7 @@ def highest_threshold(scores: UnitScores, expected_share: float) -> float:
     score = float(np.quantile(scores, 1 - share_above, method="lower"))
     if score > 0:
         return cut_below(scores, score)
-    return cut_above_zero(scores)
+    return cut_above_zero(scores)  # so few units have a box that all of them are above
 
 
 def grid_of(scores: UnitScores, max_threshold: float) -> list[float]:
@@ -64,7 +64,7 @@ def grid_of(scores: UnitScores, max_threshold: float) -> list[float]:
 
 
 def cut_above_zero(scores: UnitScores) -> float:
-    """Return a threshold that only units without a box are below."""
+    """Return a threshold between the score 0, of units without a box, and all other scores."""
     positive_scores = scores[scores > 0]
     if not len(positive_scores):
         return 1.0

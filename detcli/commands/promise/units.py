@@ -132,7 +132,7 @@ class _UnitNumbers(NamedTuple):
 
 
 def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
-    """Give each unit a number from 0 on, and find the inputs that are in it.
+    """Number the units from 0 on; return the unit of each input and the first input of each unit.
 
     Args:
         inputs: The N images and videos of the records.
@@ -143,19 +143,21 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
     """
     is_failed = np.frombuffer(inputs.is_failed, np.bool_)  # (N,)
     readable_inputs = np.flatnonzero(~is_failed).astype(np.int32)  # (R,)
-    if kind.grouping is Grouping.IMAGE:
-        unit_by_readable = np.arange(len(readable_inputs), dtype=np.int32)
+    if kind.grouping is Grouping.IMAGE:  # each readable input is a unit
+        unit_numbers = np.arange(len(readable_inputs), dtype=np.int32)  # (R,)
         first_inputs = readable_inputs
     else:
-        # The numbers of groups may have gaps, those of units have none.
-        group_by_readable = _groups(inputs, kind)[readable_inputs]
-        _, first_positions, numbers = np.unique(
-            group_by_readable, return_index=True, return_inverse=True
+        # The numbers of groups may have gaps. `np.unique` numbers them anew without gaps, and says
+        # where each occurs first.
+        group_numbers = _groups(inputs, kind)[readable_inputs]  # (R,)
+        _, first_positions, numbers_without_gaps = np.unique(
+            group_numbers, return_index=True, return_inverse=True
         )
-        unit_by_readable = numbers.astype(np.int32)
+        unit_numbers = numbers_without_gaps.astype(np.int32)
         first_inputs = readable_inputs[first_positions]
+
     unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
-    unit_by_input[readable_inputs] = unit_by_readable
+    unit_by_input[readable_inputs] = unit_numbers
     return _UnitNumbers(unit_by_input, first_inputs)
 
 

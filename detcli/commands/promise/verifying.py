@@ -40,7 +40,9 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         _require_same_records(fields, units, records, path)
         _require_asked_before(fields, units, path)
         rows = _recompute_rows(fields, units)
-        return _judge(fields, rows, path)
+        _require_same_rows(fields, rows, path)
+        promised_row = _require_promised_row(fields, rows, path)
+        return _holds_text(promised_row, sure=fields["sure"])
     # The file may come from anyone, and a field of it have any type or value.
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
@@ -54,14 +56,14 @@ def _require_possible(fields: Fields, path: Path) -> None:
         path: The file, for messages.
 
     Raises:
-        CheckError: A number cannot be.
+        CheckError: A number is impossible, or a name is listed twice.
     """
     above = fields["above"]  # what was looked at above the highest threshold
     best_scoring = fields["known"]  # what reviewers saw in the best-scoring images
     round_sizes = fields["plan"]  # how many images each round looks at
     round_number = fields["round"]
     names = fields["animals_below"] + fields["doubtful_below"]
-    # Each key is the subject of the sentence "... cannot be".
+    # By the subject of the message "... cannot be", whether that part of the promise is possible.
     checks = {
         "its seed": type(fields["seed"]) is int,
         "its round": type(round_number) is int and 1 <= round_number <= len(round_sizes),
@@ -189,35 +191,40 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     score_by_name = dict(
         zip(units.names(draw.sample_below), units.scores[draw.sample_below], strict=True)
     )
-    # A bound rests on the units of complete rounds. What later rounds saw is only counted.
-    dealt_names = units.names(draw.sample_below_by(fields["round"]))
-    dealt_name_set = frozenset(dealt_names)
+    # A bound rests on the units that were looked at up to the round of the promise. What later
+    # rounds saw is only counted.
+    names_by_round = units.names(draw.sample_below_by(fields["round"]))
+    name_set_by_round = frozenset(names_by_round)
     animal_names = fields["animals_below"]
-    maybe_animal_names = animal_names + fields["doubtful_below"]
+    animal_or_doubtful_names = animal_names + fields["doubtful_below"]
     fewest_above = fields["above"]["at_least"]
 
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        dealt_below = [name for name in dealt_names if score_by_name[name] < threshold]
-        lost = [name for name in maybe_animal_names if score_by_name[name] < threshold]
-        seen = [name for name in animal_names if score_by_name[name] >= threshold]
-        row = bound_row(
+        looked_at_below = [name for name in names_by_round if score_by_name[name] < threshold]
+        lost_names = [name for name in animal_or_doubtful_names if score_by_name[name] < threshold]
+        seen_names = [name for name in animal_names if score_by_name[name] >= threshold]
+        bound = bound_row(
             threshold,
             units_below=units.count_below(threshold),
-            dealt=len(dealt_below),
-            misses=len(dealt_name_set.intersection(lost)),
-            animals_seen=fewest_above + len(dealt_name_set.intersection(seen)),
+            dealt=len(looked_at_below),
+            misses=len(name_set_by_round.intersection(lost_names)),
+            animals_seen=fewest_above + len(name_set_by_round.intersection(seen_names)),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )
-        row = replace(row, all_misses=len(lost), all_animals_seen=fewest_above + len(seen))
+        row = replace(
+            bound,
+            all_misses=len(lost_names),
+            all_animals_seen=fewest_above + len(seen_names),
+        )
         rows.append(row)
     return rows
 
 
-def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
-    """Compare the rows of a promise with recomputed ones, and say in a sentence that it holds.
+def _require_same_rows(fields: Fields, rows: Sequence[Row], path: Path) -> None:
+    """Refuse a promise whose rows differ from the recomputed ones.
 
     Args:
         fields: The promise, as promise.json has it.
@@ -225,13 +232,27 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
         path: The file, for messages.
 
     Raises:
-        CheckError: They differ, or the promised threshold does not follow from them.
+        CheckError: A row differs.
     """
     for row, stored_row in zip(rows, fields["rows"], strict=True):
         if row.to_json() != stored_row:
             raise CheckError(
                 f"{path} does not hold: at {row.threshold}, {row.to_json()} follows", HINT
             )
+
+
+def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Row:
+    """Check that the promised threshold follows from the rows, and return the row of it.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        rows: The recomputed rows: for each threshold, how many animals may be lost below it.
+        path: The file, for messages.
+
+    Raises:
+        CheckError: Nothing is promised, or the threshold or the number of units below it does not
+            follow from the rows.
+    """
     threshold = fields["t"]
     if threshold is None:
         raise CheckError(f"{path} promises nothing", HINT)
@@ -245,12 +266,21 @@ def _judge(fields: Fields, rows: Sequence[Row], path: Path) -> str:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
     if fields["put_aside"] != promised_row.units_below:
         raise CheckError(f"{path} does not hold: {promised_row.units_below:,} are put aside", HINT)
+    return promised_row
 
-    all_animals = promised_row.most_lost + promised_row.animals_seen
+
+def _holds_text(row: Row, *, sure: float) -> str:
+    """Say in a sentence that a promise holds.
+
+    Args:
+        row: The row of the promised threshold.
+        sure: The probability with which the promise holds, such as 0.95.
+    """
+    all_animals = row.most_lost + row.animals_seen
     return (
-        f"it holds: --conf {promised_row.threshold}, at most "
-        f"{loss_text(promised_row.most_lost, all_animals)} are lost, "
-        f"{sureness_text(fields['sure'])} sure; {promised_row.units_below:,} need no eyes"
+        f"it holds: --conf {row.threshold}, at most "
+        f"{loss_text(row.most_lost, all_animals)} are lost, "
+        f"{sureness_text(sure)} sure; {row.units_below:,} need no eyes"
     )
 
 

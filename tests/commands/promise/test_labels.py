@@ -12,9 +12,9 @@ from detcli.commands.promise.labels import (
     Answer,
     Answers,
     add_labels,
+    answers_to_units,
     read_labels,
     read_labels_of_review,
-    with_gone,
 )
 from detcli.core.errors import SourceError, UsageError
 
@@ -99,7 +99,7 @@ def test_a_third_pass_alone_is_no_answer():
 def test_what_is_gone_is_doubtful_whoever_answered():
     answers = Answers([label("a", 0), label("b", 0)])
     expected = {"a": Answer.NOTHING, "b": Answer.DOUBTFUL, "c": Answer.DOUBTFUL}
-    assert with_gone(answers, ["a", "b", "c", "d"], ["b", "c"]) == expected
+    assert answers_to_units(answers, ["a", "b", "c", "d"], ["b", "c"]) == expected
 
 
 REVIEWERS_LINES = st.lists(

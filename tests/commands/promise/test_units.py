@@ -133,8 +133,8 @@ def test_units_by_meta_need_the_value(meta):
 @pytest.mark.parametrize("other", [record("a.jpg"), error("a.jpg")])
 def test_an_image_that_is_there_twice_is_refused(other):
     with pytest.raises(UsageError, match=r"a\.jpg is in the records twice"):
-        read([record("a.jpg"), record("b.jpg"), other]).require_different()
-    read([record("a.jpg"), record("b.jpg")]).require_different()
+        read([record("a.jpg"), record("b.jpg"), other]).require_unique_names()
+    read([record("a.jpg"), record("b.jpg")]).require_unique_names()
 
 
 def test_a_name_that_is_not_utf_8_leads_to_its_file():
