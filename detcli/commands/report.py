@@ -466,27 +466,40 @@ class _PageOfRecords:
         _print_lost_images(self._request, self._finder)
 
     def _summary(self) -> "Iterator[str]":
-        """Yield the lines that say what was written, and what of it is hidden."""
-        without_dropped = ""
-        if self._marks is not None:
-            without_dropped = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
-            if self._marks.dropped_groups:
-                groups = pluralize(self._marks.dropped_groups, "group")
-                without_dropped += f", with {groups} of repeats marked"
+        """Yield the lines that say what was written, and what marks and --blur did to it."""
         records = pluralize(self._record_count, "record")
-        yield f"wrote a page of {records}{without_dropped}: {self._address}"
+        yield f"wrote a page of {records}{self._marks_text()}: {self._address}"
+
         if self._marks is not None:
             marks_path = self._request.config.outputs.apply
             yield (
                 "count and sort read records, not this page: detcli merge RECORDS --apply "
                 f"{marks_path} -o corrected.jsonl writes them"
             )
+
         if self._dropped_hidden_count:
             detections = pluralize(self._dropped_hidden_count, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"
-        if self._hidden and self._finder.unproven:
-            images = pluralize(self._finder.unproven, "image")
+
+        # An image without a hash may be another one of the same size. Then --blur has hidden the
+        # wrong parts of it.
+        unproven_count = self._finder.unproven
+        if self._hidden and unproven_count:
+            images = pluralize(unproven_count, "image")
             yield (
                 f"{images} compared with the records by size only, as these have no hash; "
                 "predict --provenance writes one"
             )
+
+    def _marks_text(self) -> str:
+        """Say what the marks of --apply changed on the page, as a part of a sentence.
+
+        It is empty without --apply.
+        """
+        if self._marks is None:
+            return ""
+        text = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
+        if self._marks.dropped_groups:
+            groups = pluralize(self._marks.dropped_groups, "group")
+            text += f", with {groups} of repeats marked"
+        return text

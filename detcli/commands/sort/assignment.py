@@ -27,17 +27,18 @@ class Assignment:
         self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
-        """Note which folder an image goes to by a record of it, if no better one is noted.
+        """Let a record move its image, and the burst that it is in, to a better folder.
 
-        Folders have ranks, 0 for the best, that of the first rule. The best rank of all records is
-        kept for each image and, unless the record is of an error, for the burst that it is in.
+        The folder of the first rule is the best and has rank 0, that of the second has rank 1, and
+        so on. An image has the lowest rank of its records. A burst has the lowest rank of all its
+        records but those of an error.
 
         Args:
             record: The record; the classes and scores of its detections were checked.
             file_number: The number of its file, as each file numbers its bursts from 0.
 
         Raises:
-            ValueError: Its burst is not a number.
+            ValueError: The record's burst is not a number.
         """
         name = name_of(record)
         is_failed = "error" in record

@@ -20,8 +20,8 @@ from detcli.core.text import shell_line
 
 log = logging.getLogger(__name__)
 
-FAILED = {InputError.exit_code, CheckError.exit_code}
-"""Exit codes of commands that may have written their report nevertheless."""
+CODES_AFTER_REPORT = {InputError.exit_code, CheckError.exit_code}
+"""Exit codes of commands that have done all their work, of which something is amiss."""
 
 
 def run_detcli(
@@ -46,23 +46,26 @@ def run_detcli(
         DetcliError: What the command failed with.
     """
     python = own_python("tune")
-    gives_report = name != "predict"
-    words = [name, "--quiet"]
-    if gives_report:
-        words += ["--format", "json"]
-    words += options
+    prints_report = name != "predict"
+    command = [name, "--quiet"]
+    if prints_report:
+        command += ["--format", "json"]
+    command += options
     if arguments:
-        words += ["--", *arguments]
-    log.info("%s", shell_line(["detcli", *words]))
+        command += ["--", *arguments]
+    log.info("%s", shell_line(["detcli", *command]))
 
-    process = _run_process([python, "-m", "detcli", *words], timeout_s)
+    process = _run_process([python, "-m", "detcli", *command], timeout_s)
     exit_code = process.returncode
-    # With one of FAILED, the work is done, and only its outcome is a failure; but an error on the
-    # way may have the same code, and then there is no report.
-    has_done_work = exit_code in FAILED and bool(process.stdout or not gives_report)
-    if exit_code != 0 and not has_done_work:
+    has_done_work = exit_code == 0
+    if exit_code in CODES_AFTER_REPORT:
+        # An error may have ended the command with the same code before it printed its report.
+        # predict prints none, so its code is trusted.
+        has_done_work = bool(process.stdout) or not prints_report
+    if not has_done_work:
         raise process_error(exit_code, process.stderr)
-    if not gives_report:
+
+    if not prints_report:
         return None
     return json.loads(process.stdout)
 

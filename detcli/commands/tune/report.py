@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,10 +60,14 @@ class Measurement:
     estimate: float = report_field("", form=_format_estimate)
 
     @classmethod
-    def add(
-        cls, earlier: "Measurement | None", estimate: float, low: float = inf, high: float = -inf
+    def after_round(
+        cls,
+        earlier: "Measurement | None",
+        estimate: float,
+        low: float | None = None,
+        high: float | None = None,
     ) -> "Measurement":
-        """Add the figure of a round to the measurement of the earlier rounds.
+        """Make the measurement of the earlier rounds and one more.
 
         There is noise within a round, which the bounds of its confidence interval show, and noise
         between rounds, which the quartiles of their estimates show. The interval of the result is
@@ -73,15 +76,20 @@ class Measurement:
         Args:
             earlier: The earlier rounds; None for the first.
             estimate: The figure of this round.
-            low: The lower bound of its confidence interval; without one, the interval is the
-                estimate alone.
-            high: The upper bound.
+            low: The lower bound of its confidence interval; without one, it is the estimate.
+            high: The upper bound; without one, it is the estimate as well.
         """
+        if low is None:
+            low = estimate
+        if high is None:
+            high = estimate
         rounds = [(estimate, min(low, estimate), max(high, estimate))]
         if earlier is not None:
             rounds = [*earlier.turns, *rounds]
         estimates, low_bounds, high_bounds = zip(*rounds, strict=True)
-        # `quantiles` needs two values or more. Doubled, a single one is enough.
+
+        # `quantiles` needs at least two values, also after the first round. So it gets each
+        # estimate twice.
         lower_quartile, _, upper_quartile = quantiles(estimates * 2, n=4, method="inclusive")
         return cls(
             tuple(rounds),
@@ -352,18 +360,21 @@ def _explain_columns(report: TuneReport) -> Iterator["RenderableType"]:
 
 
 def writable_defaults() -> Path:
-    """Return the path of the user's file of defaults, which need not exist yet.
+    """Return the path of the user's file of defaults, after a check that it can be written.
+
+    The file need not exist yet, and is not changed. Its folder is created if it is missing.
 
     Raises:
-        UsageError: The user has none, for want of a home folder or since a variable says so.
-        OutputError: It cannot be written.
+        UsageError: There is no such file, as the user has no home folder or has turned the file off
+            by an environment variable.
+        OutputError: The file cannot be written.
     """
     path = defaults_file()
     if path is None or str(path) == os.devnull:
         hint = f"name a file with {FILE_VARIABLE}, or leave out --write"
         raise UsageError("--write needs a file of defaults, and there is none", hint)
     make_folder(path.parent)
-    open_output(path).discard()
+    open_output(path).discard()  # raises the OutputError
     return path
 
 
@@ -375,13 +386,16 @@ def write_defaults(path: Path, report: TuneReport) -> None:
         [tuned.HASH_OF_THE_MODEL."NAME OF THE MACHINE"]  # yolov10n
         many = { device = "cpu", workers = 2 }
 
+    The rest of the file stays as it is, with its comments and its layout.
+
     Raises:
-        OutputError: The file cannot be written; or the table cannot be added so that all else stays
-            as it is, because the file has such tables in another notation. The hint has the table.
+        OutputError: The file cannot be written. Or it has such a table in a notation that is not
+            replaced, such as an inline table; then the hint has the table to add by hand.
     """
     text = ""
     if path.exists():
         text = read_text(path)
+
     header = f"[{TUNED}.{report.sha256}.{_toml_value(report.machine)}]"
     choices = {choice.kind: choice.options for choice in report.choices}
     table_lines = [f"{header}  # {escape_unprintable(report.model)}"]
@@ -391,15 +405,17 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     table_text = "\n".join(table_lines)
     new_text = _with_table(text, header, table_text)
 
-    # The new text is only written if it means what it should.
+    # The text was edited and not parsed, so it is compared with what the file has to contain now.
     expected_content = tomllib.loads(text)
     tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
     tables_of_model[report.machine] = choices
-    with contextlib.suppress(ValueError):
-        if tomllib.loads(new_text) == expected_content:
-            write_output(path, new_text.encode())
-            return
-    raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{table_text}")
+    is_as_expected = False
+    with contextlib.suppress(ValueError):  # it may not even be TOML
+        new_bytes = new_text.encode()
+        is_as_expected = tomllib.loads(new_text) == expected_content
+    if not is_as_expected:
+        raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{table_text}")
+    write_output(path, new_bytes)
 
 
 def _with_table(text: str, header: str, table_text: str) -> str:

@@ -41,8 +41,9 @@ log = logging.getLogger(__name__)
 ROUNDS = 3
 """How often what may be the fastest is measured, each time after the others."""
 
-PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
-WARM_UP_PARTS = 60  # of the budget; a warm-up takes one of them at most
+MEASUREMENTS_IN_BUDGET = 150  # a measurement takes this part of it, without its start and warm-up
+WARM_UPS_IN_BUDGET = 60  # a warm-up takes at most this part of it
+MAX_WARM_UP_S = 20
 COLD_STARTS = 2  # processes for each measurement of a start
 SHOWN = 4  # images in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
@@ -359,22 +360,28 @@ class Tuning:
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
         """Measure the speed of a configuration by `detcli bench`, and the memory that it takes.
 
+        It also counts the measurement, and notes if it was disturbed.
+
         Args:
-            row: The configuration.
+            row: The configuration, which gets the memory.
             mode: "latency" or "throughput".
             cold_starts: How many whole processes to time besides.
 
         Returns:
             The report of bench.
         """
-        options = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
-        # Where other programs run, times may never become steady.
-        options += ["--max-warm-up", str(min(20, self._budget_s / WARM_UP_PARTS))]
+        seconds = self._budget_s / MEASUREMENTS_IN_BUDGET
+        # If other programs are running, times may never become steady, and the warm-up never end.
+        max_warm_up_s = min(MAX_WARM_UP_S, self._budget_s / WARM_UPS_IN_BUDGET)
+        options = ["--mode", mode, "--seconds", str(seconds)]
+        options += ["--max-warm-up", str(max_warm_up_s)]
         options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         options += self._options(row)
         report = self._run_command("bench", options, self._images)
+
         self._measurement_count += 1
-        self._disturbances += report["noise"]["warnings"][:1]
+        disturbances = report["noise"]["warnings"]
+        self._disturbances += disturbances[:1]  # a measurement counts once, whatever disturbed it
         peaks = report["memory"]
         row.host_peak_bytes = _larger(row.host_peak_bytes, peaks["host_peak_bytes"])
         row.device_bytes = _larger(row.device_bytes, peaks["device_bytes"])
@@ -383,8 +390,8 @@ class Tuning:
     def _measure_alone(self, row: TuneRow) -> None:
         """Measure how long one image takes, and a whole process up to its first record."""
         report = self._bench(row, "latency", COLD_STARTS)
-        row.one = Measurement.add(row.one, **report["latency"]["undisturbed_median"])
-        row.start = Measurement.add(row.start, report["cold_start"]["first_record_s"])
+        row.one = Measurement.after_round(row.one, **report["latency"]["undisturbed_median"])
+        row.start = Measurement.after_round(row.start, report["cold_start"]["first_record_s"])
 
     def _measure_many(self, row: TuneRow) -> None:
         """Measure how many images a second are worked when there are many."""
@@ -394,7 +401,7 @@ class Tuning:
         throughput = report["throughput"]
         # With few samples, bench gives no interval.
         pace = throughput["interval"] or {"estimate": throughput["pictures_per_second"]}
-        row.many = Measurement.add(row.many, **pace)
+        row.many = Measurement.after_round(row.many, **pace)
 
     def _run_command(
         self,
@@ -447,30 +454,39 @@ class Tuning:
         )
 
     def _doubts(self) -> list[str]:
-        """List reasons why the figures may be off, or the choice a guess."""
+        """List the reasons to doubt the figures or the choice: one sentence each.
+
+        Too little was measured, measurements were disturbed, or too few boxes were compared.
+        """
         doubts = []
         measured_names = [row.name for row in self._rows if row.one or row.many]
         if len(measured_names) == 1:
             name = measured_names[0]
             doubts.append(f"nothing was compared: {name} is the only way that was measured")
+
         if self._disturbances:
             disturbed = f"{len(self._disturbances)} of {self._measurement_count} measurements"
             reason = f"{disturbed} were disturbed: {self._disturbances[-1]}"
             doubts.append(f"these figures may be off: {reason}")
+
         rows_beside_reference = self._rows[1:]
         if any(row.many and not row.boxes for row in rows_beside_reference):
             doubts.append(f"no boxes above {self._conf:g} were compared: name images with some")
+        # With so few boxes, a single one that differs by chance rules out a configuration.
         differing_boxes_allowed = self._fewest_boxes * self._tolerance.boxes
         if differing_boxes_allowed < 1:
             doubts.append(f"only {self._fewest_boxes} boxes were compared: name more images")
-        if self.left_s <= 0:
+
+        is_time_over = self.left_s <= 0
+        if is_time_over:
             doubts.append(f"{LATE}: {MORE_TIME}")
         return doubts
 
     def _choice(self, kind: str) -> Choice:
         """Recommend the fastest configuration for a purpose, with the options that choose it.
 
-        Of several that are equally fast as far as the measurements tell, it is the simplest.
+        Of several that are equally fast as far as the measurements tell, it is the simplest. If it
+        runs the model in 8 bits, this model is copied into the cache, where the user finds it.
 
         Args:
             kind: The purpose: "one" image at a time, the "start" of a process, or "many" images.
@@ -481,12 +497,13 @@ class Tuning:
         """
         fastest_rows = equally_fast(self._rows, kind)
         recommended = fastest_rows[0]
-        options = recommended.way.options
+        options = dict(recommended.way.options)
         model = self._model
         if recommended.way.int8:
-            # The folder of this run is deleted; the recommendation has to remain usable.
-            model = self._cached(Path(self._model_of(recommended.way)))
+            # The folder of this run will be deleted, but the recommendation has to stay usable.
+            model = self._copy_to_cache(Path(self._model_of(recommended.way)))
             options["model"] = model
+
         command = ["detcli", "predict", "--model", model]
         command += self._options(recommended) + self._images_to_type()
         return Choice(
@@ -507,8 +524,8 @@ class Tuning:
             names.append("...")
         return names
 
-    def _cached(self, path: Path) -> str:
-        """Copy the model in 8 bits into the cache, where it stays; returns its path there.
+    def _copy_to_cache(self, path: Path) -> str:
+        """Copy the model in 8 bits into the cache, where it stays, and return its path there.
 
         Its folder is named by the hash of its content.
         """

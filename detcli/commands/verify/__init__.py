@@ -168,7 +168,7 @@ def _run(request: VerifyRequest, inputs: "InputGuard") -> "Certificate":
 
 
 def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
-    """Say what a user may do next whose two sides do not agree."""
+    """Say what the user may do next if the two sides do not agree."""
     steps = []
     if report.unlike:
         steps.append(f"the runs are not alike: {report.unlike[0]}")
@@ -176,10 +176,13 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
     has_images = request.random is None and report.compared > 0
     if has_images and not has_page:
         steps.append("--report DIR shows the images")
-    # A graph's own selection follows the same network, in which no node differs.
+
+    # If a model is compared with the selection of boxes in its graph, both sides run one network,
+    # so there is no node that differs.
     is_one_network = request.other is None and report.right.selection == "graph"
     if not (request.bisect or request.is_saved or is_one_network):
         steps.append("--bisect names the first node that differs")
+
     steps.append("--tolerance sets what is allowed")
     return "; ".join(steps)
 

@@ -39,7 +39,7 @@ TENSORS_PER_SCAN = 32  # in the search for overflows, which reads all tensors of
 MAX_SECONDS = 600  # of a search, which takes some seconds for a detector
 
 GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
-HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
+WHY_HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
 FUSED = (
     "the outputs differ, but not once the tensors before them are outputs too: the runtime's "
     "fusions cause the difference"
@@ -106,13 +106,14 @@ class _Search:
         self._right = outputs.right
         self._image = image
         self._source = source
-        self._output = output_names.left  # where the search starts, by its name in either graph
+        # The output at which the search starts, by its name in either graph.
+        self._left_output = output_names.left
         self._right_output = output_names.right
         self._rounds = 0  # how often the networks ran
         self._deadline = time.monotonic() + MAX_SECONDS
         self._common = self._common_tensors()
         self._reports: dict[str, TensorReport] = {}  # by name, of tensors that were compared
-        # Tensors that probably agree, as one that is computed from them does.
+        # Tensors that were not compared, but probably agree, as a tensor computed from them agrees.
         self._probably_equal: set[str] = set()
 
     def _common_tensors(self) -> list[str]:
@@ -121,7 +122,7 @@ class _Search:
         Constants are left out. The output at which the search starts is always one of them, though
         it may have another name in the right graph.
         """
-        right_names = {*self._right.index.producers, self._output}
+        right_names = {*self._right.index.producers, self._left_output}
         names: list[str] = []
         for node in self._left.index.graph.node:
             if node.op_type != "Constant":
@@ -134,7 +135,7 @@ class _Search:
         The search holds a tensor that differs, and replaces it by an earlier one that differs too.
         It is over when all inputs of the node that computes the tensor agree: that is the node.
         """
-        differing = self._output
+        differing = self._left_output
         while time.monotonic() < self._deadline:
             earlier_names = self._before(differing)
             suspects = [name for name in earlier_names if name not in self._probably_equal]
@@ -208,28 +209,32 @@ class _Search:
         return None
 
     def _report_overflow(self, probe: Probe, name: str) -> BisectReport | None:
-        """Report a float16 tensor with infinities or NaN, which the outputs do not show.
+        """Report a float16 tensor with infinities or NaN, unless the other network has the same.
+
+        The outputs of the networks agree all the same, as the caller has found. A tensor that both
+        graphs have is compared first, which adds a round to the search.
 
         Args:
             probe: The network that computed it.
             name: The tensor in this network's graph.
 
         Returns:
-            None if the tensor has the same values in the other network, as a mask has where minus
-            infinity is intended.
+            None if the tensor agrees in both networks: then its infinities are intended, as in a
+            mask.
         """
-        common_name = name  # as both networks know the tensor
+        common_name = name  # its name in the left graph, by which common tensors go
         if name == self._right_output:
-            common_name = self._output
+            common_name = self._left_output
         if common_name not in self._common:
             node = node_report(probe.index.producers[name])
-            finding = f"{name} overflows in {probe.name}; {HIDDEN}"
+            finding = f"{name} overflows in {probe.name}; {WHY_HIDDEN}"
             return self._report_finding(finding, node=node)
+
         self._measure([common_name])
         if self._reports[common_name].agrees:
             return None
         report = self._conclude(common_name)
-        return replace(report, finding=f"{report.finding}; {HIDDEN}")
+        return replace(report, finding=f"{report.finding}; {WHY_HIDDEN}")
 
     def _conclude(self, differing: str) -> BisectReport:
         """Report the node that makes a tensor differ, although all inputs of the node agree.
@@ -308,20 +313,20 @@ class _Search:
 
     def _right_name(self, name: str) -> str:
         """The name that a tensor of both graphs has in the right one."""
-        return self._right_output if name == self._output else name
+        return self._right_output if name == self._left_output else name
 
     def _compare_pair(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
         """Compare a tensor of the left graph with its counterpart in the right graph.
 
-        Where the search starts is an output. Those of detectors have boxes and scores, which are
-        compared separately. The report is then of the part that differs more.
+        The output at which the search starts is compared as outputs are: boxes and scores of a
+        detector apart. The report is then of the part that differs more.
 
         Args:
             pair: The names of the tensors.
             left: What the left network computed.
             right: What the right network computed.
         """
-        if pair.left == self._output:
+        if pair.left == self._left_output:
             reports = self._outputs.compare(pair, left, right, self._source)
             return max(reports, key=difference_rank)
         return compare_tensors(
@@ -351,7 +356,7 @@ class _Search:
 
         Between two common tensors each graph may have other nodes, such as a Cast in one of them.
         """
-        sources = {*self._common} - {self._output, self._right_output}
+        sources = {*self._common} - {self._left_output, self._right_output}
         left = nodes_between(self._left.index, name, sources)
         right = nodes_between(self._right.index, self._right_name(name), sources)
         all_inputs = left.sources | right.sources
@@ -494,15 +499,18 @@ class Graphs(NamedTuple):
         are_same_tensors = sorted(left_inputs) == sorted(right_inputs)
         if are_same_tensors and left_inputs != right_inputs:
             yield f"its inputs are swapped in {self.right_title}: {', '.join(right_inputs)}"
+
+        # `zip` ends with the shorter list; a different number of inputs is reported below.
         for left_name, right_name in zip(left_inputs, right_inputs, strict=False):
             yield from self._tensor_differences(left_name, right_name)
 
-        # The bodies of an If or Loop read tensors that are not among the node's inputs. Constants
-        # among these may have one name and other values.
-        inputs_of_both = {*left.input, *right.input}
-        read_in_bodies = reads(left) & reads(right) - inputs_of_both
-        for name in sorted(read_in_bodies):
+        # The bodies of an If or Loop also read tensors that are not among the inputs of the node. A
+        # constant among these may have the same name in both graphs, but different values.
+        inputs_of_either = {*left.input, *right.input}
+        read_by_both = reads(left) & reads(right)
+        for name in sorted(read_by_both - inputs_of_either):
             yield from self._tensor_differences(name, name)
+
         if len(left_inputs) != len(right_inputs):
             yield (
                 f"it has {len(left_inputs)} inputs, and {len(right_inputs)} in {self.right_title}"

@@ -95,7 +95,10 @@ class TensorReport:
     source: str  # the input with the largest difference, which the figures are of
 
     def failures(self, limit: float) -> Iterator[str]:
-        """Yield a sentence about why the two tensors do not agree, if they do not.
+        """Yield a sentence about why the two tensors do not agree; nothing if they do.
+
+        Tensors with the same NaN and infinities agree. But if they have nothing else, that says
+        nothing about the networks, and counts as a failure.
 
         Args:
             limit: How much they may differ, as a share of the largest magnitude on the left.
@@ -107,6 +110,7 @@ class TensorReport:
             if left.not_finite and not has_finite_values:
                 yield f"{self.name}: no value is finite on either side"
             return
+
         if left.shape != right.shape:
             yield f"{self.name}: {list(left.shape)} and {list(right.shape)}"
         elif self.max_scaled is not None and self.max_scaled > limit:
@@ -114,7 +118,7 @@ class TensorReport:
                 f"{self.name}: differs by {self.max_scaled:.3g} of its largest magnitude "
                 f"({limit:g} allowed)"
             )
-        else:
+        else:  # the finite values agree, so others are NaN or infinite in one tensor only
             on_left = left.describe_not_finite()
             on_right = right.describe_not_finite()
             yield f"{self.name}: {on_left} on the left, {on_right} on the right"
@@ -262,11 +266,11 @@ class CheckReport:
     report: VerifyReport
 
 
-NOTED_LATER = {"unique"}
-"""Settings that follow from the others, and that earlier certificates do not have."""
+SETTINGS_OF_LATER_VERSIONS = {"unique"}
+"""Settings that certificates of earlier versions lack; they follow from the other settings."""
 
-NOTED_IF_GIVEN = ("ignore", "ignore_share")
-"""Settings that records have only where their options were given."""
+OPTIONAL_SETTINGS = ("ignore", "ignore_share")
+"""Settings that records have only if the user set their options."""
 
 
 def check(before: dict[str, Any], certificate: Certificate) -> CheckReport:
@@ -334,10 +338,10 @@ class _Recheck:
                 yield from self._compare(f"{side} {name}", side, "provenance", name)
 
     def _comparable_settings(self, side: str) -> list[str]:
-        """List the names of the settings of a side by which the two certificates are compared.
+        """List the settings of a side whose values are compared in the two certificates.
 
-        Settings that only one certificate has are left out where that is due to the version of
-        detcli that wrote it, as the value itself has not changed.
+        A setting that only one of the certificates has is left out if that is due to the version of
+        detcli that wrote it, as its value has not changed then.
 
         Args:
             side: "left" or "right".
@@ -350,11 +354,13 @@ class _Recheck:
 
         comparable_names = []
         for name in names_after:
-            is_of_later_version = name in NOTED_LATER and name not in names_before
+            is_of_later_version = name in SETTINGS_OF_LATER_VERSIONS and name not in names_before
             if not is_of_later_version:
                 comparable_names.append(name)
-        # What is missing now has changed only if it is a setting that may be missing at all.
-        for name in NOTED_IF_GIVEN:
+
+        # Of the settings that are missing now, only these can be missing because the user no longer
+        # sets them.
+        for name in OPTIONAL_SETTINGS:
             if name in names_before and name not in names_after:
                 comparable_names.append(name)
         return comparable_names
@@ -406,17 +412,19 @@ def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[
     """Select the images of a new comparison whose hashes can be compared with a certificate.
 
     An image is left out if its file is gone now, but was there when the certificate was issued: its
-    hash is then not that of a file. If the file was missing already, as where saved runs are from
-    another machine, the hashes that the records have are compared.
+    hash is then only what records say, or unknown. If the file was missing at that time as well, as
+    for saved runs of another machine, both hashes are from records and are compared.
 
     Args:
-        certified: The images of the certificate, as in its JSON.
+        certified: The images of the certificate, as in its JSON: a list of objects with `source`
+            and `found`, unless somebody has changed it.
         images: The images of the new comparison; `found` says whether the file is there.
     """
     sources_with_file = set()
     for entry in _images(certified):
         if entry.get("found") is True:
             sources_with_file.add(entry["source"])
+
     comparable = []
     for image in images:
         is_gone_now = not image["found"] and image["source"] in sources_with_file

@@ -278,7 +278,12 @@ class VerifyRequest:
                 )
 
     def _check_running(self) -> None:
-        """Check that there are images to run the models on, which show what is compared."""
+        """Refuse options with which two models cannot be run and compared.
+
+        Raises:
+            UsageError: There are no images, or only random ones though detections are compared. Or
+                there is --coco-images, which is for saved results.
+        """
         if self.coco_images is not None:
             raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
         if not self.images and self.random is None:

@@ -112,7 +112,7 @@ def compare_running(
                 detections = _detect(sides, [loaded.image for loaded in chunk], plan.classes)
             for position, loaded in enumerate(chunk):
                 if sides:
-                    _add_detections(results, loaded, detections[position])  # which counts it, too
+                    _add_image(results, loaded, detections[position])  # this counts it as well
                 else:
                     report.compared += 1
                 if outputs is not None:
@@ -164,21 +164,26 @@ def _detect(
     return list(zip(left_detections, right_detections, strict=True))
 
 
-def _add_detections(
-    results: Results, loaded: _LoadedImage, detections: Sequence[Detections]
+def _add_image(
+    results: Results, loaded: _LoadedImage, detections: tuple[Detections, Detections]
 ) -> None:
-    """Add an image to the results.
+    """Compare the detections of both sides in an image, and add the outcome to the results.
+
+    Its file is listed in the certificate, if there will be one.
 
     Args:
         results: Compares the detections and shows them on the page.
         loaded: The image.
-        detections: Those of the first side and those of the second.
+        detections: The detections of the first side and those of the second.
     """
     origin = loaded.item.origin
     image = loaded.image
     results.certify(origin, image=image)
+
+    # The page says once, and not beside each image, which models and devices are compared.
+    left_detections, _ = detections
     shown_record = Record(
-        origin, index=0, model="", device="", picture=image, detections=detections[0]
+        origin, index=0, model="", device="", picture=image, detections=left_detections
     ).to_json()
     page_image = partial(PageImage, image.pixels, origin.path)
     results.add(shown_record, detections, page_image)

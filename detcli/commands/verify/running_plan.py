@@ -165,23 +165,28 @@ class RunningPlan:
         )
 
     def _certified_settings(self, contract: Contract | None) -> dict[str, Any]:
-        """The settings that the detections of a side depend on, by name.
+        """Return the settings that the detections of a side depend on, by name.
 
-        `contract` is what is known of the side's detector; None if the model is not a detector.
+        Some are what the user set, or what the model recommends if the user set nothing.
+
+        Args:
+            contract: What is known of the side's detector. Without one, the model is not a
+                detector: then there are only the user's settings.
         """
         settings = self.settings
-        nms = suppression_iou(settings.nms, None)
-        counts_best_class = None
-        preprocessing = None
-        if contract is not None:
-            nms = suppression_iou(settings.nms, contract.nms)
-            counts_best_class = contract.counts_best_class(nms)
+        if contract is None:
+            nms = suppression_iou(settings.nms, recommended=None)
+            is_best_class_only = None
+            preprocessing = None
+        else:
+            nms = suppression_iou(settings.nms, recommended=contract.nms)
+            is_best_class_only = contract.counts_best_class(nms)  # as with --unique
             preprocessing = format_preprocessing(contract.preprocessing)
         return {
             "conf": settings.conf,
             "max_det": settings.max_det,
             "nms": nms,
-            "unique": counts_best_class,
+            "unique": is_best_class_only,
             "imgsz": settings.imgsz,
             "box_format": settings.box_format,
             "preprocess": preprocessing,

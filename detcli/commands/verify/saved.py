@@ -202,30 +202,32 @@ def _copy_pipe(name: str, copy: IO[bytes]) -> None:
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """Return the rules for comparing two saved runs: which detections count, and how they match.
 
-    A run has no detections below the confidence that it ran with. So by default only detections
-    count that both runs would have recorded: those above the higher one of their confidences.
+    A run has no detections below the confidence that it ran with. So by default, only detections
+    above the higher of the two confidences count, which both runs would have recorded.
 
     Args:
         runs: Both saved runs.
         request: What the user asked for.
     """
-    confs = _recorded_confs(runs)  # of the runs that say it
-    higher_conf = max(confs.values(), default=DEFAULT_CONF)
-    conf = request.config.settings.conf
-    if conf is None:
-        # With --conf 0.5,person=0.2 a run has persons above 0.2, which count, too.
-        conf = max(_lowest_confs(confs), default=higher_conf)
+    recorded_confs = _recorded_confs(runs)  # of the runs that say it
+    higher_conf = max(recorded_confs.values(), default=DEFAULT_CONF)
 
-    # Both runs recorded every detection above this score. Below it, one may lack its counterpart
-    # only because the other run dropped that.
-    all_recorded_above = higher_conf
-    are_both_known = len(confs) == 2
-    if not are_both_known:
-        # COCO results and some records do not say with which confidence they were made. They may
-        # lack everything below the confidence of the comparison.
-        all_recorded_above = conf
+    compared_conf = request.config.settings.conf  # of --conf
+    if compared_conf is None:
+        # A run with --conf 0.5,person=0.2 has persons above 0.2, which count as well.
+        compared_conf = max(_lowest_confs(recorded_confs), default=higher_conf)
+
+    # COCO results and some records do not say with which confidence they were made.
+    are_both_known = len(recorded_confs) == 2
+    if are_both_known:
+        # A detection below this score may lack its counterpart only because the other run dropped
+        # it.
+        all_recorded_above = higher_conf
+    else:
+        # It is only certain that what is compared was recorded.
+        all_recorded_above = compared_conf
     return Rules(
-        conf=conf,
+        conf=compared_conf,
         least_iou=request.iou,
         max_det=min(_max_dets(runs), default=Settings().max_det),
         tolerance=tolerance_of([run.report() for run in runs], request.tolerance),
@@ -367,17 +369,19 @@ def _describe_failures(results: Results) -> Iterator[str]:
     These are inputs that only one run has, that failed in one run only, or whose files differ.
     """
     report = results.report
-    for names, difference in (
+    # The names of inputs, and the end of the sentence about them.
+    inputs_and_ends = (
         (report.left_only, "only on the left"),
         (report.right_only, "only on the right"),
         (results.failed_on_one_side, "with an error on one side only"),
         (report.other_files, "that are different files on the two sides, or now"),
-    ):
+    )
+    for names, sentence_end in inputs_and_ends:
         if names:
             listing = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
             if len(names) > MAX_NAMED:
                 listing += f", and {len(names) - MAX_NAMED} more"
-            yield f"{pluralize(len(names), 'input')} ({listing}) {difference}"
+            yield f"{pluralize(len(names), 'input')} ({listing}) {sentence_end}"
 
 
 def _title(fields: RecordJson) -> str:

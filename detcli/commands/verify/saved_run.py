@@ -18,7 +18,9 @@ from detcli.storage.files import sha256
 
 MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
-ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride", "every"})
+SETTINGS_NOT_COMPARED = frozenset(
+    {"model", "model_sha256", "zones", "lines", "track", "vid_stride", "every"}
+)
 """Settings that boxes do not depend on, or that are compared apart."""
 
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
@@ -228,9 +230,11 @@ class SavedRun:
         """Pair the records that two runs have of the same input, this one being on the right.
 
         Both runs are read in step, a record of each at a time. A record waits in memory until its
-        counterpart comes, so if both have the same order, no more than two are in memory. A record
-        without a counterpart, and of several records of an input, those that one run has more of,
-        are paired with None.
+        counterpart comes. So if both runs have the same order, no more than two are in memory.
+
+        Yields:
+            The left record and the right one. If a run has no record of an input, or fewer records
+            of it than the other run, the other run's record is paired with None.
         """
         waiting_left = _WaitingRecords()
         waiting_right = _WaitingRecords()
@@ -238,17 +242,22 @@ class SavedRun:
             if left_record is not None:  # the left run has not ended yet
                 key = left.key(left_record)
                 counterpart = waiting_right.pop(key)
-                if counterpart is None and key in self.input_keys:
+                may_come_later = counterpart is None and key in self.input_keys
+                if may_come_later:
                     waiting_left.add(key, left_record)
                 else:
                     yield left_record, counterpart
+
             if right_record is not None:
                 key = self.key(right_record)
                 counterpart = waiting_left.pop(key)
-                if counterpart is None and key in left.input_keys:
+                may_come_later = counterpart is None and key in left.input_keys
+                if may_come_later:
                     waiting_right.add(key, right_record)
                 else:
                     yield counterpart, right_record
+
+        # Both runs have ended, so what still waits has no counterpart.
         for record in waiting_left:
             yield record, None
         for record in waiting_right:
@@ -326,22 +335,23 @@ def _model_differences(left: SideReport, right: SideReport) -> Iterator[str]:
 
 
 def _setting_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say where the first settings of two runs differ, as far as detections depend on them."""
+    """Yield a sentence for each setting that differs, of those that detections depend on.
+
+    A run that was resumed may have several settings, which is reported apart. Only its first ones
+    are compared.
+    """
     if not left.settings or not right.settings:
         return
-    left_settings = _with_ignored(left.settings[0])
-    right_settings = _with_ignored(right.settings[0])
+    # Records leave out the settings of --ignore if there was none.
+    nothing_ignored = {"ignore": None, "ignore_share": None}
+    left_settings = {**nothing_ignored, **left.settings[0]}
+    right_settings = {**nothing_ignored, **right.settings[0]}
     for name, left_value in left_settings.items():
-        if name in ELSEWHERE or name not in right_settings:
+        if name in SETTINGS_NOT_COMPARED or name not in right_settings:
             continue
         right_value = right_settings[name]
         if left_value != right_value:
             yield f"{name} is {shortened(str(left_value))} and {shortened(str(right_value))}"
-
-
-def _with_ignored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that say what was ignored also where nothing was, which records leave out."""
-    return {"ignore": None, "ignore_share": None, **settings}
 
 
 def _class_name_differences(left: SavedRun, right: SavedRun) -> Iterator[str]:

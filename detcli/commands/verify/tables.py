@@ -130,15 +130,15 @@ def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
 def side_text(side: SideReport) -> str:
     """Describe a side of the comparison in one line, with all that is known of it.
 
-    For example "yolo.onnx on cpu, float32, selection by detcli (0123456789ab)", where the number
-    begins the hash of the model's file.
+    For example "yolo.onnx on cpu, float32, selection by detcli (0123456789ab)", with the first
+    digits of the hash of the model's file in brackets.
     """
-    model = side.model
+    model_and_device = side.model
     if side.device:
-        model += f" on {side.device}"
+        model_and_device += f" on {side.device}"
     facts = []
-    if model:
-        facts.append(model)
+    if model_and_device:
+        facts.append(model_and_device)
     if side.precision:
         facts.append(side.precision)
     if side.selection is not None:
@@ -271,6 +271,9 @@ def _bisect_lines(report: BisectReport) -> Iterator[str]:
 def _tensor_lines(title: str, tensor: TensorReport) -> Iterator[str]:
     """Yield lines about a tensor of both networks: how far its values differ, and their ranges.
 
+    The largest difference is a number, a share of the largest magnitude on the left, and a share of
+    the value itself.
+
     Args:
         title: What the first line calls the tensor.
         tensor: The comparison of the two.
@@ -278,19 +281,23 @@ def _tensor_lines(title: str, tensor: TensorReport) -> Iterator[str]:
     conclusion = "agrees" if tensor.agrees else "differs"
     yield f"  {title}: {conclusion}"
     if tensor.max_scaled is not None:
+        absolute = _number_text(tensor.max_absolute)
+        scaled = _number_text(tensor.max_scaled)
+        relative = _number_text(tensor.max_relative)
         yield (
-            f"    by up to {_number(tensor.max_absolute)}, {_number(tensor.max_scaled)} of the "
-            f"largest magnitude, {_number(tensor.max_relative)} of a value; cosine "
-            f"{tensor.cosine:.7f}"
+            f"    by up to {absolute}, {scaled} of the largest magnitude, {relative} of a value; "
+            f"cosine {tensor.cosine:.7f}"
         )
     for label, side in (("left: ", tensor.left), ("right:", tensor.right)):
+        least = _number_text(side.least)
+        greatest = _number_text(side.greatest)
         yield (
-            f"    {label} {side.dtype}{list(side.shape)} from {_number(side.least)} to "
-            f"{_number(side.greatest)}, {side.nan} NaN, {side.infinite} infinite"
+            f"    {label} {side.dtype}{list(side.shape)} from {least} to {greatest}, "
+            f"{side.nan} NaN, {side.infinite} infinite"
         )
 
 
-def _number(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     """A number as a cell of a table or a line."""
     if value is None:
         return EMPTY

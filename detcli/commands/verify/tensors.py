@@ -164,13 +164,17 @@ def _describe_input(file: ModelFile, size: tuple[int, int]) -> _NetworkInput:
 
 
 def image_input(file: ModelFile) -> ValueInfoProto:
-    """The input `[B, 3, H, W]` of a network that takes images, as it runs.
+    """Return the input `[B, 3, H, W]` of a network that takes images.
 
     Raises:
-        ModelError: The network has no such input, or others as well.
+        ModelError: The network has no such input, or it has further inputs.
     """
     if file.contract is not None:
-        return next(iter(GraphIndex(file.body().graph).image_inputs()))
+        # The graph that detcli runs of a detector has one input, for images.
+        inputs = GraphIndex(file.body().graph).image_inputs()
+        return inputs[0]
+
+    # The file is not prepared for detcli, so its graph may have any inputs.
     inputs = GraphIndex(file.model.graph).image_inputs()
     if len(inputs) != 1 or not _takes_image(inputs[0]):
         raise ModelError(
@@ -215,8 +219,8 @@ def compare_tensors(
     """
     without_figures = TensorReport(
         name=name,
-        left=_side(left),
-        right=_side(right),
+        left=_summarize_tensor(left),
+        right=_summarize_tensor(right),
         max_absolute=None,
         max_relative=None,
         max_scaled=None,
@@ -285,22 +289,22 @@ def difference_rank(report: TensorReport) -> tuple[bool, float]:
     return not report.agrees, difference
 
 
-def _side(tensor: Tensor) -> TensorSide:
-    """What a report says of one tensor: its type and shape, and the range of its finite values."""
+def _summarize_tensor(tensor: Tensor) -> TensorSide:
+    """Return what a report says of one tensor, such as its shape and the range of its values."""
     values = tensor.astype(np.float64)
     finite_values = values[np.isfinite(values)]
-    smallest: float | None = None
-    largest: float | None = None
+    least: float | None = None
+    greatest: float | None = None
     if finite_values.size:
-        smallest = float(finite_values.min())
-        largest = float(finite_values.max())
+        least = float(finite_values.min())
+        greatest = float(finite_values.max())
     return TensorSide(
         dtype=tensor.dtype.name,
         shape=tuple(tensor.shape),
         nan=int(np.isnan(values).sum()),
         infinite=int(np.isinf(values).sum()),
-        least=smallest,
-        greatest=largest,
+        least=least,
+        greatest=greatest,
     )
 
 

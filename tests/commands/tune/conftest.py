@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from report_schemas import validator
 
 from detcli.cli.console import process_error
-from detcli.commands.tune.process import FAILED
+from detcli.commands.tune.process import CODES_AFTER_REPORT
 from detcli.commands.tune.run import Tuning
 
 SPREAD = 0.01  # of a made interval
@@ -42,7 +42,9 @@ class Commands:
         words += options
         environment = os.environ | {"DETCLI_CONFIG": os.devnull}
         completed = forked.run(words, env=environment)
-        if completed.returncode and (completed.returncode not in FAILED or not completed.stdout):
+        if completed.returncode and (
+            completed.returncode not in CODES_AFTER_REPORT or not completed.stdout
+        ):
             raise process_error(completed.returncode, completed.stderr)
         return json.loads(completed.stdout) if prints_json else None
 

@@ -27,7 +27,7 @@ CHOICE = Choice("many", "openvino half", 2.35, (), {"device": "openvino", "half"
 
 
 def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
-    figure = Measurement.add(None, estimate, estimate - noise, estimate + noise)
+    figure = Measurement.after_round(None, estimate, estimate - noise, estimate + noise)
     boxes = None if equal is None else BoxAgreement(equal, 1, 2, 0.1, 3.0)
     tune_row = TuneRow(name, Configuration(name), boxes=boxes, keeps_boxes=keeps)
     setattr(tune_row, kind, figure)
@@ -78,18 +78,18 @@ def test_what_changes_boxes_or_was_not_measured_is_no_choice():
 def test_a_figure_of_several_turns():
     figure = None
     for turn in ((10, 9, 11), (30, 29, 31), (20, 19, 21)):
-        figure = Measurement.add(figure, *turn)
+        figure = Measurement.after_round(figure, *turn)
     assert figure.estimate == 20
     assert figure.low == 12.5  # the middle half of the turns
     assert figure.high == 27.5
     assert figure.turns == ((10, 9, 11), (30, 29, 31), (20, 19, 21))
-    quiet = Measurement.add(Measurement.add(None, 10, 8, 12), 10, 8, 12)
+    quiet = Measurement.after_round(Measurement.after_round(None, 10, 8, 12), 10, 8, 12)
     assert quiet.low == 8
     assert quiet.high == 12
 
 
 def test_a_figure_without_an_interval():
-    figure = Measurement.add(None, 5)
+    figure = Measurement.after_round(None, 5)
     assert figure.low == 5
     assert figure.estimate == 5
     assert figure.high == 5
