@@ -422,11 +422,12 @@ def _find_changed_files(
     manifest_hashes = manifest.hashes(hash_with_stamp)
     differing_names: list[Name] = []
     for name in names:
+        if stamp_in(name) is None:
+            continue
         # The manifest's hash of a name covers no stamp if the name had none then.
         had_no_stamp = contains(manifest_hashes, hash_of(name))
-        if stamp_in(name) is None or had_no_stamp:
-            continue
-        if not contains(manifest_hashes, hash_with_stamp(name)):
+        is_unchanged = had_no_stamp or contains(manifest_hashes, hash_with_stamp(name))
+        if not is_unchanged:
             differing_names.append(name)
     if not differing_names:
         return frozenset()

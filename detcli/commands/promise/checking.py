@@ -171,7 +171,13 @@ class Checker:
 
         results = []
         for round_number in range(1, complete_rounds + 1):
-            result = evaluate(self._deck, self._units, answers_by_unit, round_number, seen_share)
+            result = evaluate(
+                self._deck,
+                self._units,
+                answers=answers_by_unit,
+                round_number=round_number,
+                seen_share=seen_share,
+            )
             results.append(result)
         promise = best_promise(self._deck, results)
         decisive_result = results[-1]
@@ -181,11 +187,11 @@ class Checker:
         fields = promise_fields(
             self._deck,
             self._units,
-            answers_by_unit,
-            decisive_result,
-            promise,
-            reliability,
-            seen_share,
+            answers=answers_by_unit,
+            result=decisive_result,
+            promise=promise,
+            reliability=reliability,
+            seen_share=seen_share,
         )
         fields["who"] = answers.reviewers
         return Computed(
@@ -244,7 +250,9 @@ class Checker:
     def _require_next_round_not_begun(
         self, answers_by_unit: AnswersByUnit, complete_rounds: int
     ) -> None:
-        """Refuse to say that nothing is promised while the round that might promise it goes on.
+        """Refuse to say that nothing is promised if the next round has begun, but is not complete.
+
+        At its end, that round may promise something.
 
         Args:
             answers_by_unit: The answers to what the review shows.

@@ -432,8 +432,8 @@ def _line_about_sample(options: DealOptions, deck: Deck, expectation: Expectatio
             looked at.
         expectation: How many animals are expected in it.
     """
-    # The animals above are then bounded from the sample. This bound takes a share of the
-    # probability of a false promise, which is left out of what the rounds below may take.
+    # The animals above are then bounded from the sample. This bound takes its share of the
+    # probability of a false promise, and leaves the rest to the rounds.
     error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
     first_round = _expect_in_first_round(options, expectation, error_of_rounds)
     looks_below = first_round.looks(options.misses)

@@ -20,7 +20,7 @@ UNDO = "undo"
 
 LABEL_OF_ANIMAL = 1
 LABEL_OF_NOTHING = 0
-"""What a label says of a unit; null in place of them is "unsure"."""
+"""What a label says of a unit, unless it is null for "unsure"."""
 
 DECIDING_PASS = 3
 """From this pass on, an answer decides where those before it differ."""
@@ -180,7 +180,7 @@ class AnswersToUnit(NamedTuple):
     """The different answers to a unit, of all reviewers."""
 
     first_two_looks: set[LabelValue]
-    third_look: set[LabelValue]  # which is to decide where the answers before it differ
+    third_look: set[LabelValue]  # it decides if the answers before it differ
 
 
 class Answers:

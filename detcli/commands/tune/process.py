@@ -21,7 +21,7 @@ from detcli.core.text import shell_line
 log = logging.getLogger(__name__)
 
 CODES_AFTER_REPORT = {InputError.exit_code, CheckError.exit_code}
-"""Exit codes of commands that have done all their work, of which something is amiss."""
+"""Exit codes that may come after all the work, such as that of an image that cannot be read."""
 
 
 def run_detcli(

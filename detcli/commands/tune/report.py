@@ -405,7 +405,7 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     table_text = "\n".join(table_lines)
     new_text = _with_table(text, header, table_text)
 
-    # The text was edited and not parsed, so it is compared with what the file has to contain now.
+    # The text was edited without being parsed. So it is compared with what the file has to contain.
     expected_content = tomllib.loads(text)
     tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
     tables_of_model[report.machine] = choices

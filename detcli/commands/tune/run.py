@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 ROUNDS = 3
 """How often what may be the fastest is measured, each time after the others."""
 
-MEASUREMENTS_IN_BUDGET = 150  # a measurement takes this part of it, without its start and warm-up
-WARM_UPS_IN_BUDGET = 60  # a warm-up takes at most this part of it
+MEASUREMENTS_IN_BUDGET = 150  # a measurement, without its start and warm-up, takes budget / 150
+WARM_UPS_IN_BUDGET = 60  # a warm-up takes at most budget / 60
 MAX_WARM_UP_S = 20
 COLD_STARTS = 2  # processes for each measurement of a start
 SHOWN = 4  # images in the command line of a choice

@@ -224,7 +224,7 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
         # it.
         all_recorded_above = higher_conf
     else:
-        # It is only certain that what is compared was recorded.
+        # Such a run may lack everything below the confidence of the comparison.
         all_recorded_above = compared_conf
     return Rules(
         conf=compared_conf,
