@@ -372,7 +372,7 @@ def _open_output(
 def _refuse_name_of_run(target: "Target") -> None:
     """Refuse an output with the name of a manifest or of a part of a run in shards.
 
-    In the folder of the run, such a file would be taken for one of the run's own.
+    In the folder of a run, the output would be taken for a file of that run.
 
     Raises:
         UsageError: The name is one of these.

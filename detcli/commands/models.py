@@ -169,7 +169,7 @@ def _listed_file(model: zoo.ZooModel, *, half: bool) -> ListedFile:
 def render(listing: Listing) -> "Iterator[Table]":
     """Lay out the list of models as a table, with a row for each model.
 
-    A float16 file has a row of its own below that of the model, if it was fetched.
+    If the float16 file of a model was fetched, it has another row below.
     """
     from rich.table import Column, Table
 

@@ -215,7 +215,7 @@ def _shards_to_retry(
     Args:
         store: The folder of the run.
         manifest: The manifest of the run.
-        failures_by_shard: For each shard that is done, how many errors of which kind it has.
+        failures_by_shard: For each shard that is done, its number of errors of each kind.
     """
     merge = Merge(store, manifest)
     shards = {}

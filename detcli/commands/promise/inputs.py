@@ -158,7 +158,7 @@ class InputColumns:
     def _find_or_add_input(self, record: RecordJson) -> int:
         """Return the number of the input that a record is of, which is added if it is new.
 
-        Every record is of an input of its own, except that all frames of a video are of one.
+        Each record is of another input, except that all frames of a video are of one input.
 
         Raises:
             UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.

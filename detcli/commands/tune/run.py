@@ -365,7 +365,7 @@ class Tuning:
         Args:
             row: The configuration, which gets the memory.
             mode: "latency" or "throughput".
-            cold_starts: How many whole processes to time besides.
+            cold_starts: How many whole processes to time as well.
 
         Returns:
             The report of bench.
