@@ -38,7 +38,7 @@ class Adaptation:
     # Scores become shares of all classes, and the one of this index, 0 or -1, is dropped: it stands
     # for no object.
     no_object: int | None
-    swapped: bool  # corners of detections that the graph selects are y1, x1, y2, x2
+    y_first: bool  # corners of detections that the graph selects are y1, x1, y2, x2
 
     @property
     def is_needed(self) -> bool:
@@ -90,7 +90,7 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """
     adapted = copied(model)
     if plan.head.takes_any_size:
-        free(adapted, plan.image.name)
+        free_input_size(adapted, plan.image.name)
 
     add = NodeBuilder(adapted)
     if plan.head.layout is Layout.ROWS:
@@ -107,42 +107,46 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     return onnx.shape_inference.infer_shapes(adapted)
 
 
-def free(model: ModelProto, image: str) -> None:
-    """Let a graph take any number and size of images, in place, not only those it was traced with.
+def free_input_size(model: ModelProto, image: str) -> None:
+    """Let a graph take any number of images of any size, not only the size it was traced with.
 
-    A Reshape that repeats the shape that its tensor had when it was traced would fail for others,
+    A Reshape to the very shape that its tensor had when it was traced would fail for other sizes,
     so it becomes an Identity.
 
     Args:
-        model: The model.
+        model: The model, which is changed in place.
         image: The name of its input for images, `[B, 3, H, W]`.
     """
     index = GraphIndex(infer_shapes(model).graph)
     for node in model.graph.node:
         if node.op_type != "Reshape":
             continue
-        source = index.behind(node.output[0], RESHAPES)
-        dims = index.shapes[source]
-        is_known = bool(dims) and all(isinstance(dim, int) for dim in dims)
-        keeps_shape = dims == index.shapes[node.output[0]]
-        if is_known and keeps_shape:
+        # Of several reshapes in a row, the last may restore the shape from before the first.
+        unreshaped = index.behind(node.output[0], RESHAPES)
+        unreshaped_dims = index.shapes[unreshaped]
+        has_known_shape = bool(unreshaped_dims) and all(
+            isinstance(dim, int) for dim in unreshaped_dims
+        )
+        restores_shape = unreshaped_dims == index.shapes[node.output[0]]
+        if has_known_shape and restores_shape:
             node.op_type = "Identity"
-            node.input[:] = [source]
+            node.input[:] = [unreshaped]
             del node.attribute[:]
+
     del model.graph.value_info[:]  # the shapes of all tensors in between
     for value in model.graph.input:
         if value.name == image:
-            dims = value.type.tensor_type.shape.dim
-            dims[0].dim_param = "batch"
-            dims[2].dim_param = "height"
-            dims[3].dim_param = "width"
+            image_dims = value.type.tensor_type.shape.dim
+            image_dims[0].dim_param = "batch"
+            image_dims[2].dim_param = "height"
+            image_dims[3].dim_param = "width"
 
 
 def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Let a graph take `[B, 3, H, W]` in floating point as its only input."""
     adapted = copied(model)
     if plan.head.takes_any_size:
-        free(adapted, plan.image.name)
+        free_input_size(adapted, plan.image.name)
         for output in adapted.graph.output:
             output.type.tensor_type.ClearField("shape")
     _replace_inputs(NodeBuilder(adapted), plan)
@@ -150,7 +154,10 @@ def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
-    """Add the nodes that join boxes and scores in one tensor, and decode them where needed.
+    """Add the nodes that join boxes and scores in one tensor.
+
+    Where the plan asks for it, other nodes come before that: they decode the boxes, multiply the
+    scores by an objectness, put the anchors first, and drop the class that stands for no object.
 
     Args:
         add: Adds nodes to the graph.
@@ -167,12 +174,15 @@ def _join_boxes_and_scores(add: NodeBuilder, plan: Adaptation) -> str:
     boxes, scores = _boxes_and_scores(add, plan, channel_axis)
     if head.objectness:
         scores = _multiply_by_objectness(add, scores, head, channel_axis)
-    if plan.anchors_first and not head.anchors_first:
+
+    has_to_put_anchors_first = plan.anchors_first and not head.anchors_first
+    if has_to_put_anchors_first:
         boxes = add.swapped(boxes)
         scores = add.swapped(scores)
         channel_axis = 2
     if plan.no_object is not None:
         scores = _drop_no_object(add, scores, plan, channel_axis)
+
     if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 would be exact to half a pixel
         boxes = add.cast(boxes, FLOAT)
         scores = add.cast(scores, FLOAT)
@@ -256,15 +266,18 @@ def _detection_rows(add: NodeBuilder, plan: Adaptation) -> str:
         the K detections.
     """
     head = plan.head
-    boxes = _columns_of_rows(add, head.boxes[0], width=4)
-    scores = _columns_of_rows(add, head.scores[0], width=1)
-    class_ids = _columns_of_rows(add, head.labels or head.scores[0], width=1)
-    if plan.swapped:
-        boxes = add("Gather", boxes, [1, 0, 3, 2], axis=2)
+    # Heads of this layout always have class ids; the scores are there for the type checker.
+    class_id_columns = head.class_ids or head.scores[0]
+
+    boxes = _columns_with_batch(add, head.boxes[0], width=4)
+    scores = _columns_with_batch(add, head.scores[0], width=1)
+    class_ids = _columns_with_batch(add, class_id_columns, width=1)
+    if plan.y_first:
+        boxes = add("Gather", boxes, [1, 0, 3, 2], axis=2)  # x before y
     return add("Concat", boxes, scores, class_ids, axis=2)
 
 
-def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str:
+def _columns_with_batch(add: NodeBuilder, columns: ChannelRange, width: int) -> str:
     """Add the nodes that give columns of selected detections the shape `[B, K, width]` in float32.
 
     K is the number of detections. Boxes in the graph are `[B, K, 4]` or `[K, 4]`. Scores and class
@@ -279,9 +292,10 @@ def _columns_of_rows(add: NodeBuilder, columns: ChannelRange, width: int) -> str
         The name of the tensor with that shape.
     """
     rank = len(add.index.shapes[columns.tensor])
-    are_columns_of_tensor = width == BOX_COORDINATES or columns.stop is not None
-    if are_columns_of_tensor:
-        has_batch = rank == 3  # [B, K, width], not [K, width]
+    # Scores or class ids that are an output of their own, [B, K] or [K], are not columns.
+    has_column_axis = width == BOX_COORDINATES or columns.stop is not None
+    if has_column_axis:
+        has_batch = rank == 3  # [B, K, columns], not [K, columns]
     else:
         has_batch = rank == 2  # [B, K], not [K]
     batch_size = KEEP_SIZE if has_batch else 1
@@ -364,8 +378,8 @@ def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
     """Add the nodes that convert float images `[B, 3, H, W]` to what a graph takes.
 
     detcli feeds such images, while a graph may take whole numbers, the channels last, or a single
-    image without a batch. The new input gets the name of the graph's input, so that callers need
-    not know of the change.
+    image without a batch. The new input takes over the name of the graph's input, which is renamed,
+    so that callers need not know of the change.
 
     Args:
         add: Adds nodes to the graph.
@@ -374,23 +388,26 @@ def _convert_images(add: NodeBuilder, image: ImageInput) -> onnx.ValueInfoProto:
     Returns:
         The description of the new input.
     """
-    input_of_network = add.unused("image")
-    rename(add.graph, image.name, input_of_network)
-    converted = image.name
+    # The input of the file gets another name, so that the new input can have its name.
+    file_input = add.unused("image")
+    rename(add.graph, image.name, file_input)
+
+    new_input = image.name
+    converted = new_input
     if image.dtype == "uint8":
         converted = add("Cast", converted, to=onnx.TensorProto.UINT8)
     if image.channels_last:
         converted = add("Transpose", converted, perm=[0, 2, 3, 1])
     if image.single:
         converted = add("Reshape", converted, _shape_of_single_image(image))
-    add("Identity", converted, output=input_of_network)
+    add("Identity", converted, output=file_input)
 
-    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
+    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(image.float_dtype))
     batch: int | str = image.batch or "batch"
     if image.single:
         batch = 1
     height, width = image.size or ("height", "width")
-    return helper.make_tensor_value_info(image.name, element_type, [batch, 3, height, width])
+    return helper.make_tensor_value_info(new_input, element_type, [batch, 3, height, width])
 
 
 def _shape_of_single_image(image: ImageInput) -> list[int]:

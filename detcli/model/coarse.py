@@ -20,16 +20,16 @@ from detcli.model.heads.layers import moved_inputs, score_activation
 COARSEST_SHARE = 0.05
 """The largest step of scores from 0 to 1 that tells detections apart; 8 bits have 1/255."""
 COARSEST_LOGIT = 1.0  # and of logits; with 8 bits their step is 0.3 or less
-THROUGH = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
-"""Operators after a sigmoid or softmax that make scores of scores, see `score_activation`."""
+SCORE_ARITHMETIC = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
+"""Operators that compute scores from scores, see `score_activation`."""
 
 
 @frozen
 class Rounding:
     """A QuantizeLinear, or several that are joined, and the DequantizeLinear behind."""
 
-    after: str  # the tensor that it gives
-    step: float
+    dequantised: str  # the tensor that the DequantizeLinear gives
+    step: float  # from one number that 8 bits can hold to the next
 
     @property
     def warning(self) -> str:
@@ -69,7 +69,7 @@ def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
 
 
 def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
-    """Describe the rounding that ends in a node, if that is a DequantizeLinear.
+    """Describe the rounding that a DequantizeLinear completes, after a QuantizeLinear began it.
 
     Returns:
         None for any other node, and for integers that no QuantizeLinear with the same scale made.
@@ -79,9 +79,10 @@ def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
     steps = index.array(node.input[1])
     if steps is None or not steps.size or not _is_quantised_for(index, str(node.input[0]), steps):
         return None
-    # Where channels have steps of their own, those of boxes are larger than those of scores.
-    step = float(np.min(np.abs(steps.astype(np.float64))))
-    return Rounding(str(node.output[0]), step)
+    # Each channel may have another step. The smallest is that of the scores: boxes are joined to
+    # them, and reach far higher numbers.
+    smallest_step = float(np.min(np.abs(steps.astype(np.float64))))
+    return Rounding(str(node.output[0]), smallest_step)
 
 
 def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
@@ -118,8 +119,8 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
 def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
     """List the inputs of a node that hold the scores in one of its outputs.
 
-    A Concat may join boxes to the scores. Of several inputs, those count that a sigmoid or softmax
-    has computed; if there are none, those that a layer has left as logits.
+    A Concat may join boxes to the scores. Of several inputs, only those computed by a sigmoid or
+    softmax are listed; if there are none, only the logits, which come straight from a layer.
 
     Args:
         index: The graph.
@@ -129,11 +130,12 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
     Returns:
         Their names; an empty list if the node itself makes the scores, as a Sigmoid does.
     """
-    if node.op_type in PASSED_THROUGH:  # such as a Cast
+    if node.op_type in PASSED_THROUGH:  # the same scores in another type, as after a Cast
         return [str(name) for name in node.input[:1]]
-    inputs = moved_inputs(node, output) or []
-    if node.op_type in THROUGH:  # such as a Clip
+    if node.op_type in SCORE_ARITHMETIC:
         inputs = list(node.input)
+    else:
+        inputs = moved_inputs(node, output) or []
     if len(inputs) < 2:
         return inputs
 
@@ -155,66 +157,71 @@ def _inputs_moved_unchanged(node: NodeProto, output: str) -> list[str]:
     return moved_inputs(node, output) or []
 
 
-def take_out(model: ModelProto, roundings: list[Rounding]) -> None:
-    """Remove quantisations from a model, in place.
+def remove_roundings(model: ModelProto, roundings: list[Rounding]) -> None:
+    """Let a model compute with the values from before some roundings.
 
-    An Identity of the unrounded numbers replaces each DequantizeLinear, so its output keeps its
-    name. Nodes that move the integers in between are copied to move the numbers, as other nodes may
+    An Identity of the unrounded values replaces each DequantizeLinear, so its output keeps its
+    name. Nodes that move the integers in between are copied to move the values, as other nodes may
     still need the integers.
 
     Args:
-        model: The model, which is changed.
+        model: The model, which is changed in place.
         roundings: What to remove.
     """
-    outputs = {rounding.after for rounding in roundings}
+    dequantised_tensors = {rounding.dequantised for rounding in roundings}
     producers: dict[str, NodeProto] = {}
     for node in model.graph.node:
         producers.update(dict.fromkeys(node.output, node))
     nodes: list[NodeProto] = []
     for node in model.graph.node:
-        if not outputs.intersection(node.output):
+        if not dequantised_tensors.intersection(node.output):
             nodes.append(node)
             continue
-        source, copies = _without_rounding(producers, str(node.input[0]), node.output[0])
+        integers = str(node.input[0])
+        values, copies = _without_rounding(producers, integers, node.output[0])
+        # A node that is reached by two ways, as through both inputs of a Concat, is copied twice.
         copies_by_output = {copy.output[0]: copy for copy in copies}
         nodes.extend(copies_by_output.values())
-        nodes.append(helper.make_node("Identity", [source], [node.output[0]], node.name))
+        nodes.append(helper.make_node("Identity", [values], [node.output[0]], node.name))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 
 
 def _without_rounding(
-    producers: Mapping[str, NodeProto], tensor: str, after: str
+    producers: Mapping[str, NodeProto], integers: str, dequantised: str
 ) -> tuple[str, list[NodeProto]]:
-    """Find the numbers that a tensor of integers was quantised from, moved in the same way.
+    """Find the values that a tensor of integers was quantised from, moved in the same way.
 
     For example, if the integers are Reshape(QuantizeLinear(x)), the result is a new tensor
     Reshape(x): nodes between the QuantizeLinear and the integers are copied.
 
     Args:
         producers: The node that computes each tensor of the graph.
-        tensor: The integers.
-        after: The dequantised tensor that the numbers will replace; it makes new names unique.
+        integers: The tensor of integers.
+        dequantised: The dequantised tensor that the values will replace; new nodes and tensors are
+            named after it, since the same integers may be dequantised twice.
 
     Returns:
-        The name of the numbers, and the new nodes that compute them, in order.
+        The name of the tensor of values, and the new nodes that compute it, in order.
     """
-    node = producers[tensor]
+    node = producers[integers]
     if node.op_type == "QuantizeLinear":
-        unrounded = str(node.input[0])
-        return unrounded, []
-    name = f"{tensor} before it is rounded to {after}"
+        values = str(node.input[0])
+        return values, []
+
+    # The node only moves integers, so a copy of it moves the values in the same way.
+    moved_values = f"{integers} before it is rounded to {dequantised}"
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.name = name
-    copy.output[0] = name
+    copy.name = moved_values
+    copy.output[0] = moved_values
 
     new_nodes: list[NodeProto] = []
-    moved_inputs_of_node = _inputs_moved_unchanged(node, tensor)
+    integer_inputs = _inputs_moved_unchanged(node, integers)
     for position, source in enumerate(node.input):
-        if source in moved_inputs_of_node:
-            unrounded, nodes_before = _without_rounding(producers, str(source), after)
-            copy.input[position] = unrounded
+        if source in integer_inputs:
+            values, nodes_before = _without_rounding(producers, str(source), dequantised)
+            copy.input[position] = values
             new_nodes.extend(nodes_before)
     new_nodes.append(copy)
-    return name, new_nodes
+    return moved_values, new_nodes

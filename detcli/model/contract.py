@@ -245,10 +245,10 @@ class Contract:
         return longest, longest
 
     def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
-        """Tell whether an anchor gives one detection at most: that of its best class.
+        """Tell whether an anchor gives a detection of its best class only.
 
-        Otherwise it may give one for each class whose score is high enough. That is assumed of
-        detections that the graph selected itself, as it does not show which are one anchor's.
+        Otherwise it may give one for each class whose score is high enough. This is assumed where
+        the graph selects detections itself, as they do not show which anchor they come from.
 
         Args:
             nms: The IoU of non-maximum suppression; None without suppression.
@@ -261,7 +261,8 @@ class Contract:
             return True
         if self.multi_label is MultiLabel.ALWAYS:
             return False
-        return nms is not None  # Several classes of an anchor count only without suppression.
+        # What remains is `WITHOUT_NMS`: several classes of an anchor count without suppression.
+        return nms is not None
 
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names.

@@ -84,7 +84,11 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """Add the shapes of intermediate tensors, as far as they can be inferred."""
+    """Add the shapes of intermediate tensors, as far as they can be inferred.
+
+    Returns:
+        A copy with these shapes; the model itself if its shapes contradict each other.
+    """
     try:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
@@ -122,40 +126,43 @@ def _is_in_order(graph: GraphProto) -> bool:
     return True
 
 
-def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
-    """Simplify a model in place so that its detection head can be recognised.
+def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
+    """Simplify a model so that its detection head can be recognised, and infer its shapes.
 
     Nodes that only name a constant are replaced by initialisers, the constant tensors that a graph
     stores. The arithmetic of a Softmax becomes a Softmax. Outputs without a batch axis get one.
 
     Args:
-        model: The model to change.
-        folds: Whether to replace by a constant also what is computed from constants alone, such as
-            anchors and sizes. This takes longer than the rest.
+        model: The model, which is simplified in place, but gets no shapes.
+        folds_constants: Whether to replace by a constant also what is computed from constants
+            alone, such as anchors and sizes. This takes longer than the rest.
 
     Returns:
         A copy of the simplified model with all intermediate shapes that can be inferred.
     """
-    _free_negative_sizes(model.graph)
+    _forget_negative_sizes(model.graph)
     _replace_constant_nodes(model, NAMED, {})
     if restore_softmax(model, opset(model)):
         drop_unused(model.graph)
+
     inferred = infer_shapes(model)
-    if inferred is model:  # its shapes contradict each other
+    are_shapes_contradictory = inferred is model
+    if are_shapes_contradictory:
         return copied(model)
-    if folds:
+    if folds_constants:
         # New constants make more shapes known, and known shapes make more nodes constant.
         for _ in range(MAX_PASSES):
             if not _replace_constant_nodes(model, FOLDED, GraphIndex(inferred.graph).shapes):
                 break
             inferred = infer_shapes(model)
+
     if _add_batch(model, inferred.graph):
         return infer_shapes(model)
     return inferred
 
 
-def _free_negative_sizes(graph: GraphProto) -> None:
-    """Leave the axes of a graph open that have a size of -1, in place, as ONNX Runtime reads them.
+def _forget_negative_sizes(graph: GraphProto) -> None:
+    """Make the size of each axis that is declared as -1 unknown, in place, as ONNX Runtime does.
 
     Some exporters write -1 for an axis of any size; ONNX's own inference takes it for a size.
     """

@@ -201,11 +201,11 @@ def _external_tensors(
 def _check_size(tensor: "TensorProto") -> None:
     """Check that a tensor in the model file itself has as much data as its shape and type say.
 
-    The data is bytes, or a list of numbers. In an entry of such a list several elements of a small
-    type may share 32 bits, so there the number of entries is only checked roughly.
+    The data is bytes, or a list of numbers. Several elements of a small type may share an entry of
+    such a list, so a list is only checked for too few entries.
 
     Raises:
-        ValueError: It has less, or other bytes.
+        ValueError: The amount of data does not fit the shape and type.
     """
     if tensor.HasField("raw_data"):
         byte_count = len(tensor.raw_data)
@@ -213,6 +213,7 @@ def _check_size(tensor: "TensorProto") -> None:
         if byte_count != expected_count:
             raise ValueError(f"{tensor.name} takes {expected_count} bytes and has {byte_count}")
         return
+
     entry_count = 0
     for field in NUMBER_FIELDS:
         entry_count += len(getattr(tensor, field))

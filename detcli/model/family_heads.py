@@ -114,6 +114,6 @@ def columns_of_detections(head: Head) -> tuple[int, ...]:
     if head.layout is not Layout.ROWS or len(head.tensors) != 1:
         return ()
     columns = [head.boxes[0].start, head.scores[0].start]
-    if head.labels is not None:
-        columns.append(head.labels.start)
+    if head.class_ids is not None:
+        columns.append(head.class_ids.start)
     return tuple(columns)

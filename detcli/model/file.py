@@ -215,11 +215,11 @@ class ModelFile:
         from detcli.model.editing import copied  # imports onnx
 
         loaded, _ = self._loaded
-        read_model = self._read_as(loaded, folds=False)
+        read_model = self._read_as(loaded, folds_constants=False)
         if isinstance(read_model.reading, ModelError):
             # Some graphs are recognised only when what depends on constants alone is computed
             # (folded), which takes longer.
-            folded = self._read_as(copied(loaded), folds=True)
+            folded = self._read_as(copied(loaded), folds_constants=True)
             if not isinstance(folded.reading, ModelError):
                 read_model = folded
         return self._without_coarse_roundings(read_model)
@@ -227,13 +227,13 @@ class ModelFile:
     def _without_coarse_roundings(self, read_model: ReadModel) -> ReadModel:
         """Mend an 8-bit model that rounds its scores so coarsely that small ones become 0.
 
-        The nodes that round are removed, the graph is read again, and a warning is added to its
-        contract. Any other model is returned unchanged.
+        The nodes that round are removed, the graph is read again, and a warning about the first of
+        them is added to its contract. Any other model is returned unchanged.
 
         Args:
-            read_model: The model, from which the nodes are removed in place.
+            read_model: The model. The nodes are removed from its `original` in place.
         """
-        from detcli.model.coarse import coarse_roundings, take_out  # imports onnx
+        from detcli.model.coarse import coarse_roundings, remove_roundings  # imports onnx
         from detcli.model.graph import GraphIndex
 
         if isinstance(read_model.reading, ModelError):
@@ -243,13 +243,14 @@ class ModelFile:
             roundings = coarse_roundings(GraphIndex(read_model.model.graph), head)
             if not roundings:
                 return read_model
-            take_out(read_model.original, roundings)
+            remove_roundings(read_model.original, roundings)
 
-        mended = self._read_as(read_model.original, folds=False)
+        mended = self._read_as(read_model.original, folds_constants=False)
         reading = mended.reading
         if not isinstance(reading, ModelError):
             warnings = (*reading.contract.warnings, roundings[0].warning)
-            reading = replace(reading, contract=replace(reading.contract, warnings=warnings))
+            contract = replace(reading.contract, warnings=warnings)
+            reading = replace(reading, contract=contract)
         return mended._replace(reading=reading, roundings=tuple(roundings))
 
     @property
@@ -257,18 +258,19 @@ class ModelFile:
         """The quantisations of its scores that were removed, see `detcli.model.coarse`."""
         return self._read_model.roundings
 
-    def _read_as(self, original: "ModelProto", *, folds: bool) -> ReadModel:
+    def _read_as(self, original: "ModelProto", *, folds_constants: bool) -> ReadModel:
         """Simplify a model and recognise the detector in it.
 
         Args:
             original: The model, which is simplified in place.
-            folds: Whether to compute also what depends on constants alone, see `editing.tidy`.
+            folds_constants: Whether to compute also what depends on constants alone, see
+                `editing.tidy`.
         """
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
         with damage_reported(self.path):
-            model = tidy(original, folds=folds)
+            model = tidy(original, folds_constants=folds_constants)
             try:
                 reading = read_graph(
                     model,
@@ -415,21 +417,25 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
         try:
             model = onnx.load_model_from_string(content)
         except DecodeError as error:
-            raise _not_onnx(path, f": {error}") from error
+            raise _not_onnx(path, str(error)) from error
         # Exporters write the graph before the operator sets, so a truncated file lacks them.
         if content and not model.opset_import:
-            raise _not_onnx(path, ": it names no operator set")
+            raise _not_onnx(path, "it names no operator set")
         if not model.graph.node:
-            raise _not_onnx(path, "")
+            raise _not_onnx(path)
         check_structure(model)
         put_in_order(model)
         return model, load_external(model, path, MAX_BYTES - len(content))
 
 
-def _not_onnx(path: Path, reason: str) -> ModelError:
+def _not_onnx(path: Path, reason: str | None = None) -> ModelError:
     """Build the error for a file that is not an ONNX model, or not a complete one.
 
     For a file of another framework, it names the command that exports it.
+
+    Args:
+        path: The file.
+        reason: What shows that, such as "it names no operator set", if there is more to say.
     """
     suffix = path.suffix.lower()
     if suffix in FOREIGN:
@@ -438,6 +444,8 @@ def _not_onnx(path: Path, reason: str) -> ModelError:
         if " " in argument:
             argument = f'"{path}"'
         return ModelError(f"{path} is not ONNX, but {description}", command.format(argument))
-    return ModelError(
-        f"{path} is not an ONNX model, or is truncated{reason}", "give a complete .onnx file"
-    )
+
+    problem = f"{path} is not an ONNX model, or is truncated"
+    if reason is not None:
+        problem += f": {reason}"
+    return ModelError(problem, "give a complete .onnx file")

@@ -51,13 +51,14 @@ class HeadSearch:
         """Find the tensors that hold the boxes and scores of the graph, and how to read them.
 
         Raises:
-            Unrecognised: No head was found. The message gives the reason; if a Reshape has mixed
-                the channels of the last layers, that is the reason, unless there is a hint already.
+            Unrecognised: No head was found. A reason that comes with a hint is passed on. Without a
+                hint, the reason may be that a Reshape mixes the channels of the last layers with
+                their cells, which is then said in its place.
         """
         try:
             return self._find_head()
         except Unrecognised as error:
-            has_hint = len(error.args) > 1  # arguments are the reason and, if any, the hint
+            has_hint = len(error.args) > 1  # the first argument is the reason, the second the hint
             if not has_hint and mixes_channels(self.index, self.index.outputs):
                 raise Unrecognised(MIXED) from error
             raise
@@ -125,8 +126,9 @@ class HeadSearch:
         and a stride of 32 give 400 cells.
 
         Args:
-            supposed_size: Height and width to suppose for the image, which takes longer, as all
-                shapes are inferred anew; None for the size that the graph itself has.
+            supposed_size: Height and width to suppose for the image; None for the size that the
+                graph itself declares. A supposed size takes longer, as all shapes have to be
+                inferred for it.
 
         Returns:
             None if there is no grid head, or no image size.
@@ -135,24 +137,25 @@ class HeadSearch:
             Unrecognised: Families that decode boxes differently have such a head, and neither
                 the metadata nor the number of classes tells them apart.
         """
-        name_by_spec = self._families_with_grids(supposed_size)
+        family_by_spec = self._families_with_grids(supposed_size)
         image_size = supposed_size or self.image.size
-        if image_size is None or not name_by_spec:
+        if image_size is None or not family_by_spec:
             return None
-        output_shapes: dict[str, Dims] = self.index.shapes
-        if supposed_size is not None:
+        if supposed_size is None:
+            output_shapes: dict[str, Dims] = self.index.shapes
+        else:
             output_shapes = shapes_at(self.model, self.image.name, supposed_size)
-        possible_heads = list(grid_heads(self.index, output_shapes, image_size, name_by_spec))
+
+        possible_heads = list(grid_heads(self.index, output_shapes, image_size, family_by_spec))
         heads = self._with_named_classes(possible_heads)
         if not heads:
             return None
-
         if supposed_size is None:  # at a supposed size, the shapes are computed, not declared
             self._check_declared_shapes(heads)
         if len(heads) > 1:
-            listed = " or ".join(name_by_spec[head.grid.spec] for head in heads if head.grid)
+            families = " or ".join(family_by_spec[head.grid.spec] for head in heads if head.grid)
             raise Unrecognised(
-                f"it may be {listed}, which decode their boxes differently", SAY_WHICH
+                f"it may be {families}, which decode their boxes differently", SAY_WHICH
             )
         return heads[0]
 
@@ -182,7 +185,7 @@ class HeadSearch:
         for tensor in tensors:
             declared = self.index.shapes[tensor]
             computed = computed_shapes[tensor]
-            if computed and _contradict(declared, computed):
+            if computed and _shapes_contradict(declared, computed):
                 raise Unrecognised(
                     f"its file declares the shape {declared} for its output {tensor}, but its "
                     f"nodes compute {computed}",
@@ -224,10 +227,10 @@ class HeadSearch:
         return families
 
 
-def _contradict(declared: Dims, computed: Dims) -> bool:
-    """True if two shapes cannot both be right; the batch, which is the first axis, is left out.
+def _shapes_contradict(declared: Dims, computed: Dims) -> bool:
+    """True if two shapes of an output cannot both be right.
 
-    Outputs without a batch have one of their own in front, which detcli adds.
+    The first axis is not compared. It is the batch: an output without one got it from `tidy`.
     """
     if len(declared) != len(computed):
         return True

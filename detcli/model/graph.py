@@ -29,8 +29,9 @@ class GraphIndex:
 
     def __init__(self, graph: GraphProto) -> None:
         self.graph = graph
-        # What was looked up, since any number of nodes may read the end of a long chain.
-        self._ends_by_search: dict[object, dict[str, str]] = {}
+        # For each kind of search back, the tensor at which it stops, by the tensor that it passes.
+        # Any number of nodes may read the end of a long chain, so it is followed only once.
+        self._ends_of_searches: dict[object, dict[str, str]] = {}
         self._constants: dict[str, list[int] | None] = {}
 
     @cached_property
@@ -115,20 +116,23 @@ class GraphIndex:
         return self._go_back(tensor, operators, input_to_follow)
 
     def _go_back(
-        self, tensor: str, search_key: object, input_to_follow: Callable[[NodeProto], str]
+        self, tensor: str, kind_of_search: object, input_to_follow: Callable[[NodeProto], str]
     ) -> str:
         """Go back from a tensor, node by node, as far as `input_to_follow` names an input.
 
+        Where the search stops is remembered for every tensor on its way. A later search of the same
+        kind that meets one of them ends there.
+
         Args:
             tensor: The tensor to start from.
-            search_key: Stands for `input_to_follow`, to remember results: a search ends at once
-                where it meets a tensor that an earlier one of the same key has passed.
+            kind_of_search: The key under which results are remembered. All searches with an equal
+                key have to follow the same inputs.
             input_to_follow: Names the input of a node to go on with; empty to stop at its output.
 
         Returns:
             The tensor at which the search stops.
         """
-        end_by_tensor = self._ends_by_search.setdefault(search_key, {})
+        end_by_tensor = self._ends_of_searches.setdefault(kind_of_search, {})
         passed_tensors = []
         current_tensor = tensor
         while current_tensor not in end_by_tensor:
@@ -245,26 +249,28 @@ class GraphIndex:
 
         Some exporters give the boxes twice, or boxes and scores beside a tensor that joins them.
         """
-        return self._without_copies(self._without_parts_of_others())
+        return self._without_copies(self._outputs_that_no_other_holds())
 
-    def _without_parts_of_others(self) -> list[str]:
-        """List the graph's outputs, without those whose elements another one holds as well.
+    def _outputs_that_no_other_holds(self) -> list[str]:
+        """List the graph's outputs, without those whose elements are in another output as well.
 
-        These are the tensors that go into another output which joins several, and outputs that have
-        the elements of another one with other axes, as behind a Transpose.
+        An output is left out if another one joins it to other tensors, or joins what is computed
+        from it. So is an output with the elements of another one in another order, such as its
+        Transpose.
         """
         tensors_of_outputs = {self.computed_as(output.name) for output in self.graph.output}
-        sources_of_joined: set[str] = set()
+        sources_of_concats: set[str] = set()
         for tensor in tensors_of_outputs:
-            sources_of_joined |= self._sources_of_joined(tensor)
-        others = tensors_of_outputs | sources_of_joined
+            sources_of_concats |= self._sources_of_concat(tensor)
+        outputs_and_sources = tensors_of_outputs | sources_of_concats
 
-        remaining_outputs = []
+        independent_outputs = []
         for output in self.graph.output:
             tensor = self.computed_as(output.name)
-            if tensor not in sources_of_joined and not self._rearranges(tensor, others):
-                remaining_outputs.append(output.name)
-        return remaining_outputs
+            is_in_concat = tensor in sources_of_concats
+            if not is_in_concat and not self._rearranges(tensor, outputs_and_sources):
+                independent_outputs.append(output.name)
+        return independent_outputs
 
     def _without_copies(self, outputs: list[str]) -> list[str]:
         """Leave out each output that is equal to an earlier one.
@@ -288,8 +294,8 @@ class GraphIndex:
                 earlier_elements_and_shapes.add(elements_and_shape)
         return distinct_outputs
 
-    def _sources_of_joined(self, tensor: str) -> set[str]:
-        """Find all tensors that a tensor is computed from, if it joins several; none if not."""
+    def _sources_of_concat(self, tensor: str) -> set[str]:
+        """Find all tensors that a tensor is computed from, if a Concat makes it; none if not."""
         concat = self.producers.get(self.computed_as(self.behind(tensor, REARRANGING)))
         if concat is None or concat.op_type != "Concat":
             return set()

@@ -35,8 +35,8 @@ class ImageInput:
     single: bool = False  # whether it is an image without a batch, `[3, H, W]`
 
     @property
-    def floats(self) -> str:
-        """The floating-point type of the model input."""
+    def float_dtype(self) -> str:
+        """The type of the images that detcli feeds, which is always a floating-point type."""
         if self.dtype == "float16":
             return "float16"
         return "float32"
@@ -95,26 +95,32 @@ def _describe_image_input(value: ValueInfoProto) -> ImageInput | None:
     Raises:
         Unrecognised: Only one of height and width is fixed, or the input is far too large.
     """
-    dims = shape(value)
+    declared_dims = shape(value)
     dtype = DTYPES.get(value.type.tensor_type.elem_type)
-    is_single = len(dims) == 3
+    is_single = len(declared_dims) == 3
+    batch_dims = declared_dims
     if is_single:
-        dims = [1, *dims]
-    if dtype is None or len(dims) != 4:
+        batch_dims = [1, *declared_dims]
+    if dtype is None or len(batch_dims) != 4:
         return None
 
-    # One of the axes has to be that of the three colours, or a symbol where they may be.
-    has_three_channels = CHANNELS in {dims[1], dims[3]}
-    if not has_three_channels and (is_single or isinstance(dims[1], int)):
+    # The channels are the first or the last axis behind the batch. Some exporters write a symbol in
+    # place of the 3, which is accepted for the first axis of a batch.
+    first_dim = batch_dims[1]
+    last_dim = batch_dims[3]
+    has_three_channels = CHANNELS in {first_dim, last_dim}
+    may_have_three_channels = not is_single and not isinstance(first_dim, int)
+    if not has_three_channels and not may_have_three_channels:
         return None
-    channels_last = dims[3] == CHANNELS and dims[1] != CHANNELS
-    height, width = dims[1:3] if channels_last else dims[2:4]
+
+    channels_last = last_dim == CHANNELS and first_dim != CHANNELS
+    height, width = batch_dims[1:3] if channels_last else batch_dims[2:4]
     is_height_fixed = isinstance(height, int)
     is_width_fixed = isinstance(width, int)
     if is_height_fixed != is_width_fixed:
         raise Unrecognised("its input fixes one side of the image but not the other")
 
-    batch = known_size(dims[0])
+    batch = known_size(batch_dims[0])
     size = image_size(height, width)
     pixels = (batch or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:

@@ -97,7 +97,7 @@ def contract_of(
         class_count=recognised.class_count,
         anchor_count=_anchor_count(index, head, image.size),
         input_name=image.name,
-        input_dtype=image.floats,
+        input_dtype=image.float_dtype,
         batch=_accepted_batch(index, head, image),
         input_size=image.size,
         default_size=recognised.default_size,

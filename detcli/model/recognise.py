@@ -149,7 +149,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         contract_of_selection = replace(contract_of_selection, box_format=decoded.box_format)
     if contract.box_fractions and _selects_in_pixels(index, selected, all_boxes.tensors):
         contract_of_selection = replace(contract_of_selection, box_fractions=False)
-    adaptation = replace(reading.adaptation, head=selected, no_object=None, swapped=False)
+    adaptation = replace(reading.adaptation, head=selected, no_object=None, y_first=False)
     return Reading(contract_of_selection, adaptation)
 
 
@@ -246,7 +246,7 @@ def _recognise_and_plan(
         image=recognised.image,
         others=recognised.other_inputs,
         no_object=recognised.no_object,
-        swapped=recognised.y_first,
+        y_first=recognised.y_first,
     )
     contract = contract_of(index, metadata, recognised, adaptation)
     warnings = contract.warnings + tuple(_box_format_warnings(recognised.head, requested_format))

@@ -234,7 +234,7 @@ class Head:
     # how many numbers of landmarks come between the objectness and the scores; they are left out
     landmark_channels: int = 0
     best_class_only: bool = False  # the graph takes the best class of each box
-    labels: ChannelRange | None = None  # the class ids of detections that the graph selects
+    class_ids: ChannelRange | None = None  # the class ids of detections that the graph selects
     # how many detections the graph would select, where it is cut before that
     max_detections: int | None = None
     # the scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside `[B, 4, N]`
@@ -270,6 +270,6 @@ class Head:
     def tensors(self) -> tuple[str, ...]:
         """The tensors at which the graph is cut, each once."""
         ranges = list(self.boxes + self.scores)
-        if self.labels is not None:
-            ranges.append(self.labels)
+        if self.class_ids is not None:
+            ranges.append(self.class_ids)
         return tuple(dict.fromkeys(channel_range.tensor for channel_range in ranges))

@@ -60,7 +60,7 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
     _set_image_size(graph, image, size)
     shapes = {}
-    for output in tidy(fixed_model, folds=True).graph.output:
+    for output in tidy(fixed_model, folds_constants=True).graph.output:
         # The inference may add a batch axis in front, which the declared number of axes cuts off.
         shapes[output.name] = shape(output)[-ranks[output.name] :]
     return shapes

@@ -109,7 +109,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
         anchors_first=True,
         decoded=box_decoding(index, boxes.tensor),
         layer=nearest_layer_operator(index, boxes.tensor),
-        labels=class_ids[0].columns,
+        class_ids=class_ids[0].columns,
         has_more=has_masks_or_keypoints,
         are_products=_are_products(index, scores[0].tensor),
         candidates=_candidate_count(index),
@@ -388,7 +388,7 @@ def six_columns(index: GraphIndex) -> Head | None:
         class_count=None,
         anchors_first=True,
         decoded=None,
-        labels=ChannelRange(output, 5, 6),
+        class_ids=ChannelRange(output, 5, 6),
     )
 
 

@@ -74,7 +74,7 @@ def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
     rows, scores = rows_and_parts(graph)
     head = selected_detections(read(graph, rows, scores))
     assert head.scores[0].tensor == rows
-    assert head.labels.tensor == rows
+    assert head.class_ids.tensor == rows
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_detections_that_a_graph_selects_are_read_and_not_all_its_boxes_beside_t
     head = selected_detections(index)
     assert head.boxes[0].tensor == selected_boxes
     assert head.scores[0].tensor == selected_scores
-    assert head.labels.tensor == labels
+    assert head.class_ids.tensor == labels
 
 
 def put_in_loop(graph, tensor):
