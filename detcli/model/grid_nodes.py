@@ -175,7 +175,7 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
     # New nodes are numbered, so a fixed order of parts gives the same names in every process.
     for part in SCORES:
         if part in parts:
-            probabilities[part] = _activated(add, parts, part, grid)
+            probabilities[part] = _probabilities_of_part(add, parts, part, grid)
 
     class_scores = probabilities.get(HeadPart.CLASSES) or probabilities[HeadPart.PAIR]
     if HeadPart.OBJECTNESS not in probabilities:
@@ -186,16 +186,19 @@ def _scores_of_grid(add: NodeBuilder, parts: dict[HeadPart, str], grid: GridHead
     return add("Mul", objectness, class_scores)
 
 
-def _activated(add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead) -> str:
+def _probabilities_of_part(
+    add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, grid: GridHead
+) -> str:
     """Add the nodes that turn the scores of a part, as a layer gives them, into probabilities.
 
-    Nothing is added where the graph has such nodes itself. Without a softmax or an objectness in
-    the family, scores may stay logits: the contract of the graph says so.
+    Nothing is added where the graph has such nodes itself, or where scores may stay logits: in
+    families without a softmax or an objectness. The contract of the graph tells which they are.
 
     Args:
         add: Adds nodes to the graph.
         parts: The tensor of each part of the head.
-        part: The classes, the objectness or the pair of no object and the only class.
+        part: The part whose scores these are: the classes, the objectness, or the pair of scores
+            for no object and for the only class.
         grid: How the family decodes them.
 
     Returns:
@@ -208,9 +211,13 @@ def _activated(add: NodeBuilder, parts: dict[HeadPart, str], part: HeadPart, gri
     if part is HeadPart.CLASSES and grid.spec.softmax:
         return add("Softmax", tensor, axis=2)
     if part is HeadPart.OBJECTNESS and grid.spec.objectness_is_iou:
+        # An IoU is predicted as it is, not as a logit, so it is only cut off at 0 and 1.
         not_negative = add("Max", tensor, add.constant(0, np.float32))
         return add("Min", not_negative, add.constant(1, np.float32))
-    if HeadPart.OBJECTNESS in parts:
+
+    # An objectness is multiplied by the scores of the classes, so both become probabilities.
+    has_objectness = HeadPart.OBJECTNESS in parts
+    if has_objectness:
         return add("Sigmoid", tensor)
     return tensor
 
@@ -371,15 +378,19 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
         cell_size = [length / grid.spec.cell_count(length, stride) for length in max_size]
     anchors_of_first_cell = _anchors_of_first_cell(grid, scale, cell_size, max_size)
 
-    # Of the six numbers of an anchor, the first two move by column * width and row * height of a
-    # cell. The other four stay: whatever is gathered for them is multiplied by 0.
+    # Of the six numbers of an anchor, only the centre moves: x by column * cell width, and y by
+    # row * cell height. The other four get a factor of 0, whatever is gathered for them.
     row_and_column = _cells(add, grid.spec, image, stride)  # [2, cells]
-    six_rows = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)  # [6, cells]
-    steps = add("Cast", add("Transpose", six_rows, perm=[1, 0]), to=FLOAT)  # [cells, 6]
-    shifts = add("Mul", steps, add.constant([*cell_size, 0, 0, 0, 0], np.float32))
-    shifts = add("Reshape", shifts, [-1, 1, 6])
-    anchors = add("Add", shifts, add.constant([anchors_of_first_cell], np.float32))
-    return add("Reshape", anchors, [1, -1, 6])
+    column_row_and_fillers = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)
+    cell_positions = add("Transpose", column_row_and_fillers, perm=[1, 0])  # [cells, 6]
+    cell_positions = add("Cast", cell_positions, to=FLOAT)
+    pixels_per_cell = add.constant([*cell_size, 0, 0, 0, 0], np.float32)
+    shifts = add("Mul", cell_positions, pixels_per_cell)
+    shifts_of_cells = add("Reshape", shifts, [-1, 1, 6])
+
+    first_anchors = add.constant([anchors_of_first_cell], np.float32)  # [1, anchors of a cell, 6]
+    anchors_of_cells = add("Add", shifts_of_cells, first_anchors)
+    return add("Reshape", anchors_of_cells, [1, -1, 6])
 
 
 def _anchors_of_first_cell(

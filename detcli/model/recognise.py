@@ -20,7 +20,7 @@ from detcli.model.family import Family
 from detcli.model.find_head import HeadSearch
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import BoxDecode, Head, Unrecognised
-from detcli.model.heads.corners import Corners, box_columns, corners_after_decoding
+from detcli.model.heads.corners import Corners, corners_after_decoding, tensor_of_selected_boxes
 from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
 from detcli.model.heads.selected_in_graph import selected_detections, six_columns
 from detcli.model.inputs import ImageInput, find_inputs
@@ -194,7 +194,7 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
         selection: The detections that the graph selects.
         head_tensors: The tensors of all boxes and scores, before the selection.
     """
-    selected_boxes = box_columns(index, selection)
+    selected_boxes = tensor_of_selected_boxes(index, selection)
     if selected_boxes in head_tensors:
         return False
 

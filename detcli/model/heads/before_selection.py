@@ -140,9 +140,10 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
-    """Find the scores [B, Q, C] of Q queries that a graph has flattened, for a TopK over them all.
+    """Find the scores [B, Q, C] of Q queries that a graph flattens before a TopK.
 
-    Goes back through reshapes and a sigmoid, in any order.
+    A TopK over the flat scores selects from all queries and classes at once. The search goes back
+    from it through reshapes and a sigmoid, in any order.
 
     Args:
         index: The graph.
@@ -157,11 +158,12 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
     scores = tensor
     for _ in range(MAX_RESHAPES):
         node = index.producer(scores, *SHAPE_OPERATORS, "Sigmoid")
-        if node is None:
+        if node is None:  # the scores are computed by another node
             return _nearest_of_head_rank(index, scores)
         source = node.input[0]
         is_source_flat = len(index.shapes[source]) < HEAD_RANK
         if is_source_flat and node.op_type in {"Flatten", "Reshape"}:
+            # What comes before is flat as well, so this may be what gives the scores three axes.
             return _nearest_of_head_rank(index, scores)
         scores = source
     return None

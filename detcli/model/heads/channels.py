@@ -10,6 +10,8 @@ from onnx import NodeProto
 from detcli.model.graph import Dims, GraphIndex, attribute, integers
 
 DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
+MAX_NESTED_CUTS = 8  # tensors that are cut out of joined tensors, one inside the other
+MAX_OVERWRITINGS = 8  # ScatterND nodes that overwrite channels, one after the other
 
 ChannelGroups = list[tuple[int, str]]
 """The tensors that another tensor is joined from: the number of channels and the name of each."""
@@ -29,7 +31,7 @@ def tensor_before_join(index: GraphIndex, tensor: str) -> str:
 
 
 def channel_groups(
-    index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
+    index: GraphIndex, tensor: str, max_nested_cuts: int = MAX_NESTED_CUTS
 ) -> tuple[str, ChannelGroups]:
     """List the tensors whose channels a tensor holds, if it is cut out of what a Concat joins.
 
@@ -39,7 +41,8 @@ def channel_groups(
     Args:
         index: The graph.
         tensor: The tensor that a Slice or Split may have cut out.
-        depth: How often an input of the Concat is itself looked into.
+        max_nested_cuts: How many levels of inputs of the Concat, which may be cut out of what
+            another Concat joins, are looked into.
 
     Returns:
         The tensor, before any node that only reorders, adds or drops its axes; and the number of
@@ -60,7 +63,7 @@ def channel_groups(
     joined_groups = groups_along(index, joined_tensor, axis)
     groups: ChannelGroups = []
     for group in _groups_with_cut(joined_groups, start, start + length):
-        groups += _groups_within(index, group, depth)
+        groups += _groups_inside(index, group, max_nested_cuts)
     return cut_tensor, groups
 
 
@@ -89,51 +92,53 @@ def _groups_with_cut(groups: ChannelGroups, start: int, stop: int) -> list[_CutG
     return cut_groups
 
 
-def _groups_within(index: GraphIndex, group: _CutGroup, depth: int) -> ChannelGroups:
-    """List the tensors that the cut channels of a joined tensor come from.
+def _groups_inside(index: GraphIndex, group: _CutGroup, max_nested_cuts: int) -> ChannelGroups:
+    """List the tensors that the cut channels of one joined tensor come from.
 
-    These are the tensor itself, unless the cut holds it whole and it is, in turn, cut out of what
-    another Concat joins.
+    For example, a cut may take all four channels of boxes that are themselves cut out of a Concat
+    of centres and sizes: then they come from `[(2, centres), (2, sizes)]`. If the cut takes only
+    some of them, or no other Concat is found, they come from the boxes.
 
     Args:
         index: The graph.
-        group: The joined tensor, and how many of its channels the cut holds.
-        depth: How often tensors are looked into in turn.
+        group: The joined tensor, and how many of its channels are cut out.
+        max_nested_cuts: How many levels of tensors that are cut out of others are looked into.
     """
     is_whole = group.channels_in_cut == group.size
-    if is_whole and depth:
-        _, inner_groups = channel_groups(index, group.name, depth - 1)
+    if is_whole and max_nested_cuts > 0:
+        _, inner_groups = channel_groups(index, group.name, max_nested_cuts - 1)
         if inner_groups:
             return inner_groups
     return [(group.channels_in_cut, group.name)]
 
 
 def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) -> tuple[str, int]:
-    """Go back from a tensor that is cut through earlier cuts along the same axis.
+    """Follow a channel back to the tensor before all cuts along its axis.
 
     For example, channel 1 of what a Slice cut out from channel 4 on is channel 5 before that Slice.
 
     Args:
         index: The graph.
-        tensor: The tensor that is cut.
-        axis: The axis along which it is cut.
-        start: The first channel that is taken; a negative one counts from the end.
+        tensor: The tensor that has the channel, and may have been cut out of another one.
+        axis: The axis of the channels.
+        start: The position of the channel; a negative one counts from the end.
 
     Returns:
-        The tensor before the earlier cuts, and where that channel is in it: `tensor` and `start`
-        themselves if no cut comes earlier, or if a start counts from the end.
+        The tensor before the cuts, and the position of the channel in it: `tensor` and `start`
+        themselves if it was not cut, or if a position counts from the end.
     """
     uncut_tensor = tensor
     channel = start
-    cut = index.producer(uncut_tensor, "Slice", "Split")
-    while cut is not None and channel >= 0:
-        cut_tensor = index.computed_as(uncut_tensor)
-        earlier_axis, earlier_start = axis_and_start_of_cut(index, cut, cut_tensor)
-        if earlier_axis != axis or earlier_start < 0:
+    while channel >= 0:
+        cut = index.producer(uncut_tensor, "Slice", "Split")
+        if cut is None:
+            break
+        output_of_cut = index.computed_as(uncut_tensor)
+        axis_of_cut, start_of_cut = axis_and_start_of_cut(index, cut, output_of_cut)
+        if axis_of_cut != axis or start_of_cut < 0:
             break
         uncut_tensor = cut.input[0]
-        channel += earlier_start
-        cut = index.producer(uncut_tensor, "Slice", "Split")
+        channel += start_of_cut
     return uncut_tensor, channel
 
 
@@ -218,7 +223,7 @@ def _start_of_split_output(index: GraphIndex, split: NodeProto, output: str) -> 
 
 
 def groups_along(
-    index: GraphIndex, head: str, axis: int, depth: int = DECODE_DEPTH
+    index: GraphIndex, head: str, axis: int, max_overwritings: int = MAX_OVERWRITINGS
 ) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis of a head, such as boxes and scores.
 
@@ -230,7 +235,7 @@ def groups_along(
         index: The graph.
         head: The tensor of boxes and scores.
         axis: The axis of its channels.
-        depth: Through how many nodes that overwrite channels the search goes.
+        max_overwritings: How many ScatterND nodes, which overwrite channels, the search may pass.
 
     Returns:
         The number of channels and the name of each joined tensor; an empty list if no Concat
@@ -246,8 +251,8 @@ def groups_along(
         rank = len(index.shapes[tensor])  # 0 where the shape is not known
         if node.op_type == "Concat" and _joins_along(node, channel_axis, rank):
             return _groups_of_concat(index, node, channel_axis, channels)
-        if node.op_type == "ScatterND" and depth:
-            return _groups_behind_overwriting(index, node, channel_axis, depth - 1)
+        if node.op_type == "ScatterND" and max_overwritings > 0:
+            return _groups_behind_overwriting(index, node, channel_axis, max_overwritings - 1)
         source = _input_with_channels(index, node, channel_axis, rank=rank, channels=channels)
         if source is None:
             return []
@@ -314,7 +319,7 @@ def _holds_zeros(index: GraphIndex, tensor: str) -> bool:
 
 
 def _groups_behind_overwriting(
-    index: GraphIndex, scatter: NodeProto, axis: int, depth: int
+    index: GraphIndex, scatter: NodeProto, axis: int, max_overwritings: int
 ) -> ChannelGroups:
     """List the tensors that a tensor consists of after a ScatterND has overwritten some channels.
 
@@ -325,7 +330,7 @@ def _groups_behind_overwriting(
         index: The graph.
         scatter: The ScatterND.
         axis: The axis of the channels.
-        depth: Through how many more such nodes the search goes.
+        max_overwritings: How many more such nodes the search may pass.
 
     Returns:
         The number of channels and the name of each tensor; empty if it is not clear which channels
@@ -335,7 +340,8 @@ def _groups_behind_overwriting(
     if overwritten is None:
         return []
     old_tensor, _, new_tensor = scatter.input[:3]
-    tensor_of_channel = _tensor_of_each_channel(groups_along(index, old_tensor, axis, depth))
+    old_groups = groups_along(index, old_tensor, axis, max_overwritings)
+    tensor_of_channel = _tensor_of_each_channel(old_groups)
     is_joined_from_others = bool(tensor_of_channel)
     if not is_joined_from_others:
         channel_count = index.size(old_tensor, axis) or 0
@@ -492,18 +498,20 @@ def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int)
     """
     if not source_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
-    distance_from_end = rank - axis if rank else 1
-    same_from_front = axis
-    same_from_end = len(source_dims) - distance_from_end
+    distance_from_end = 1  # an axis of unknown rank is taken to be the last
+    if rank:
+        distance_from_end = rank - axis
+    axis_from_front = axis
+    axis_from_end = len(source_dims) - distance_from_end
 
-    # Where both axes have the right size, the more likely one counts.
+    # Where both axes have the right size, the first one counts, which is the more likely one.
     is_last_axis = axis == rank - 1
-    if axis > 1:
-        possible_axes = [same_from_end]
+    if axis > 1:  # the axes between the batch and the channels count cells, which are joined
+        possible_axes = [axis_from_end]
     elif is_last_axis:
-        possible_axes = [same_from_end, same_from_front]
+        possible_axes = [axis_from_end, axis_from_front]
     else:
-        possible_axes = [same_from_front, same_from_end]
+        possible_axes = [axis_from_front, axis_from_end]
     for possible_axis in possible_axes:
         exists = 0 <= possible_axis < len(source_dims)
         if exists and source_dims[possible_axis] == channels:

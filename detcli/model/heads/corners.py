@@ -17,6 +17,8 @@ from detcli.model.heads.selected_in_graph import (
 )
 
 SCALING_OPERATORS = frozenset({"Div", "Mul"})
+MAX_MOVES_AND_SCALINGS = 2 * MAX_MOVES
+"""Nodes that move or scale boxes between their decoding and the output."""
 
 
 class Corners(NamedTuple):
@@ -41,7 +43,7 @@ def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
     """
     if head.layout is not Layout.ROWS or head.decoded is None:
         return None
-    nodes = _nodes_behind_decoding(index, box_columns(index, head))
+    nodes = _nodes_back_to_decoding(index, tensor_of_selected_boxes(index, head))
     if nodes is None:
         return None
     swaps = [node for node in nodes if _swaps_x_and_y(index, node)]
@@ -51,8 +53,8 @@ def corners_after_decoding(index: GraphIndex, head: Head) -> Corners | None:
     return Corners(y_first=is_y_first, fractions=are_fractions)
 
 
-def _nodes_behind_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | None:
-    """List the nodes between boxes and where they are decoded, nearest to the boxes first.
+def _nodes_back_to_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | None:
+    """List the nodes that move and scale boxes after their decoding, nearest to the boxes first.
 
     The last is the Concat that joins the decoded coordinates, if there is one.
 
@@ -61,7 +63,7 @@ def _nodes_behind_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | N
     """
     nodes: list[NodeProto] = []
     tensor = boxes
-    for _ in range(2 * MAX_MOVES):
+    for _ in range(MAX_MOVES_AND_SCALINGS):
         node = index.producer(tensor)
         if node is None or converts_to_corners(index, node):
             return nodes
@@ -69,7 +71,7 @@ def _nodes_behind_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | N
         if _joins_computed_tensors(index, node):
             return nodes
         if node.op_type in SCALING_OPERATORS:
-            tensor = node.input[0]
+            tensor = node.input[0]  # the second input is the factor or divisor
         else:
             tensor = moved_input(node, tensor, index)
             if not tensor:
@@ -119,13 +121,19 @@ def _joins_rows_first(index: GraphIndex, concat: NodeProto) -> bool:
     return columns_of_centres == [1, 0]  # y before x
 
 
-def box_columns(index: GraphIndex, head: Head) -> str:
-    """Find the tensor of the boxes of selected detections, before a join with scores and class ids.
+def tensor_of_selected_boxes(index: GraphIndex, head: Head) -> str:
+    """Find the tensor that holds only the boxes of detections which a graph selects.
+
+    A Concat may join it to scores and class ids.
+
+    Args:
+        index: The graph.
+        head: The selected detections.
 
     Returns:
-        Its name; that of the joined tensor if it is not clear what was joined.
+        The name of the tensor; that of the joined tensor if it is not clear what was joined.
     """
-    boxes = head.boxes[0]
+    boxes = head.boxes[0]  # selected boxes are always in one tensor
     if boxes.stop is not None:
         for part in parts_of_concat(index, boxes.tensor):
             if part.columns == boxes:

@@ -30,6 +30,8 @@ MAX_CONCAT_INPUTS = 64  # boxes of scales, or of anchors of a cell
 
 MAX_CONCATS = 2  # of boxes that are decoded separately, one Concat behind the other
 
+UNIT_DEPTH = 2 * DECODE_DEPTH  # nodes that scale, move or convert boxes behind their decoding
+
 LARGEST_STRIDE = 32.0  # pixels between cells; height and width of an input are larger
 
 
@@ -83,7 +85,7 @@ def box_decoding(index: GraphIndex, tensor: str) -> Decoded | None:
     decoded = _method_and_format(index, tensor)
     if decoded is None:
         return None
-    return decoded._replace(fractions=_are_fractions(index, tensor))
+    return decoded._replace(fractions=_tell_if_fractions(index, tensor))
 
 
 def _method_and_format(
@@ -127,19 +129,22 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
         The last step of the search if the node decodes the boxes, or joins decoded boxes;
         otherwise its inputs, which hold the same boxes in another unit or order.
     """
-    # If boxes are cut out of a joined tensor, those tensors count that end up in the cut.
-    boxes_before_cut, joined_groups = channel_groups(index, boxes)
+    # If boxes are cut out of what a Concat joins, only the tensors that the cut takes matter.
+    uncut_boxes, joined_groups = channel_groups(index, boxes)
     channel_counts = [channel_count for channel_count, _ in joined_groups]
-    if channel_counts == [2, 2]:
+    if len(joined_groups) == 1:
+        _, uncut_boxes = joined_groups[0]
+    are_centres_and_sizes = channel_counts == [2, 2]
+    if are_centres_and_sizes:
         (_, centres), (_, sizes) = joined_groups
         decoded = _decoding_of_halves(index, centres, sizes)
         return DecodingStep(is_last=True, decoded=decoded)
-    if len(joined_groups) == 1:
-        _, boxes_before_cut = joined_groups[0]
 
-    node = index.producer(boxes_before_cut)
+    node = index.producer(uncut_boxes)
     if node is None:
         return DecodingStep(is_last=False)
+
+    # The search ends at a node that decodes boxes, converts them to corners or joins several.
     decoded = _decoding_ending_at(index, node)
     if decoded is not None:
         return DecodingStep(is_last=True, decoded=decoded)
@@ -154,7 +159,7 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     # arithmetic changes it.
     if node.op_type in {"Mul", "Div"}:
         return DecodingStep(is_last=False, inputs=tuple(node.input))
-    moved = moved_inputs(node, boxes_before_cut) or []
+    moved = moved_inputs(node, uncut_boxes) or []
     return DecodingStep(is_last=False, inputs=tuple(moved))
 
 
@@ -192,7 +197,7 @@ def _decoding_shared_by_inputs(
     return decodings.pop()
 
 
-def _gives_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
+def _tell_if_scaled_to_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
     """Tell into which unit a Mul or Div by a constant turns the coordinates of boxes.
 
     Returns:
@@ -201,11 +206,11 @@ def _gives_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
     for name in scaling.input:
         factor = index.array(name)
         if factor is not None:
-            return _gives_fractions_by_factor(factor, divides=scaling.op_type == "Div")
+            return _tell_if_factor_gives_fractions(factor, divides=scaling.op_type == "Div")
     return None
 
 
-def _gives_fractions_by_factor(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
+def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
     """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
 
     Pixels become fractions if they are divided by the height and width of the input, or multiplied
@@ -268,7 +273,7 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
         decoded = _decoding_of_coordinates(index, tensors)
     if decoded is None:
         return None
-    return decoded._replace(fractions=_are_fractions(index, tensors[0]))
+    return decoded._replace(fractions=_tell_if_fractions(index, tensors[0]))
 
 
 def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
@@ -318,10 +323,11 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
     match operators:
         # Corners: anchor point - distances, anchor point + distances.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            bottom_right = len(tensors) // 2  # position of the first tensor of that corner
-            subtraction = nodes_of_tensors[0][0]
-            addition = nodes_of_tensors[bottom_right][0]
-            method = _method_of_shared_centre(index, subtraction, addition)
+            nodes_of_left = nodes_of_tensors[0]
+            nodes_of_right = nodes_of_tensors[len(tensors) // 2]  # after left and top
+            method = _method_before_corners(
+                index, subtraction=nodes_of_left[0], addition=nodes_of_right[0]
+            )
             return Decoded(method or BoxDecode.DISTANCES, BoxFormat.XYXY)
         # Centre and size of two such corners: (low + high) / 2, high - low.
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
@@ -329,6 +335,8 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
             if _scales_sum(index, scaling):
                 return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH)
             return None
+
+    # Any other two tensors of two channels each may be centre and size.
     have_two_channels = all(2 in index.shapes[name][1:] for name in tensors)
     if len(tensors) == 2 and have_two_channels:
         return _decoding_of_halves(index, tensors[0], tensors[1])
@@ -355,41 +363,47 @@ def _decoding_of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | 
     return None if method is None else Decoded(method, BoxFormat.CXCYWH)
 
 
-def _are_fractions(index: GraphIndex, boxes: str) -> bool | None:
-    """Tell in which unit the coordinates of boxes are.
+def _tell_if_fractions(index: GraphIndex, boxes: str) -> bool | None:
+    """Tell whether the coordinates of boxes are fractions of the input's size or pixels.
 
-    Goes back through the nodes that scale, move or convert them to the nearest Mul or Div that
-    shows the unit.
+    The search goes back through the nodes that scale, move or convert the boxes, to the nearest Mul
+    or Div that shows the unit.
 
     Returns:
         True if they are fractions of the input's size, False if pixels, None if no node shows it.
     """
     tensor = boxes
-    for _ in range(2 * DECODE_DEPTH):
+    for _ in range(UNIT_DEPTH):
         node = index.producer(tensor)
         if node is None:
             return None
         if node.op_type in {"Div", "Mul"}:
-            gives_fractions = _gives_fractions(index, node)
-            if gives_fractions is not None:
-                return gives_fractions
-        source = _first_computed_input(index, node, tensor)
+            are_fractions = _tell_if_scaled_to_fractions(index, node)
+            if are_fractions is not None:
+                return are_fractions
+        source = _input_with_same_boxes(index, node, tensor)
         if source is None:
             return None
         tensor = source
     return None
 
 
-def _first_computed_input(index: GraphIndex, node: NodeProto, output: str) -> str | None:
+def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> str | None:
     """Find the input of a node that holds the same boxes as its output, perhaps in another unit.
+
+    Args:
+        index: The graph.
+        node: The node.
+        output: Its output that holds boxes.
 
     Returns:
         The first input that is not a constant; None if there is none, or if the node does more
-        than scale, move or convert the boxes to corners.
+        than scale or move the boxes, or convert them to corners.
     """
-    inputs: list[str] = list(node.input)
     is_scaling = node.op_type in {"Div", "Mul"}
-    if not is_scaling and not converts_to_corners(index, node):
+    if is_scaling or converts_to_corners(index, node):
+        inputs = list(node.input)
+    else:
         inputs = moved_inputs(node, output) or []
     for name in inputs:
         if is_computed(index, name):
@@ -397,13 +411,13 @@ def _first_computed_input(index: GraphIndex, node: NodeProto, output: str) -> st
     return None
 
 
-def _method_of_shared_centre(
-    index: GraphIndex, subtraction: NodeProto, addition: NodeProto
+def _method_before_corners(
+    index: GraphIndex, *, subtraction: NodeProto, addition: NodeProto
 ) -> BoxDecode | None:
-    """Tell how centres and sizes were decoded from which the corners of boxes are computed.
+    """Tell how boxes were decoded to centre and size, if their corners are computed from these.
 
-    The corners are centre - size / 2 and centre + size / 2: both nodes read the same two tensors.
-    Otherwise the corners are an anchor point - one distance and the point + another distance.
+    The corners are then centre - size / 2 and centre + size / 2: both nodes read the same two
+    tensors. Otherwise the corners are an anchor point - one distance and the point + another one.
 
     Args:
         index: The graph.
@@ -416,9 +430,11 @@ def _method_of_shared_centre(
     if not _share_both_inputs(index, subtraction, addition):
         return None
     cut_centre, half_size = subtraction.input[:2]
+    cut_size = _before_halving(index, half_size)
     # Centre and size may have been joined, and cut apart again.
     centre = tensor_before_join(index, cut_centre)
-    size = tensor_before_join(index, _before_halving(index, half_size))
+    size = tensor_before_join(index, cut_size)
+
     nodes_of_centre = source_nodes(index, centre)
     if _common_operator(nodes_of_centre) == "Sigmoid":
         return _method_of_sigmoid(index, nodes_of_centre[0])

@@ -51,9 +51,10 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         split = _split_before_maximum(index, maximum)
         if split is None:
             continue
-        is_channel_axis_last = index.axes(maximum) in ([-1], [2])
+        # The maximum is taken over the classes, so its axis is that of the channels.
+        splits_last_axis = index.axes(maximum) in ([-1], [2])
         head = _head_before_split(
-            index, split, is_channel_axis_last=is_channel_axis_last, boxes_only=boxes_only
+            index, split, anchors_first=splits_last_axis, boxes_only=boxes_only
         )
         if head is not None:
             return head
@@ -61,14 +62,15 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
 
 def _head_before_split(
-    index: GraphIndex, split: NodeProto, *, is_channel_axis_last: bool, boxes_only: bool
+    index: GraphIndex, split: NodeProto, *, anchors_first: bool, boxes_only: bool
 ) -> Head | None:
-    """Describe the head that a YOLO splits into boxes and scores, to select by the scores.
+    """Describe the head of a YOLO that splits it into boxes and scores, and selects by the scores.
 
     Args:
         index: The graph.
         split: The Split, or a Slice that gives the scores alone.
-        is_channel_axis_last: Whether the channels are the last axis of what is split.
+        anchors_first: Whether the tensor that is split is `[B, N, channels]`, not
+            `[B, channels, N]`.
         boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Returns:
@@ -77,24 +79,23 @@ def _head_before_split(
     Raises:
         Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
     """
-    head = split.input[0]
-    anchors_first = is_channel_axis_last
-    transpose = index.producer(head)
+    head_tensor = split.input[0]
+    transpose = index.producer(head_tensor)
     if transpose is not None and swaps_last_axes(transpose):
-        # The head before the Transpose is [B, channels, N].
-        head = transpose.input[0]
+        # The head is the tensor before the Transpose, which is [B, channels, N].
+        head_tensor = transpose.input[0]
         anchors_first = False
 
     has_masks_or_keypoints = len(split.output) == 3
     if has_masks_or_keypoints:
         return _head_split_in_three(
-            index, head, split, anchors_first=anchors_first, boxes_only=boxes_only
+            index, head_tensor, split, anchors_first=anchors_first, boxes_only=boxes_only
         )
     if len(index.outputs) != 1:
         return None
     scores = split.output[-1]
-    description = _describe_joined_head(index, head, scores, anchors_first=anchors_first)
-    return replace(description, layout=Layout.END_TO_END)
+    head = _describe_joined_head(index, head_tensor, scores, anchors_first=anchors_first)
+    return replace(head, layout=Layout.END_TO_END)
 
 
 def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | None:
@@ -114,13 +115,13 @@ def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | 
 
 
 def _head_split_in_three(
-    index: GraphIndex, head: str, split: NodeProto, *, anchors_first: bool, boxes_only: bool
+    index: GraphIndex, head_tensor: str, split: NodeProto, *, anchors_first: bool, boxes_only: bool
 ) -> Head:
     """Describe a head that a graph splits into boxes, scores, and masks or keypoints.
 
     Args:
         index: The graph.
-        head: The tensor before the Split.
+        head_tensor: The tensor before the Split.
         split: The Split.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
         boxes_only: Whether the user has asked to read the boxes alone.
@@ -133,7 +134,7 @@ def _head_split_in_three(
     if not boxes_only or class_count is None:
         extra_count = index.size(split.output[2], axis)
         raise Unrecognised(_task_besides_boxes(index, extra_count), BOXES_ONLY)
-    return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
+    return _describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
 
 
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
@@ -152,13 +153,13 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 def _slices_all_behind_boxes(index: GraphIndex, node: NodeProto) -> bool:
     """True if a Slice takes all channels of a head from the fifth on, those behind the boxes."""
     # The inputs of a Slice are data, starts, ends and axes.
-    head = node.input[0]
+    head_tensor = node.input[0]
     starts, ends, axes = (index.constant(name) for name in node.input[1:4])
     if starts != [BOX_COORDINATES] or ends is None:
         return False
     channel_count = 0  # where it is not known, any end is taken for that of the channels
-    if axes and len(index.shapes[head]) == HEAD_RANK:
-        channel_count = index.size(head, axes[0]) or 0
+    if axes and len(index.shapes[head_tensor]) == HEAD_RANK:
+        channel_count = index.size(head_tensor, axes[0]) or 0
     return ends[0] >= channel_count
 
 
@@ -169,14 +170,15 @@ def find_joined_head(
 
     Args:
         index: The graph.
-        names: The class names in the file's metadata, if any: how many channels are scores.
+        names: The class names in the file's metadata, if any. Their number tells which axis counts
+            the channels where no node shows it.
         boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Returns:
         None if no output is such a head.
     """
     final_outputs = []
-    for name in _outputs_that_no_other_uses(index):
+    for name in _final_outputs(index):
         final_outputs.append(_before_added_axes(index, name))
     has_one_output = len(final_outputs) == 1
     for name in final_outputs:
@@ -203,7 +205,7 @@ def _before_added_axes(index: GraphIndex, output: str) -> str:
     return tensor
 
 
-def _outputs_that_no_other_uses(index: GraphIndex) -> list[str]:
+def _final_outputs(index: GraphIndex) -> list[str]:
     """List the outputs of a graph that none of its other outputs is computed from.
 
     YOLOv5 exported for training also outputs the feature maps that its head is computed from.
@@ -216,12 +218,11 @@ def _outputs_that_no_other_uses(index: GraphIndex) -> list[str]:
     return final_outputs
 
 
-def _are_computed_after_selection(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
-    """True if a graph selects nothing but queries, from which layers then compute a head.
+def _selects_at_most_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
+    """True if a graph selects no finished detections, but at most the queries of a transformer.
 
-    That is how a transformer's decoder begins: a TopK selects queries, which boxes and the layers
-    of the scores depend on. A selection that they do not depend on is one of finished detections.
-    Also true if the graph selects nothing.
+    A transformer's decoder may begin with a TopK that selects queries. Boxes, and the layers that
+    predict scores, then depend on its indices. Otherwise, finished detections are selected.
 
     Args:
         index: The graph.
@@ -231,14 +232,18 @@ def _are_computed_after_selection(index: GraphIndex, boxes: list[str], scores: l
     score_layers: set[str] = set()
     for name in scores:
         score_layers |= layer_outputs(index, name)
-    for node in index.nodes(*SELECTION):
-        if node.op_type != "TopK" or not score_layers:
+    selecting_nodes = index.nodes(*SELECTION)
+    if selecting_nodes and not score_layers:
+        return False
+
+    for node in selecting_nodes:
+        if node.op_type != "TopK":
             return False
         selected_indices = node.output[1]
-        computed_from_selection = index.tensors_computed_from(selected_indices)
-        if not computed_from_selection.issuperset(score_layers):
+        computed_from_queries = index.tensors_computed_from(selected_indices)
+        if not computed_from_queries.issuperset(score_layers):
             return False
-        if not computed_from_selection.issuperset(boxes):
+        if not computed_from_queries.issuperset(boxes):
             return False
     return True
 
@@ -248,8 +253,7 @@ def _head_of_unclear_channels(
 ) -> Head | None:
     """Read a tensor as a head whose nodes do not show which channels are boxes and which scores.
 
-    It is a head if it joins two tensors, or if it has 4 channels and one for each class name.
-    Without class names, an axis of unknown size is taken for the channels.
+    It is a head if it joins two tensors, or if one of its axes may be that of the channels.
 
     Args:
         index: The graph.
@@ -260,22 +264,38 @@ def _head_of_unclear_channels(
         None if the tensor is no such head.
     """
     join, is_transposed = _concat_of_boxes_and_scores(index, tensor)
-    if join is not None:
-        channels_last_at_join = _concat_axis(join) == 2
-        channels_last = channels_last_at_join != is_transposed
-        _, scores = join.input
-        return _describe_joined_head(index, tensor, scores, anchors_first=channels_last)
+    if join is None:
+        return _head_by_channel_count(index, tensor, names)
+    anchors_first = _concat_axis(join) == 2
+    if is_transposed:
+        anchors_first = not anchors_first
+    _, scores = join.input
+    return _describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
 
+
+def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | None) -> Head | None:
+    """Read a tensor as a head if one of its axes has 4 channels and one for each class name.
+
+    Without class names, an axis of unknown size is taken for the channels.
+
+    Args:
+        index: The graph.
+        tensor: The tensor.
+        names: The class names in the file's metadata, if any.
+
+    Returns:
+        None if no axis, or both axes behind the batch, may be that of the channels.
+    """
     dims = index.shapes[tensor]
     if len(dims) != HEAD_RANK or dims[1] == dims[2]:
         return None
-    channel_count = None  # without class names, an axis of unknown size may be the channels
+    channel_count = None  # as the size of an axis is where it is not known
     if names:
         channel_count = BOX_COORDINATES + len(names)
     if channel_count not in dims[1:]:
         return None
-    channels_last = dims[2] == channel_count
-    return _describe_joined_head(index, tensor, tensor, anchors_first=channels_last)
+    is_channel_axis_last = dims[2] == channel_count
+    return _describe_joined_head(index, tensor, tensor, anchors_first=is_channel_axis_last)
 
 
 def _head_of_boxes_then_scores(
@@ -300,39 +320,41 @@ def _head_of_boxes_then_scores(
 
 
 def _describe_joined_head(
-    index: GraphIndex, head: str, scores: str, *, anchors_first: bool
+    index: GraphIndex, head_tensor: str, scores: str, *, anchors_first: bool
 ) -> Head:
     """Describe a head that joins boxes to scores, with what the nodes show about both.
 
     Args:
         index: The graph.
-        head: The tensor of four channels of boxes and then scores.
-        scores: The tensor of the scores before the join; `head` if it cannot be told apart.
+        head_tensor: The tensor of four channels of boxes and then scores.
+        scores: The tensor of the scores before the join; `head_tensor` if it cannot be told apart.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
     """
-    class_count = _class_count(index, head, scores, anchors_first=anchors_first)
-    description = _head_of_boxes_then_scores(head, class_count, anchors_first=anchors_first)
-    if scores != head:
-        description = replace(description, scores_are=score_activation(index, scores))
-    boxes = _box_tensor_or_first_joined(index, head, channel_axis=2 if anchors_first else 1)
+    class_count = _class_count(index, head_tensor, scores, anchors_first=anchors_first)
+    head = _head_of_boxes_then_scores(head_tensor, class_count, anchors_first=anchors_first)
+    if scores != head_tensor:
+        head = replace(head, scores_are=score_activation(index, scores))
+    boxes = _box_tensor_or_first_joined(index, head_tensor, channel_axis=2 if anchors_first else 1)
     if boxes is None:
-        return description
+        return head
     decoded = box_decoding(index, boxes)
-    return replace(description, decoded=decoded, layer=nearest_layer_operator(index, boxes))
+    return replace(head, decoded=decoded, layer=nearest_layer_operator(index, boxes))
 
 
-def _box_tensor_or_first_joined(index: GraphIndex, head: str, channel_axis: int) -> str | None:
+def _box_tensor_or_first_joined(
+    index: GraphIndex, head_tensor: str, channel_axis: int
+) -> str | None:
     """Find the tensor of the boxes that a head joins to the scores, and perhaps to other tensors.
 
     Returns:
         None if the first of the joined tensors does not have four channels.
     """
-    boxes = box_tensor_of(index, head)
-    if boxes != head:
+    boxes = box_tensor_of(index, head_tensor)
+    if boxes != head_tensor:
         return boxes
     # No Concat of boxes and scores alone makes the head, but the first of several joined tensors
     # may still be the boxes.
-    groups = groups_along(index, head, channel_axis)
+    groups = groups_along(index, head_tensor, channel_axis)
     if not groups:
         return None
     channel_count, first_tensor = groups[0]
@@ -341,19 +363,21 @@ def _box_tensor_or_first_joined(index: GraphIndex, head: str, channel_axis: int)
     return first_tensor
 
 
-def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
+def _class_count(
+    index: GraphIndex, head_tensor: str, scores: str, *, anchors_first: bool
+) -> int | None:
     """Count the classes of a head that joins four channels of boxes to its scores.
 
     Args:
         index: The graph.
-        head: The tensor of boxes and scores.
+        head_tensor: The tensor of boxes and scores.
         scores: The tensor of the scores before the join.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
 
     Returns:
         None if neither the shape of the head nor a Split before it shows the number.
     """
-    dims = index.shapes[head]
+    dims = index.shapes[head_tensor]
     channels = None
     if len(dims) == HEAD_RANK:
         channel_axis = 2 if anchors_first else 1
@@ -388,49 +412,56 @@ def _score_count_of_split(index: GraphIndex, scores: str) -> int | None:
     return sizes[output_position]
 
 
-def _head_joined_along(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) -> Head | None:
+def _head_joined_along(
+    index: GraphIndex, head_tensor: str, axis: int, *, boxes_only: bool
+) -> Head | None:
     """Read a tensor as a head that joins boxes and scores along one of its axes.
 
     The boxes are the first four channels: one tensor, or several such as centre and size. The
-    scores follow, and in some families an objectness and landmarks before them, or masks and the
-    like after them.
+    scores come after them. Some families have an objectness and landmarks before the scores, others
+    masks or keypoints after them.
 
     Args:
         index: The graph.
-        head: The tensor.
-        axis: The axis along which the others are joined, 1 or 2.
+        head_tensor: The tensor.
+        axis: The axis along which boxes and scores are joined, 1 or 2.
         boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Returns:
         None if the joined tensors are not boxes and scores.
     """
-    boxes, groups_behind = _divide_after_boxes(groups_along(index, head, axis))
-    tensors_behind = [name for _, name in groups_behind]
-    if not groups_behind or not _are_computed_after_selection(index, boxes, tensors_behind):
+    boxes, groups_after_boxes = _divide_after_boxes(groups_along(index, head_tensor, axis))
+    tensors_after_boxes = [name for _, name in groups_after_boxes]
+    if not groups_after_boxes or not _selects_at_most_queries(index, boxes, tensors_after_boxes):
         return None
     decoded = decoding_of_joined_boxes(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
 
     anchors_first = axis == 2
-    classes = classes_behind_boxes(index, decoded, groups_behind)
+    classes = classes_behind_boxes(index, decoded, groups_after_boxes)
     if classes is None:
-        classes = classes_behind_landmarks(index, groups_behind)
+        classes = classes_behind_landmarks(index, groups_after_boxes)
     if classes is None:
         return _head_before_extras(
-            index, head, groups_behind, anchors_first=anchors_first, boxes_only=boxes_only
+            index,
+            head_tensor,
+            groups_after_boxes,
+            anchors_first=anchors_first,
+            boxes_only=boxes_only,
         )
 
-    description = replace(
-        _head_of_boxes_then_scores(head, classes.class_count, anchors_first=anchors_first),
+    head = replace(
+        _head_of_boxes_then_scores(head_tensor, classes.class_count, anchors_first=anchors_first),
         decoded=decoded,
         layer=_first_layer_operator(index, boxes),
         objectness=classes.have_objectness,
         landmark_channels=classes.landmark_channels,
     )
     if classes.have_objectness:
-        return replace(description, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
-    return replace(description, scores_are=score_activation(index, tensors_behind[0]))
+        return replace(head, layout=Layout.ONE_TO_MANY, scores_are=Activation.SIGMOID)
+    scores = tensors_after_boxes[0]
+    return replace(head, scores_are=score_activation(index, scores))
 
 
 def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
@@ -446,13 +477,18 @@ def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
 
 
 def _head_before_extras(
-    index: GraphIndex, head: str, groups: ChannelGroups, *, anchors_first: bool, boxes_only: bool
+    index: GraphIndex,
+    head_tensor: str,
+    groups: ChannelGroups,
+    *,
+    anchors_first: bool,
+    boxes_only: bool,
 ) -> Head | None:
     """Read the boxes and scores of a head that also holds masks, keypoints or angles.
 
     Args:
         index: The graph.
-        head: The tensor.
+        head_tensor: The tensor.
         groups: The number of channels and the tensor of the scores, and of all that follows them.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
         boxes_only: Whether the user has asked to read the boxes alone.
@@ -473,7 +509,7 @@ def _head_before_extras(
         raise Unrecognised(task, DETECTORS)
     if not boxes_only:
         raise Unrecognised(task, BOXES_ONLY)
-    return _describe_without_extras(index, head, class_count, anchors_first=anchors_first)
+    return _describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
 
 
 def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
@@ -497,23 +533,23 @@ def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups
 
 
 def _describe_without_extras(
-    index: GraphIndex, head: str, class_count: int, *, anchors_first: bool
+    index: GraphIndex, head_tensor: str, class_count: int, *, anchors_first: bool
 ) -> Head:
     """Describe the boxes and scores of a head that holds masks or keypoints behind them.
 
     Args:
         index: The graph.
-        head: The tensor.
+        head_tensor: The tensor.
         class_count: The number of its classes.
         anchors_first: Whether it is `[B, N, channels]`, not `[B, channels, N]`.
     """
     channel_axis = 2 if anchors_first else 1
-    boxes, _ = _divide_after_boxes(groups_along(index, head, channel_axis))
+    boxes, _ = _divide_after_boxes(groups_along(index, head_tensor, channel_axis))
     scores_end = BOX_COORDINATES + class_count
-    description = _head_of_boxes_then_scores(
-        head, class_count, anchors_first=anchors_first, stop=scores_end
+    head = _head_of_boxes_then_scores(
+        head_tensor, class_count, anchors_first=anchors_first, stop=scores_end
     )
-    return replace(description, decoded=decoding_of_joined_boxes(index, boxes), has_more=True)
+    return replace(head, decoded=decoding_of_joined_boxes(index, boxes), has_more=True)
 
 
 def _task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
@@ -533,15 +569,15 @@ def _task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
     return f"it finds poses: {extra_count} numbers of keypoints follow the scores of each box"
 
 
-def score_tensor_of(index: GraphIndex, head: str) -> str:
+def score_tensor_of(index: GraphIndex, head_tensor: str) -> str:
     """The tensor of class scores, where a head joins it to the boxes; else the head."""
-    join, _ = _concat_of_boxes_and_scores(index, head)
+    join, _ = _concat_of_boxes_and_scores(index, head_tensor)
     if join is None:
-        return head
+        return head_tensor
     return str(join.input[1])
 
 
-def box_tensor_of(index: GraphIndex, head: str) -> str:
+def box_tensor_of(index: GraphIndex, head_tensor: str) -> str:
     """Find the tensor of the boxes that a head joins to the scores.
 
     Returns:
@@ -550,36 +586,42 @@ def box_tensor_of(index: GraphIndex, head: str) -> str:
     Raises:
         Unrecognised: The tensor before the scores does not have four channels.
     """
-    join, _ = _concat_of_boxes_and_scores(index, head)
+    join, _ = _concat_of_boxes_and_scores(index, head_tensor)
     if join is None:
-        return head
+        return head_tensor
     channel_count = index.size(join.input[0], _concat_axis(join))
     if channel_count not in {None, BOX_COORDINATES}:
         raise Unrecognised(f"{channel_count} rows come before its class scores, not 4")
     return str(join.input[0])
 
 
-def _concat_of_boxes_and_scores(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
+def _concat_of_boxes_and_scores(
+    index: GraphIndex, head_tensor: str
+) -> tuple[NodeProto | None, bool]:
     """Find the Concat that joins boxes and scores in a head, and tell if a Transpose follows it.
 
     Returns:
         The Concat, or None if no Concat of two tensors makes the head; and whether a Transpose of
         the last two axes comes between.
     """
-    node = index.producer(head)
-    is_transposed = node is not None and swaps_last_axes(node)
-    if node is not None and is_transposed:
-        node = index.producer(node.input[0])
-    if node is None or node.op_type != "Concat" or len(node.input) != 2:
+    last_node = index.producer(head_tensor)
+    if last_node is None:
+        return None, False
+    is_transposed = swaps_last_axes(last_node)
+    concat: NodeProto | None = last_node
+    if is_transposed:
+        concat = index.producer(last_node.input[0])
+    if concat is None or concat.op_type != "Concat" or len(concat.input) != 2:
         return None, is_transposed
-    axis = _concat_axis(node)
-    if axis == 0:
+
+    axis = _concat_axis(concat)
+    if axis == 0:  # it joins images of a batch
         return None, is_transposed
-    dims = index.shapes[node.output[0]]
+    dims = index.shapes[concat.output[0]]
     if len(dims) == HEAD_RANK and dims[axis] == BOX_COORDINATES:
         # Its four channels are boxes alone: it joins centre and size, or two corners.
         return None, is_transposed
-    return node, is_transposed
+    return concat, is_transposed
 
 
 def _concat_axis(concat: NodeProto) -> int:

@@ -40,10 +40,11 @@ def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
 
 
 def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a Reshape, with the reshapes right before it, mixes channels with cells.
+    """True if a node is a Reshape that, with reshapes right before it, mixes channels with cells.
 
     A feature map [C, H, W] becomes [H x W, C] by a Transpose. If a Reshape alone gives that shape,
-    each row holds neighbouring cells of one channel in place of the channels of one cell.
+    each row holds neighbouring cells of one channel in place of the channels of one cell. Axes of
+    length 1 make no difference to the order of elements, so they are left out.
     """
     if node.op_type not in RESHAPES:
         return False
@@ -53,13 +54,16 @@ def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     if sizes_before is None or sizes_after is None:
         return False
     if math.prod(sizes_before) != math.prod(sizes_after):
-        return False
+        return False  # A reshape keeps the number of elements, so one of the shapes is wrong.
     if not keeps_axes(sizes_before, sizes_after):
         return True
-    # The sizes alone may also fit a reshape that keeps axes, as from [8, 2, 2] to [4, 8].
+
+    # Where the numbers happen to divide evenly, as from [8, 2, 2] to [4, 8], axes seem to be kept.
     channel_count = sizes_before[0]
     cell_count = math.prod(sizes_before[1:])
-    has_cells_first = sizes_after == [cell_count, channel_count] and cell_count != channel_count
+    if cell_count == channel_count:
+        return False  # It cannot be seen which of the two axes has the cells.
+    has_cells_first = sizes_after == [cell_count, channel_count]
     return has_cells_first and _is_feature_map(index, source)
 
 

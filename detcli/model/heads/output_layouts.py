@@ -16,6 +16,7 @@ from detcli.model.editing import copied, infer_shapes, tidy
 from detcli.model.graph import Dims, GraphIndex, shape
 from detcli.model.heads import HEAD_RANK, GridSpec
 
+RANK_OF_MAPS = 4  # axes of an output that holds feature maps: [B, C, H, W] or [B, H, W, C]
 RANK_WITH_ANCHORS = 5  # axes of an output that has one for the anchors of a cell: [B, A, H, W, C]
 ALL_SCALES = -1  # in place of a scale's position: an output holds all of them
 
@@ -97,22 +98,29 @@ def _set_image_size(graph: onnx.GraphProto, image: str, size: Size) -> None:
 def outputs_in_network_order(index: GraphIndex) -> list[str]:
     """List the graph's outputs in the order of the nodes that compute them.
 
-    Exporters may list outputs in any order, while the nodes keep the order of the network's
-    layers. A copy of an output stands for it, wherever the node is that copies it. Outputs that
-    only sum up another one are left out, and those that no image changes, see
-    `outputs_without_images`.
+    Exporters may list outputs in any order, while the nodes keep the order of the network's layers.
+    Nodes that only copy or reshape an output may come anywhere, so the node before them counts.
+
+    Two kinds of outputs are left out: those that sum up another output, and those that do not
+    depend on the images.
     """
     node_positions = {}
     for position, node in enumerate(index.graph.node):
         for tensor in node.output:
             node_positions[tensor] = position
+
+    def position_of(output: str) -> int:
+        computed_tensor = index.elements_of(output)
+        return node_positions.get(computed_tensor, 0)  # an input of the graph comes first
+
     all_outputs = index.outputs
-    left_out = outputs_without_images(index)
+    independent_of_images = outputs_without_images(index)
     outputs = []
     for name in all_outputs:
-        if name not in left_out and not _is_channel_sum(index, name, all_outputs):
+        is_sum = _is_channel_sum(index, name, all_outputs)
+        if name not in independent_of_images and not is_sum:
             outputs.append(name)
-    return sorted(outputs, key=lambda name: node_positions.get(index.elements_of(name), 0))
+    return sorted(outputs, key=position_of)
 
 
 def outputs_without_images(index: GraphIndex) -> set[str]:
@@ -162,30 +170,30 @@ def layout_of_output(
         None if the shape is unknown, or does not have an entry for each cell or anchor.
     """
     rank = len(dims)
-    if rank not in {2, HEAD_RANK, 4, RANK_WITH_ANCHORS}:
+    if rank not in {2, HEAD_RANK, RANK_OF_MAPS, RANK_WITH_ANCHORS}:
         return None
     has_batch = rank > 2
-    first_axis = 1 if has_batch else 0  # the first behind the batch
-    sizes_behind_batch = [size for size in dims[first_axis:] if isinstance(size, int)]
-    has_unknown_sizes = len(sizes_behind_batch) < rank - first_axis
+    batch_axes = 1 if has_batch else 0
+    sizes = [size for size in dims[batch_axes:] if isinstance(size, int)]
+    has_unknown_sizes = len(sizes) < rank - batch_axes
     if has_unknown_sizes:
         return None
 
     # The channels are last, or first behind the batch.
-    channel_axes = [rank - 1]
+    channel_positions = [len(sizes) - 1]
     if has_batch and rank != RANK_WITH_ANCHORS:
-        channel_axes.append(first_axis)
+        channel_positions.append(0)
     all_expected = list(_expected_axes(rank, map_sizes, anchor_counts))
-    for channel_axis in channel_axes:
-        sizes_beside_channels = dims[first_axis:channel_axis] + dims[channel_axis + 1 :]
+    for position in channel_positions:
+        sizes_beside_channels = sizes[:position] + sizes[position + 1 :]
         for expected in all_expected:
             if expected.sizes == sizes_beside_channels:
                 return OutputLayout(
                     name=name,
                     scale=expected.scale,
-                    channel_axis=channel_axis,
+                    channel_axis=batch_axes + position,
                     rank=rank,
-                    channels=sizes_behind_batch[channel_axis - first_axis],
+                    channels=sizes[position],
                     anchors=expected.anchors,
                 )
     return None
@@ -196,20 +204,22 @@ def _expected_axes(
 ) -> Iterator[ExpectedAxes]:
     """Yield the sizes that an output's axes may have, apart from the batch and the channels.
 
-    An output of four axes is a feature map, one of five a feature map for each anchor of a cell.
-    Otherwise a single axis counts the cells or the anchors, of one scale or of all scales.
+    An output of four axes is a feature map, whose channels all anchors of a cell share. An output
+    of five axes has one axis for the anchors, each of which has channels of its own. Otherwise a
+    single axis counts the cells or the anchors, of one scale or of all scales.
 
     Args:
         rank: How many axes the output has.
         map_sizes: Height and width in cells of each scale's feature map.
         anchor_counts: How many anchors each cell of a scale has.
     """
-    if rank == 4:
+    if rank == RANK_OF_MAPS:
         for scale, map_size in enumerate(map_sizes):
-            yield ExpectedAxes(map_size, scale, anchor_counts[scale])
+            yield ExpectedAxes(sizes=map_size, scale=scale, anchors=anchor_counts[scale])
     elif rank == RANK_WITH_ANCHORS:
         for scale, map_size in enumerate(map_sizes):
-            yield ExpectedAxes([anchor_counts[scale], *map_size], scale, anchors=1)
+            anchors_and_map_size = [anchor_counts[scale], *map_size]
+            yield ExpectedAxes(sizes=anchors_and_map_size, scale=scale, anchors=1)
     else:
         yield from _expected_lengths(map_sizes, anchor_counts)
 
@@ -217,7 +227,10 @@ def _expected_axes(
 def _expected_lengths(
     map_sizes: list[list[int]], anchor_counts: list[int]
 ) -> Iterator[ExpectedAxes]:
-    """Yield the lengths that an axis may have which counts the cells or anchors of feature maps.
+    """Yield the lengths that an output's axis may have if it counts cells or anchors.
+
+    If it counts cells, all anchors of a cell share its channels. If it counts anchors, each has
+    channels of its own.
 
     Args:
         map_sizes: Height and width in cells of each scale's feature map.
@@ -227,13 +240,18 @@ def _expected_lengths(
     total_anchors = []
     for cell_count, anchor_count in zip(cell_counts, anchor_counts, strict=True):
         total_anchors.append(cell_count * anchor_count)
-    for scale, total in enumerate(total_anchors):  # an entry for each anchor
-        yield ExpectedAxes([total], scale, anchors=1)
-    for scale, cell_count in enumerate(cell_counts):  # an entry for each cell
-        yield ExpectedAxes([cell_count], scale, anchor_counts[scale])
-    yield ExpectedAxes([sum(total_anchors)], ALL_SCALES, anchors=1)
+
+    # One scale: first an entry for each anchor, then an entry for each cell.
+    for scale, total in enumerate(total_anchors):
+        yield ExpectedAxes(sizes=[total], scale=scale, anchors=1)
+    for scale, cell_count in enumerate(cell_counts):
+        yield ExpectedAxes(sizes=[cell_count], scale=scale, anchors=anchor_counts[scale])
+
+    # All scales: the cells of different scales need equally many anchors to share channels.
+    yield ExpectedAxes(sizes=[sum(total_anchors)], scale=ALL_SCALES, anchors=1)
     if len(set(anchor_counts)) == 1:
-        yield ExpectedAxes([sum(cell_counts)], ALL_SCALES, anchor_counts[0])
+        all_cells = sum(cell_counts)
+        yield ExpectedAxes(sizes=[all_cells], scale=ALL_SCALES, anchors=anchor_counts[0])
 
 
 def group_by_scale(

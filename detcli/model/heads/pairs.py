@@ -89,11 +89,11 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
 
 
 def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
-    """Find an output that holds landmarks, whose shape could also be that of scores.
+    """Find an output that holds landmarks, which were taken for scores because of their shape.
 
-    Such a graph can be read in two ways, with the same boxes: once with the scores, and once with
-    the landmarks in place of the scores. Landmarks are the x and y of points, as a layer gives
-    them, while scores come from a softmax or sigmoid.
+    Such a graph seems to have two heads with the same boxes: one with the scores, and one with the
+    landmarks in place of the scores. Landmarks are the x and y of points, as a layer gives them,
+    while scores come from a softmax or sigmoid.
 
     Args:
         index: The graph.
@@ -102,19 +102,20 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     Returns:
         The name of the output; None if it is not clear that it holds landmarks.
     """
-    have_same_boxes = len({head.boxes for head in heads}) == 1
-    if len(heads) != 2 or not have_same_boxes:
+    distinct_boxes = {head.boxes for head in heads}
+    if len(heads) != 2 or len(distinct_boxes) != 1:
         return None
     heads_with_landmarks = [head for head in heads if head.scores_are is Activation.LINEAR]
     if len(heads_with_landmarks) != 1:
         return None
-    landmark_numbers = heads_with_landmarks[0].class_count  # they were taken for scores
-    are_whole_points = landmark_numbers is not None and landmark_numbers % 2 == 0
-    if not are_whole_points:
+    landmark_head = heads_with_landmarks[0]
+    landmark_channels = landmark_head.class_count  # they were counted as classes
+    has_whole_points = landmark_channels is not None and landmark_channels % 2 == 0
+    if not has_whole_points:
         return None
 
     # What scores or boxes are computed from are logits or distances, not landmarks.
-    landmarks = heads_with_landmarks[0].scores[0].tensor
+    landmarks = landmark_head.scores[0].tensor
     computed_from_landmarks = index.tensors_computed_from(landmarks) - {landmarks}
     for head in heads:
         if not computed_from_landmarks.isdisjoint(head.tensors):
@@ -179,7 +180,7 @@ def head_of_boxes_and_scores(
 
     anchor_count = box_dims[_other_axis(channel_axis)]
     layer = nearest_layer_operator(index, boxes)
-    class_axis = _class_axis(anchor_count, score_dims, channel_axis=channel_axis, layer=layer)
+    class_axis = _class_axis(anchor_count, score_dims, coordinate_axis=channel_axis, layer=layer)
     if class_axis is None:
         return None
     score_count = known_size(score_dims[class_axis])
@@ -197,7 +198,7 @@ def head_of_boxes_and_scores(
         best_class_only=best_class_only,
         scores_transposed=class_axis != channel_axis,
     )
-    return _checked_by_nodes(index, head, score_count)
+    return _complete_by_nodes(index, head, score_count)
 
 
 def _other_axis(axis: int) -> int:
@@ -207,8 +208,8 @@ def _other_axis(axis: int) -> int:
     return 1
 
 
-def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
-    """Check by its nodes that a head has boxes and scores, and add what they show about both.
+def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
+    """Complete a head with what its nodes show, if they do compute boxes and scores.
 
     Args:
         index: The graph.
@@ -216,18 +217,18 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
         score_count: How many scores each box has, an objectness included.
 
     Returns:
-        The head with its number of classes and how its boxes are encoded; None if the nodes show
-        that the tensors are not boxes and scores.
+        The head with its objectness, its number of classes and how its boxes are encoded; None if
+        the nodes show that the tensors are not boxes and scores.
     """
     boxes = head.boxes[0].tensor
     scores = head.scores[0].tensor
     if head.scores_are is None or not _may_be_of_same_detections(index, boxes, scores):
         return None
-    has_objectness = _begin_with_objectness(index, boxes, scores)
+    has_objectness = _scores_begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
-    if have_same_shape:
+    if have_same_shape:  # then boxes and scores may have been confused
         scores_as_boxes = box_decoding(index, scores)
-        if not _are_told_apart(head, scores_as_boxes, has_objectness=has_objectness):
+        if not _differ_by_nodes(head, scores_as_boxes, has_objectness=has_objectness):
             return None
 
     class_count = score_count
@@ -242,33 +243,33 @@ def _checked_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head |
     )
 
 
-def _are_told_apart(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
-    """True if the nodes show that the boxes of a head with four classes are not its scores.
+def _differ_by_nodes(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
+    """True if the nodes tell the boxes of a head from its scores, which have the same shape.
 
-    With four classes, boxes and scores have the same shape, so each may be the other.
+    With four classes, boxes and scores have four channels each. The head was built with one of the
+    two tensors as boxes and the other as scores, which may be the wrong way round.
 
     Args:
-        head: The head, with one of the two tensors as its boxes.
+        head: The head.
         scores_as_boxes: How its scores would be decoded if they were the boxes; None if their
             nodes fit no method.
         has_objectness: Whether its scores begin with an objectness.
     """
     if scores_as_boxes is not None and scores_as_boxes.method in BOX_ONLY_METHODS:
-        return False  # Its scores are the boxes.
+        return False  # The two are the wrong way round.
     if head.decodes(*BOX_ONLY_METHODS):
         return True
     if head.of_queries:
-        return _are_told_apart_in_transformer(head, scores_as_boxes)
+        return _differ_by_nodes_of_transformer(head, scores_as_boxes)
     # Detectors with grid cells have the objectness in front of the scores, not of the boxes.
     return has_objectness
 
 
-def _are_told_apart_in_transformer(head: Head, scores_as_boxes: Decoded | None) -> bool:
-    """True if the nodes show that the boxes of a transformer are not its scores.
+def _differ_by_nodes_of_transformer(head: Head, scores_as_boxes: Decoded | None) -> bool:
+    """True if the nodes tell the boxes of a transformer from its scores, which have the same shape.
 
-    A transformer's boxes end in a sigmoid. Its scores may do so, too; then they are told apart if
-    the boxes are refined, which scores never are: an earlier estimate of the boxes is added before
-    the sigmoid.
+    A transformer's boxes end in a sigmoid. If its scores do so too, only refined boxes differ from
+    them: an earlier estimate of the boxes is added before their sigmoid, and never to scores.
 
     Args:
         head: The head of the transformer.
@@ -278,16 +279,20 @@ def _are_told_apart_in_transformer(head: Head, scores_as_boxes: Decoded | None) 
     boxes_end_in_sigmoid = head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
     if head.scores_are is not Activation.SIGMOID:
         return boxes_end_in_sigmoid
-    are_scores_plain = scores_as_boxes is not None and scores_as_boxes.method is BoxDecode.SIGMOID
-    return head.decodes(BoxDecode.REFINED) and are_scores_plain
+    # BoxDecode.SIGMOID is a sigmoid of a layer's output alone, without such an estimate.
+    are_scores_unrefined = (
+        scores_as_boxes is not None and scores_as_boxes.method is BoxDecode.SIGMOID
+    )
+    return head.decodes(BoxDecode.REFINED) and are_scores_unrefined
 
 
-def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
+def _scores_begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
-    An objectness says how probable it is that there is any object, of whatever class. It is joined
-    to the scores of the classes as a tensor of one channel. Or one layer predicts it together with
-    boxes and classes, as in YOLOv5; but if the graph has multiplied the scores by it, none is left.
+    An objectness says how probable it is that there is any object, of whatever class. It may be
+    joined to the scores of the classes as a tensor of one channel. Or one layer predicts it
+    together with boxes and classes, as in YOLOv5. Where the graph has multiplied the scores by such
+    an objectness, it is no longer among their channels.
 
     Args:
         index: The graph.
@@ -298,6 +303,7 @@ def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     sizes_before_classes = [size for size, _ in joined_groups[:-1]]
     if sizes_before_classes == [1]:
         return True
+
     if joined_groups:
         _, tensor_of_scores = joined_groups[0]
     common_layers = layer_outputs(index, boxes) & layer_outputs(index, scores)
@@ -305,7 +311,7 @@ def _begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
 
 
 def _class_axis(
-    anchor_count: int | str | None, score_dims: Dims, *, channel_axis: int, layer: str
+    anchor_count: int | str | None, score_dims: Dims, *, coordinate_axis: int, layer: str
 ) -> int | None:
     """Find the axis of scores, [B, N, C] or [B, C, N], that counts the classes.
 
@@ -315,7 +321,7 @@ def _class_axis(
     Args:
         anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.
         score_dims: The shape of the scores.
-        channel_axis: The axis of the four coordinates in the boxes, 1 or 2.
+        coordinate_axis: The axis of the four coordinates in the boxes, 1 or 2.
         layer: The operator of the layer that predicts the boxes, such as "Conv".
 
     Returns:
@@ -327,11 +333,12 @@ def _class_axis(
         if _may_be_equal(score_dims[anchor_axis], anchor_count):
             possible_axes.append(class_axis)
 
-    is_transformer = layer in PRODUCTS  # which always has the same order in boxes and scores
+    is_transformer = layer in PRODUCTS
     if not is_transformer:
         return _shortest_axis(score_dims, possible_axes)
-    if channel_axis in possible_axes:
-        return channel_axis
+    # Boxes and scores of a transformer always have their axes in the same order.
+    if coordinate_axis in possible_axes:
+        return coordinate_axis
     return None
 
 
