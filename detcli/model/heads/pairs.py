@@ -228,7 +228,7 @@ def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head 
     have_same_shape = score_count == BOX_COORDINATES
     if have_same_shape:  # then boxes and scores may have been confused
         scores_as_boxes = box_decoding(index, scores)
-        if not _differ_by_nodes(head, scores_as_boxes, has_objectness=has_objectness):
+        if not _are_boxes_told_from_scores(head, scores_as_boxes, has_objectness=has_objectness):
             return None
 
     class_count = score_count
@@ -243,7 +243,9 @@ def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head 
     )
 
 
-def _differ_by_nodes(head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool) -> bool:
+def _are_boxes_told_from_scores(
+    head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool
+) -> bool:
     """True if the nodes tell the boxes of a head from its scores, which have the same shape.
 
     With four classes, boxes and scores have four channels each. The head was built with one of the
@@ -260,12 +262,12 @@ def _differ_by_nodes(head: Head, scores_as_boxes: Decoded | None, *, has_objectn
     if head.decodes(*BOX_ONLY_METHODS):
         return True
     if head.of_queries:
-        return _differ_by_nodes_of_transformer(head, scores_as_boxes)
+        return _are_query_boxes_told_from_scores(head, scores_as_boxes)
     # Detectors with grid cells have the objectness in front of the scores, not of the boxes.
     return has_objectness
 
 
-def _differ_by_nodes_of_transformer(head: Head, scores_as_boxes: Decoded | None) -> bool:
+def _are_query_boxes_told_from_scores(head: Head, scores_as_boxes: Decoded | None) -> bool:
     """True if the nodes tell the boxes of a transformer from its scores, which have the same shape.
 
     A transformer's boxes end in a sigmoid. If its scores do so too, only refined boxes differ from

@@ -59,7 +59,7 @@ def grid_heads(
     input_size: Size,
     specs: Iterable[GridSpec],
 ) -> Iterator[Head]:
-    """Yield a head for each family of detectors whose undecoded outputs the graph's may be.
+    """Yield a head for each family of detectors that the graph's outputs, undecoded, may be from.
 
     Several families can have outputs of the same shapes; the caller tells them apart.
 
@@ -70,6 +70,7 @@ def grid_heads(
         specs: What the layers of each family in question predict for a cell of their grids.
     """
     outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
+    # The only outputs of a known family that no image changes are the sizes of its feature maps.
     gives_map_sizes = bool(outputs_without_images(index))
     for spec in specs:
         has_other_input_size = bool(spec.input_sizes) and input_size not in spec.input_sizes
@@ -79,7 +80,7 @@ def grid_heads(
             head = _head_of_family(index, outputs, input_size, spec, strides)
             if head is not None:
                 yield head
-                break
+                break  # a family counts once, with the first strides that fit
 
 
 def _head_of_family(
@@ -163,7 +164,8 @@ def _find_parts_in_outputs(
 ) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
 
-    Every way in which the outputs may hold these parts is tried.
+    Every way in which the outputs may hold these parts is tried. If several fit, and they agree on
+    the output of the boxes, the first one counts.
 
     Args:
         index: The graph.
@@ -176,18 +178,21 @@ def _find_parts_in_outputs(
     Raises:
         Unrecognised: More than one output may be the boxes.
     """
-    fitting_slices: list[PartSlices] = []
+    fitting_divisions: list[PartSlices] = []
     for assumed_parts in _possible_assignments(group, spec):
-        slices = _divide_outputs(index, assumed_parts, spec)
-        if slices:
-            fitting_slices.append(slices)
-    if not fitting_slices:
+        slices_by_part = _divide_outputs(index, assumed_parts, spec)
+        if slices_by_part:
+            fitting_divisions.append(slices_by_part)
+    if not fitting_divisions:
         return {}
-    box_slices = [slices[HeadPart.BOX] for slices in fitting_slices if HeadPart.BOX in slices]
-    box_tensors = {box_slice.tensor for box_slice in box_slices}
+
+    box_tensors = set()
+    for slices_by_part in fitting_divisions:
+        if HeadPart.BOX in slices_by_part:
+            box_tensors.add(slices_by_part[HeadPart.BOX].tensor)
     if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    return fitting_slices[0]
+    return fitting_divisions[0]
 
 
 def _divide_outputs(
@@ -260,16 +265,18 @@ def _divide_channels(
     """
     if spec.is_of_one_layer and not _has_untrained_class(index, layout):
         return {}
-    joined_tensors = {0: layout.name}  # by the channel at which each begins
+    tensor_by_first_channel = {0: layout.name}
     if len(parts) > 1 and not spec.is_of_one_layer:
-        joined_tensors |= _concatenated_tensors(index, layout)
+        tensor_by_first_channel |= _concatenated_tensors(index, layout)
 
     slices: PartSlices = {}
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
         channels = range(start, start + channel_count)
-        tensor = _tensor_of_part(joined_tensors, layout, part, channels, spec)
+        tensor = _tensor_of_part(
+            tensor_by_first_channel, layout=layout, part=part, channels=channels, spec=spec
+        )
         if tensor is None:
             return {}
         activation = _activation_of_part(index, tensor, part)
@@ -287,16 +294,18 @@ def _divide_channels(
 
 
 def _tensor_of_part(
-    joined_tensors: Mapping[int, str],
+    tensor_by_first_channel: Mapping[int, str],
+    *,
     layout: OutputLayout,
     part: HeadPart,
     channels: range,
     spec: GridSpec,
 ) -> str | None:
-    """Name the tensor that has the channels of a part before an output joins it to others.
+    """Name the tensor that holds a part of a head where an output joins several tensors.
 
     Args:
-        joined_tensors: The tensors that the output joins, by the channel at which each begins.
+        tensor_by_first_channel: The tensors that the output joins, by the channel of the output at
+            which each begins; or the output itself at channel 0.
         layout: The axes of the output.
         part: The part, such as boxes or scores.
         channels: Its channels in the output.
@@ -308,9 +317,9 @@ def _tensor_of_part(
     """
     if spec.is_of_one_layer:
         return layout.name
-    # One layer may predict landmarks together with the boxes.
+    # One layer may predict landmarks together with the boxes, unless anchors share the channels.
     may_be_with_box = part is HeadPart.POINTS and layout.anchors == 1
-    return _tensor_joined_at(joined_tensors, channels, may_be_with_box=may_be_with_box)
+    return _tensor_joined_at(tensor_by_first_channel, channels, may_be_with_box=may_be_with_box)
 
 
 def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
@@ -356,24 +365,28 @@ def _channel_slice(
     """
     start = channels.start
     if part is HeadPart.PAIR:
-        # The first half of a pair is the score of no object, the second half that of the class.
+        # The first half of a pair is the score of no object, which is left out. The second half is
+        # that of the class.
         start = (channels.start + channels.stop) // 2
-    stop = None if channels.stop == layout.channels else channels.stop
-    if _is_shared_by_anchors(part, spec):
-        anchors_with_own_channels = 1
-        anchors_sharing_channels = layout.anchors
+    stop = None  # the end of the axis
+    if channels.stop != layout.channels:
+        stop = channels.stop
+
+    if _is_shared_by_anchors(part, spec):  # one set of channels, which all anchors of a cell share
+        channel_sets = 1
+        anchors_per_set = layout.anchors
     else:
-        anchors_with_own_channels = layout.anchors
-        anchors_sharing_channels = 1
+        channel_sets = layout.anchors
+        anchors_per_set = 1
     return ChannelSlice(
         tensor=layout.name,
         start=start,
         stop=stop,
         axis=layout.channel_axis,
         rank=layout.rank,
-        anchors=anchors_with_own_channels,
-        width=(channels.stop - start) // anchors_with_own_channels,
-        repeated=anchors_sharing_channels,
+        anchors=channel_sets,
+        width=(channels.stop - start) // channel_sets,
+        repeated=anchors_per_set,
         activation=activation,
     )
 
@@ -408,26 +421,26 @@ def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
 
 
 def _tensor_joined_at(
-    joined_tensors: Mapping[int, str], channels: range, *, may_be_with_box: bool
+    tensor_by_first_channel: Mapping[int, str], channels: range, *, may_be_with_box: bool
 ) -> str | None:
     """Find the tensor, of those joined in an output, that has the first of some channels.
 
     For example, of the tensors `{0: "boxes", 4: "scores"}`, "scores" has channels 4 to 83.
 
     Args:
-        joined_tensors: The joined tensors by the channel at which each begins.
+        tensor_by_first_channel: The joined tensors by the channel at which each begins.
         channels: The channels in question.
         may_be_with_box: Whether they may follow the boxes in the first tensor, as landmarks do.
 
     Returns:
         None if the channels begin inside a tensor, or are those of several.
     """
-    first_channels_in_range = [first for first in joined_tensors if first in channels]
+    first_channels_in_range = [first for first in tensor_by_first_channel if first in channels]
     if may_be_with_box and not first_channels_in_range:
-        return joined_tensors[0]
+        return tensor_by_first_channel[0]
     if first_channels_in_range != [channels.start]:
         return None
-    return joined_tensors[channels.start]
+    return tensor_by_first_channel[channels.start]
 
 
 def _concatenated_tensors(index: GraphIndex, layout: OutputLayout) -> dict[int, str]:
@@ -481,21 +494,32 @@ def _may_have_activation(
     """
     if part is HeadPart.BOX:
         return _may_have_box_activation(activation, spec)
-    # The scores of no object and of the only class, which a softmax makes add up to 1, are a PAIR
-    # if anchors share channels: first one score of all anchors, then the other. If each anchor has
-    # an entry of its own, they are two CLASSES.
     are_two_classes = part is HeadPart.CLASSES and width == 2
     if part is HeadPart.PAIR or are_two_classes:
-        anchors_share_channels = layout.anchors > 1
-        expects_shared_channels = part is HeadPart.PAIR
-        if anchors_share_channels != expects_shared_channels:
-            return False
-        return activation in {Activation.SOFTMAX, Activation.LINEAR}
+        return _may_be_two_scores(activation, part, layout)
     if part in SCORES:
         if activation is Activation.SOFTMAX:
             return spec.softmax
         return activation is not None
-    return True
+    return True  # Landmarks, centres and sizes may be anything.
+
+
+def _may_be_two_scores(activation: Activation | None, part: HeadPart, layout: OutputLayout) -> bool:
+    """True if a part may be the scores of no object and of the only class, which add up to 1.
+
+    If anchors share channels, these are a PAIR: first one score of all anchors, then the other. If
+    each anchor has an entry of its own in the output, they are two CLASSES.
+
+    Args:
+        activation: The activation function by which the scores were computed; None if unknown.
+        part: PAIR or CLASSES, as the family has it.
+        layout: The axes of the output.
+    """
+    anchors_share_channels = layout.anchors > 1
+    is_pair = part is HeadPart.PAIR
+    if is_pair != anchors_share_channels:
+        return False
+    return activation in {Activation.SOFTMAX, Activation.LINEAR}
 
 
 def _may_have_box_activation(activation: Activation | None, spec: GridSpec) -> bool:
@@ -540,14 +564,14 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     box_or_centre_slices = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
     box_slices = box_or_centre_slices + parts.get(HeadPart.SIZE, ())
 
-    # The head is described as it will be behind the nodes that detcli adds.
+    # The boxes and scores are described as they will be behind the nodes that detcli adds.
     decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
     if spec.offset is Offset.DISTANCES:
         decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
     activation_in_graph = class_slices[0].activation
-    activation = activation_in_graph
+    activation_with_added_nodes = activation_in_graph
     if HeadPart.OBJECTNESS in parts or spec.softmax:
-        activation = Activation.SIGMOID  # The added nodes give scores from 0 to 1, as a sigmoid.
+        activation_with_added_nodes = Activation.SIGMOID  # The scores are then from 0 to 1.
     head = Head(
         Layout.SCALES,
         boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
@@ -555,20 +579,23 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
         class_count=class_slices[0].width,
         anchors_first=True,
         decoded=decoded,
-        scores_are=activation,
+        scores_are=activation_with_added_nodes,
         grid=grid_head,
     )
-    is_decoded_by_detcli = box_or_centre_slices[0].activation is Activation.LINEAR
-    if is_decoded_by_detcli or spec.offset is Offset.SIGMOID:
+
+    are_outputs_of_layers = box_or_centre_slices[0].activation is Activation.LINEAR
+    # With this offset, a graph may have applied the sigmoids, and detcli does the rest.
+    may_be_sigmoids = spec.offset is Offset.SIGMOID
+    if are_outputs_of_layers or may_be_sigmoids:
         return head
-    return _as_decoded_by_graph(index, head, box_or_centre_slices, activation_in_graph)
+    return _head_with_decoded_boxes(index, head, box_or_centre_slices, activation_in_graph)
 
 
-def _as_decoded_by_graph(
+def _head_with_decoded_boxes(
     index: GraphIndex,
     head: Head,
     boxes: tuple[ChannelSlice, ...],
-    score_activation_in_graph: Activation | None,
+    activation_in_graph: Activation | None,
 ) -> Head | None:
     """Describe a grid head whose boxes the graph decodes itself, so that detcli need not.
 
@@ -579,14 +606,15 @@ def _as_decoded_by_graph(
         index: The graph.
         head: The head as if its boxes were not decoded.
         boxes: The channels of the boxes in every scale.
-        score_activation_in_graph: The activation function of the graph's scores, if known.
+        activation_in_graph: The activation function of the graph's scores, if known.
 
     Returns:
-        None if the boxes are several tensors, or not decoded in a way that is known.
+        None if the boxes are several tensors, or are decoded in another way than by exponentials or
+        as distances to their edges.
     """
     if len(boxes) != 1:
         return None
     decoded = box_decoding(index, boxes[0].tensor)
     if decoded is None or decoded.method not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
         return None
-    return replace(head, layout=Layout.PAIR, decoded=decoded, scores_are=score_activation_in_graph)
+    return replace(head, layout=Layout.PAIR, decoded=decoded, scores_are=activation_in_graph)

@@ -60,14 +60,16 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     box_axes = len(index.shapes[head.boxes[0].tensor])
     output_shapes = [index.shapes[name] for name in index.outputs]
     extra_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
-    has_more = head.has_more or bool(extra_shapes)
-    if has_more and not boxes_only:
+    has_masks_or_keypoints = head.has_more or bool(extra_shapes)
+    if has_masks_or_keypoints and not boxes_only:
+        # A keypoint has x and y, and maybe a confidence. Without an output beside the detections
+        # there are only keypoints, as masks need one for their prototypes.
+        are_keypoints = all(dims[-1] in {2, 3} for dims in extra_shapes)
         task = "it segments objects: masks come"
-        # A keypoint has x and y, and maybe a confidence.
-        if all(dims[-1] in {2, 3} for dims in extra_shapes):
+        if are_keypoints:
             task = "it finds poses: keypoints come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
-    return replace(head, has_more=has_more)
+    return replace(head, has_more=has_masks_or_keypoints)
 
 
 class OutputPart(NamedTuple):
@@ -90,15 +92,16 @@ def selected_detections(index: GraphIndex) -> Head | None:
     all_parts: list[OutputPart] = []
     for output in index.outputs:
         all_parts += _parts_of_output(index, output)
-    detection_parts = [part for part in all_parts if not _follows_detection(part, all_parts)]
+    detection_parts = [part for part in all_parts if not _is_mask_or_keypoints(part, all_parts)]
     has_masks_or_keypoints = len(detection_parts) < len(all_parts)
 
     boxes = _selected_boxes(index, detection_parts)
     if boxes is None:
         return None
-    numbers_of_boxes = _scores_or_class_ids(index, detection_parts, boxes.columns)
-    class_ids = [part for part in numbers_of_boxes if _may_be_class_ids(index, part.tensor)]
-    scores = [part for part in numbers_of_boxes if not is_integral(index, part.tensor)]
+    # Each box has a score, which is a decimal number, and a class id, which is a whole one.
+    scores_and_class_ids = _scores_or_class_ids(index, detection_parts, boxes.columns)
+    class_ids = [part for part in scores_and_class_ids if _may_be_class_ids(index, part.tensor)]
+    scores = [part for part in scores_and_class_ids if not is_integral(index, part.tensor)]
     if len(class_ids) != 1 or len(scores) != 1:
         return None
     return Head(
@@ -200,29 +203,29 @@ def _selects(node: NodeProto) -> bool:
     return False
 
 
-def _follows_detection(part: OutputPart, parts: list[OutputPart]) -> bool:
-    """True if some columns hold a mask or keypoints that follow box, score and class id.
+def _is_mask_or_keypoints(part: OutputPart, parts: list[OutputPart]) -> bool:
+    """True if some columns hold the mask or the keypoints of detections.
 
-    Ultralytics joins these in one tensor of 4, 1, 1 and more columns. A single column there is the
-    angle of an oriented box.
+    Ultralytics joins box, score, class id and these in one output, with 4, 1, 1 and more columns. A
+    single column in that position is the angle of an oriented box.
 
     Args:
         part: The columns in question.
         parts: All columns of all outputs, in their order.
     """
-    tensor = part.columns.tensor
-    in_same_tensor = [same for same in parts if same.columns.tensor == tensor]
-    is_last = in_same_tensor[-1] is part
+    output = part.columns.tensor
+    parts_of_same_output = [other for other in parts if other.columns.tensor == output]
+    is_last = parts_of_same_output[-1] is part
     if not is_last or part.width <= 1:
         return False
-    widths_before = [before.width for before in in_same_tensor[:-1]]
+    widths_before = [other.width for other in parts_of_same_output[:-1]]
     return widths_before == [BOX_COORDINATES, 1, 1]
 
 
 def _scores_or_class_ids(
     index: GraphIndex, parts: list[OutputPart], boxes: ChannelRange
 ) -> list[OutputPart]:
-    """List the columns and tensors that may be the scores and class ids of selected boxes.
+    """List the parts of outputs that may be the scores and class ids of selected boxes.
 
     They are columns beside the boxes, in the same tensor, or else outputs of their own.
 
@@ -232,22 +235,24 @@ def _scores_or_class_ids(
         boxes: The columns of the boxes.
     """
     candidates = _columns_beside_boxes(index, parts, boxes)
-    if len(candidates) > 1:
+    may_be_complete = len(candidates) > 1  # a score and a class id
+    if may_be_complete:
         return candidates
+
     box_rank = len(index.shapes[boxes.tensor])
     for part in parts:
         if part.columns.tensor != boxes.tensor:
-            number_per_box = _one_number_per_box(index, part, box_rank)
+            number_per_box = _as_number_per_box(index, part, box_rank)
             if number_per_box is not None:
                 candidates.append(number_per_box)
     return candidates
 
 
-def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> OutputPart | None:
-    """Return an output if it has one number for each selected box, as scores and class ids do.
+def _as_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> OutputPart | None:
+    """Read an output as one number for each selected box, such as its score or class id.
 
-    Beside boxes [B, K, 4] it is [B, K]. Beside boxes [K, 4] it is [K] or a column [K, 1]. An output
-    with the count of detections has still fewer axes, or a length of 1.
+    Beside boxes [B, K, 4] it is [B, K]. Beside boxes [K, 4] it is [K] or a column [K, 1]. The count
+    of detections, which some graphs give too, is [B], [B, 1] or [1], so a K of 1 is not accepted.
 
     Args:
         index: The graph.
@@ -255,7 +260,7 @@ def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> O
         box_rank: How many axes the tensor of the boxes has.
 
     Returns:
-        The output, of a column only the first; None if it has another shape.
+        The output; of [K, 1] the part that is its only column. None if it has another shape.
     """
     dims = index.shapes[part.tensor]
     has_one_axis_less = len(dims) == box_rank - 1
@@ -264,8 +269,8 @@ def _one_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> O
     are_boxes_without_batch = box_rank == 2
     is_column = are_boxes_without_batch and len(dims) == 2 and part.width == 1
     if is_column and dims[0] != 1:
-        first_column = ChannelRange(part.columns.tensor, start=0, stop=1)
-        return part._replace(columns=first_column)
+        only_column = ChannelRange(part.columns.tensor, start=0, stop=1)
+        return part._replace(columns=only_column)
     return None
 
 
@@ -303,8 +308,11 @@ def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
     An output that was not joined, or is too narrow to hold more than boxes, is one group.
     """
     width = index.size(output, -1) or 0
-    if not width and len(index.shapes[output]) == HEAD_RANK:
+    has_unknown_width = width == 0
+    if has_unknown_width and len(index.shapes[output]) == HEAD_RANK:
+        # The tensors that were moved into the output may have a known width.
         width = _column_count(index, output)
+
     parts = []
     if width > BOX_COORDINATES:
         parts = _merge_box_columns(index, parts_of_concat(index, output))
@@ -354,21 +362,24 @@ def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
 
 
 def source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
-    """Find the tensor that a single column was cut out of, along its last axis.
+    """Find the tensor that some columns, usually a single one, were cut out of.
+
+    The columns are the entries of the last axis. Only the nearest cut is looked at.
 
     Returns:
-        The name of the tensor, and the position of the column in it; ("", 0) if it was not cut.
+        The name of the tensor, and the position of the first of the columns in it; ("", 0) if
+        nothing was cut, or along another axis.
     """
     for name in _tensors_moved_into(index, tensor):
-        node = index.producer(name, "Gather", "Slice", "Split")
-        if node is None:
-            continue
-        source = node.input[0]
+        cut = index.producer(name, "Gather", "Slice", "Split")
+        if cut is None:
+            continue  # the node only moves the columns
+        source = cut.input[0]
         last_axis = len(index.shapes[source]) - 1
-        axis, column = axis_and_start_of_cut(index, node, index.computed_as(name))
-        if axis != last_axis:
-            break
-        return source, column
+        axis, column = axis_and_start_of_cut(index, cut, index.computed_as(name))
+        if axis == last_axis:
+            return source, column
+        return "", 0
     return "", 0
 
 
@@ -413,20 +424,30 @@ def parts_of_concat(index: GraphIndex, output: str) -> list[OutputPart]:
 def _columns_of_joined_tensors(
     index: GraphIndex, concat: NodeProto, output: str
 ) -> list[OutputPart]:
-    """Tell which columns of an output each of the tensors became that a Concat joins.
+    """List the tensors that a Concat joins, with the columns of an output that each became.
+
+    Args:
+        index: The graph.
+        concat: The Concat.
+        output: The output, which holds the elements of the Concat.
 
     Returns:
         The tensors in the order of their columns; empty if the number of columns of one is not
         known, or if the output does not have as many as all of them together.
     """
-    # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 columns.
-    names = [name for name in concat.input if index.shapes[name][-1:] != [0]]
-    widths = [_column_count(index, name) for name in names]
+    joined_tensors = []
+    for name in concat.input:
+        # Ultralytics' export joins mask coefficients in any case; a plain detector has 0 of them.
+        has_no_columns = index.shapes[name][-1:] == [0]
+        if not has_no_columns:
+            joined_tensors.append(name)
+    widths = [_column_count(index, name) for name in joined_tensors]  # 0 where it is unknown
     if not widths or 0 in widths or sum(widths) != index.size(output, -1):
         return []
+
     parts = []
     start = 0
-    for width, name in zip(widths, names, strict=True):
+    for width, name in zip(widths, joined_tensors, strict=True):
         parts.append(OutputPart(ChannelRange(output, start, start + width), name, width))
         start += width
     return parts
