@@ -169,7 +169,7 @@ class HubFile:
                     endpoint=endpoint,
                 )
             )
-            _require_digest(path, content, record.digest)
+            _discard_unless_hash_matches(path, content, record.digest)
         return path
 
     def _log_download(self, record: _HubRecord, title: str, licence: str, endpoint: str) -> None:
@@ -376,25 +376,26 @@ def _digest_of(path: Path, recorded: str) -> str:
     return hashlib.sha1(git_object, usedforsecurity=False).hexdigest()
 
 
-def _require_digest(path: Path, content: Path, recorded: str) -> None:
-    """Check that a fetched file has the recorded hash, and remove it if it has not.
+def _discard_unless_hash_matches(path: Path, content_path: Path, recorded_hash: str) -> None:
+    """Check that a fetched file has the recorded hash, and remove it with its content if not.
 
     Args:
         path: The file in the snapshot of its commit.
-        content: The content that it links to.
-        recorded: The hash that the hub recorded.
+        content_path: The file with the content, which it links to.
+        recorded_hash: The hash that the hub recorded: SHA-256, or git's hash of the content.
 
     Raises:
         _Unusable: The file has another hash.
     """
-    received = _digest_of(path, recorded)
-    if received != recorded:
-        content.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
-        kind = "git name"
-        if SHA_256.fullmatch(recorded):
-            kind = "SHA-256"
-        raise _Unusable(f"the content has {kind} {received}, its record says {recorded}")
+    actual_hash = _digest_of(path, recorded_hash)
+    if actual_hash == recorded_hash:
+        return
+    content_path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    hash_name = "git name"
+    if SHA_256.fullmatch(recorded_hash):
+        hash_name = "SHA-256"
+    raise _Unusable(f"the content has {hash_name} {actual_hash}, its record says {recorded_hash}")
 
 
 def _without_credentials(endpoint: str) -> str:

@@ -13,12 +13,17 @@ from detcli.model.sidecar import IMAGENET_MEAN
 
 Values = npt.NDArray[np.float64]
 
-Traced = dict[str, Values]
-"""What tensors hold where the input is black, red, green and blue: `[4, ...]`."""
+TracedValues = dict[str, Values]
+"""What tensors hold where the input is black, red, green and blue: `[4, ...]`, by their name."""
 
 WHITE = 255.0  # the largest uint8 value
 
 TOLERANCE = 1e-4  # relative, for constants that were float16
+
+MAX_GAIN_FROM_255 = 0.1
+"""Values up to 255 are multiplied by less: by 1/255, or 1/58 with ImageNet's deviation."""
+
+MAX_MEAN_OF_FRACTIONS = 2.0  # a mean above this cannot be that of values from 0 to 1
 
 NEAR_IMAGENET = 0.02  # of its means; their names are rounded to two or three digits
 
@@ -37,10 +42,10 @@ TRACED_SIZE = (5, 7)  # of the images that are traced; no other axis is as long
 DEFAULT_EPSILON = 1e-5  # what ONNX adds to the variance in a BatchNormalization that names none
 
 
-class Trace(NamedTuple):
+class ImageTrace(NamedTuple):
     """What became of the traced images up to the first layers of the network."""
 
-    tensors: Traced
+    tensors: TracedValues
     resizes: bool  # whether a Resize to a size that is not a constant was among the nodes
 
 
@@ -68,15 +73,18 @@ class InputNodes(NamedTuple):
         """The value that the graph's input has for a white pixel: 255 or 1; None if unclear.
 
         The network behind the nodes takes values up to about 1, normalised values up to about 5, or
-        values up to 255. So the factor by which the nodes multiply tells what they take.
+        values up to 255. A small factor shows that the nodes reduce values up to 255 to one of
+        these, and a factor above 1 that they enlarge values up to 1.
         """
-        gain = abs(self.gains[0])
-        if gain < 0.1:  # such as 1/255, or 1/58 with ImageNet's standard deviation
+        gain = abs(self.gains[0])  # those of the other channels are of the same magnitude
+        if gain < MAX_GAIN_FROM_255:
             return WHITE
         if np.isclose(gain, 1, TOLERANCE):
             # The graph only subtracts a mean, such as 114 of values up to 255, or 0.45 up to 1.
             largest_mean = np.abs(self._means()).max()
-            return WHITE if largest_mean > 2 else 1.0
+            if largest_mean > MAX_MEAN_OF_FRACTIONS:
+                return WHITE
+            return 1.0
         if gain > 1:  # such as 255, or 1/0.225 with ImageNet's standard deviation
             return 1.0
         return None
@@ -149,7 +157,7 @@ def _is_one_to_one(is_changed: npt.NDArray[np.bool_]) -> bool:
     return bool((channels_per_colour == 1).all() and (colours_per_channel == 1).all())
 
 
-def _inputs_of_network(index: GraphIndex, traced: Traced) -> set[str]:
+def _inputs_of_network(index: GraphIndex, traced: TracedValues) -> set[str]:
     """Name the tensors at which the tracing of images ended, where the network itself begins.
 
     Nodes before that only move, scale or shift the images, so that their outputs were traced. The
@@ -199,15 +207,18 @@ def _colours_to_trace(image: ImageInput) -> Values:
     return images[:, np.newaxis]
 
 
-def _trace_images(index: GraphIndex, image: str, images: Values) -> Trace:
+def _trace_images(index: GraphIndex, image: str, images: Values) -> ImageTrace:
     """Run images through the nodes of a graph that only move, scale or shift their values.
+
+    Any other node is skipped, and so are those that read its outputs. It is also noted whether a
+    node resizes the images to a size that is not a constant.
 
     Args:
         index: The graph.
         image: The name of its input for images.
-        images: Four images, with the axes of that input behind an axis for the images.
+        images: Four images, as an array `[4, ...]` with the axes of that input behind the first.
     """
-    traced: Traced = {image: images}
+    traced: TracedValues = {image: images}
     resizes = False
     for node in index.graph.node:  # in topological order
         if len(traced) > MAX_TRACED_TENSORS or traced.keys().isdisjoint(node.input):
@@ -218,13 +229,12 @@ def _trace_images(index: GraphIndex, image: str, images: Values) -> Trace:
         except (ValueError, IndexError, TypeError):
             # A damaged graph may, for example, name an axis that its tensor does not have.
             continue
-        if len(results) != len(node.output):
-            continue
-        if not all(_holds_whole_image(result) for result in results):
-            continue
-        traced.update(zip(node.output, results, strict=True))
-        resizes = resizes or _resizes_to_computed_size(index, node)
-    return Trace(traced, resizes)
+
+        is_traceable = len(results) == len(node.output)
+        if is_traceable and all(_holds_whole_image(result) for result in results):
+            traced.update(zip(node.output, results, strict=True))
+            resizes = resizes or _resizes_to_computed_size(index, node)
+    return ImageTrace(traced, resizes)
 
 
 def _resizes_to_computed_size(index: GraphIndex, node: NodeProto) -> bool:
@@ -242,7 +252,7 @@ def _holds_whole_image(result: Values) -> bool:
     return has_size and is_small and bool(np.isfinite(result).all())
 
 
-def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
+def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: TracedValues) -> list[Values]:
     """Compute the outputs of a node from the values that its inputs have for four images.
 
     Args:
@@ -257,27 +267,29 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: Traced) -> l
         ValueError: The node scales by something other than a constant for each channel.
     """
     traced_inputs = [traced[name] for name in node.input if name in traced]
-    tensor = traced_inputs[0]
+    images = traced_inputs[0]
     if node.op_type in VALUE_KEEPING_OPERATORS:
-        return [tensor]
+        return [images]
 
     is_first_input_traced = node.input[0] in traced
-    may_swap_inputs = node.op_type in {"Add", "Mul"}
-    has_one_traced_input = len(traced_inputs) == 1
-    is_arithmetic = node.op_type in ARITHMETIC and has_one_traced_input
-    if is_arithmetic and (is_first_input_traced or may_swap_inputs):
-        constant_name = node.input[1] if is_first_input_traced else node.input[0]
+    if node.op_type in ARITHMETIC and len(traced_inputs) == 1:
+        if is_first_input_traced:
+            constant_name = node.input[1]
+        elif node.op_type in {"Add", "Mul"}:  # their inputs may come in either order
+            constant_name = node.input[0]
+        else:
+            return []
         compute = ARITHMETIC[node.op_type]
-        return [compute(tensor, _channel_constant(index, constant_name, tensor))]
+        return [compute(images, _channel_constant(index, constant_name, images))]
     if node.op_type == "Concat" and len(traced_inputs) == len(node.input):
-        axis = _axis_of_stack(attribute(node, "axis", 0), rank=tensor.ndim - 1)
+        axis = _axis_in_stack(attribute(node, "axis", 0), rank=images.ndim - 1)
         return [np.concatenate(traced_inputs, axis)]
     if is_first_input_traced:
-        return _outputs_of_moving_node(index, node, tensor)
+        return _outputs_of_moving_node(index, node, images)
     return []
 
 
-def _axis_of_stack(axis: int, rank: int) -> int:
+def _axis_in_stack(axis: int, rank: int) -> int:
     """Convert an axis of a graph's tensor to that of an array that stacks four such tensors.
 
     The four images are stacked on an axis of their own, the first, so each axis comes one later.
@@ -300,7 +312,7 @@ def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) 
         The values of each output, stacked likewise; empty for any other node.
     """
     rank = tensor.ndim - 1
-    axis = _axis_of_stack(attribute(node, "axis", 0), rank)
+    axis = _axis_in_stack(attribute(node, "axis", 0), rank)
     axes = index.axes(node) or []
     match node.op_type:
         case "BatchNormalization":
@@ -318,11 +330,11 @@ def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) 
             order = integers(node, "perm") or list(reversed(range(rank)))
             return [tensor.transpose([0] + [source_axis + 1 for source_axis in order])]
         case "Squeeze":
-            dropped_axes = [_axis_of_stack(dropped_axis, rank) for dropped_axis in axes]
+            dropped_axes = [_axis_in_stack(dropped_axis, rank) for dropped_axis in axes]
             return [tensor.squeeze(tuple(dropped_axes))]
         case "Unsqueeze":
             rank_of_output = rank + len(axes)
-            added_axes = [_axis_of_stack(added_axis, rank_of_output) for added_axis in axes]
+            added_axes = [_axis_in_stack(added_axis, rank_of_output) for added_axis in axes]
             return [np.expand_dims(tensor, tuple(added_axes))]
     return []
 
@@ -343,7 +355,7 @@ def _sliced(index: GraphIndex, node: NodeProto, tensor: Values) -> Values:
         bounds.append(1)  # the steps may be missing, and are 1 then
     start, end, axis, step = bounds
     # Along the axes before this one, all entries stay.
-    slices = [slice(None)] * _axis_of_stack(axis, tensor.ndim - 1)
+    slices = [slice(None)] * _axis_in_stack(axis, tensor.ndim - 1)
     slices.append(slice(start, end, step))
     return tensor[tuple(slices)]
 

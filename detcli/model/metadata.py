@@ -36,7 +36,7 @@ NO_CONFIDENCES: Confidences = (None, ())
 
 
 def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
-    """Find the size to run a graph at that takes any, and the stride of its head.
+    """Find the size at which to run a graph that takes any size, and the stride of its head.
 
     Args:
         metadata: The metadata in the model file; Ultralytics' has "imgsz" and "stride".
@@ -46,7 +46,9 @@ def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
         metadata does not say them.
     """
     default_size = named_size(metadata) or DEFAULT_SIZE
-    stride = max(_integers(metadata.get("stride"), 1))
+
+    strides = _integers(metadata.get("stride"), 1)  # usually a single one
+    stride = max(strides)
     if not 0 < stride <= MAX_STRIDE:
         stride = DEFAULT_STRIDE
     return default_size, stride
@@ -85,34 +87,40 @@ class Recommended(NamedTuple):
 
 
 def read_recommendations(
-    metadata: dict[str, str], usual_nms: float | None, names: tuple[str, ...]
+    metadata: dict[str, str], usual_iou: float | None, names: tuple[str, ...]
 ) -> Recommended:
     """Read from the metadata of a model which confidences, IoU and tiles it recommends.
 
     Args:
         metadata: The metadata in the model file.
-        usual_nms: The IoU for non-maximum suppression that is used if the metadata recommends none;
+        usual_iou: The IoU for non-maximum suppression that is used if the metadata recommends none;
             None if the head needs no suppression.
         names: The names of the model's classes, by class id.
     """
     confidences = _confidences(metadata, names)
-    named_nms = _share(metadata.get(NMS_KEY)) or None
+    named_iou = _number_from_0_to_1(metadata.get(NMS_KEY))
+    if named_iou == 0:  # it has to be above 0, so it counts as unreadable
+        named_iou = None
     tiling = _tiling(metadata)
+
     warnings = []
-    value_by_key = {CONF_KEY: confidences, NMS_KEY: named_nms, TILE_KEY: tiling}
+    value_by_key = {CONF_KEY: confidences, NMS_KEY: named_iou, TILE_KEY: tiling}
     for key, value in value_by_key.items():
         is_unreadable = key in metadata and value is None
         if is_unreadable:
             entry = f"{metadata[key]!r:.80}"
             warnings.append(f"its metadata {key} is {entry}, not {FORMS[key]}, so it is ignored")
-    nms = named_nms or usual_nms
-    needs_suppression = usual_nms is not None
-    if not needs_suppression and named_nms is not None:
+
+    iou = named_iou or usual_iou
+    needs_suppression = usual_iou is not None
+    if not needs_suppression and named_iou is not None:
         warnings.append(
             f"its metadata {NMS_KEY} is ignored: its head gives one box for each object"
         )
-        nms = None
-    return Recommended(confidences or NO_CONFIDENCES, nms, tiling, warnings)
+        iou = None
+    return Recommended(
+        confidences=confidences or NO_CONFIDENCES, nms=iou, tiling=tiling, ignored=warnings
+    )
 
 
 def _tiling(metadata: dict[str, str]) -> Tiling | None:
@@ -141,14 +149,14 @@ def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidence
     return settings.conf, tuple(class_conf.items())
 
 
-def _share(text: str | None) -> float | None:
+def _number_from_0_to_1(text: str | None) -> float | None:
     """Return the number from 0 to 1 in a text; None for any other text."""
     try:
-        share = float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
-    if 0 <= share <= 1:
-        return share
+    if 0 <= number <= 1:
+        return number
     return None
 
 

@@ -163,7 +163,7 @@ def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFil
     description_of_present_files = _cached_description(
         file,
         identity_of(file.sha256, present_files),
-        lambda: _describe(_require_unchanged(file, present_files)),
+        lambda: _describe(_load_unchanged(file, present_files)),
     )
     return description_of_present_files, present_files
 
@@ -205,7 +205,7 @@ def _graph_in_cache(
     entry_name = f"prepared/{hash_with_weights}-{VERSION}.graph"
 
     def cut_graph() -> bytes:
-        return _serialised_body(_require_unchanged(file, external))
+        return _serialised_body(_load_unchanged(file, external))
 
     graph = StoredGraph(lambda: cached(entry_name, cut_graph), hash_with_weights)
     if not is_cached(entry_name):
@@ -254,17 +254,21 @@ def _describe(file: ModelFile) -> bytes:
         return json.dumps(description).encode()
 
 
-def _require_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> ModelFile:
-    """Return a model after checking that its weights are those that were read before.
+def _load_unchanged(file: ModelFile, external: tuple[ExternalFile, ...]) -> ModelFile:
+    """Load a model with its weights, and check that these are the ones that were read before.
 
     Args:
-        file: The model.
+        file: The model, which is loaded in place.
         external: The files beside it with its weights, with their hashes as they were read before.
 
+    Returns:
+        The model.
+
     Raises:
-        ChangedError: The model was loaded with other weights.
+        ChangedError: The weights are others.
     """
-    if file.external != external:
+    loaded_external = file.external  # the first access loads the model
+    if loaded_external != external:
         raise ChangedError(file.path)
     return file
 

@@ -138,12 +138,13 @@ def with_preprocessing_from(
 ) -> Contract:
     """Return a model's contract with another preprocessing.
 
+    Assumptions about steps that are known by now are dropped from it.
+
     Args:
         contract: What is known of the model's inputs and outputs.
         preprocessing: The new preprocessing.
-        sources: For each step of `PREPROCESSING_STEPS` that is known, where it is known from. The
-            others are listed as unknown. A step that was only assumed, and is now known from more
-            than the family's rule, is no longer listed as assumed.
+        sources: Where a step is known from, by the step. The steps of `PREPROCESSING_STEPS` that
+            are missing are listed as unknown.
 
     Raises:
         UsageError: Scale, mean and std make values that the input's type cannot hold.
@@ -151,21 +152,31 @@ def with_preprocessing_from(
     _check_values_fit(preprocessing, contract.input_dtype)
     known_steps = [step for step in PREPROCESSING_STEPS if step in sources]
     unknown_steps = [step for step in PREPROCESSING_STEPS if step not in sources]
-    settled = replace(
+    changed = replace(
         contract,
         preprocessing=preprocessing,
         preprocessing_sources=tuple((step, sources[step]) for step in known_steps),
         unknown_preprocessing=tuple(unknown_steps),
     )
+    return _without_needless_assumptions(changed, sources)
 
-    assumed = []
+
+def _without_needless_assumptions(contract: Contract, sources: dict[str, str]) -> Contract:
+    """Return a contract without the assumptions about steps that are known by now.
+
+    Args:
+        contract: The contract, with the preprocessing that it is about.
+        sources: Where a step is known from, by the step. An assumption stays if that is the rule of
+            the family alone, since the models of the family differ there.
+    """
+    assumptions = []
     for step, assumption in contract.assumed_preprocessing:
-        is_known = sources.get(step, RULE) != RULE
-        # An input that takes images of any size needs no assumed size.
-        is_needless_size = step == SIZE and settled.follows_image
+        is_known = step in sources and sources[step] != RULE
+        # An input that follows the size of each image needs no assumed size.
+        is_needless_size = step == SIZE and contract.follows_image
         if not is_known and not is_needless_size:
-            assumed.append((step, assumption))
-    return replace(settled, assumed_preprocessing=tuple(assumed))
+            assumptions.append((step, assumption))
+    return replace(contract, assumed_preprocessing=tuple(assumptions))
 
 
 def _check_values_fit(preprocessing: Preprocessing, input_dtype: str) -> None:
@@ -265,6 +276,25 @@ def _read_entry(entry: str, text: str) -> Fields:
             f"the entries are: {', '.join(entries)}",
         )
 
+    numbers = _numbers_of_entry(name, value, entry)
+    if name == Resize.SHORTEST_EDGE:
+        return {"resize": Resize.SHORTEST_EDGE, "edges": numbers}
+    if len(numbers) == 1:
+        return {name: numbers[0]}
+    return {name: numbers}
+
+
+def _numbers_of_entry(name: str, value: str, entry: str) -> tuple[float, ...]:
+    """Read the numbers of an entry such as `mean=0.5:0.5:0.5`, and check their count and range.
+
+    Args:
+        name: The name of the entry, which is one of `NUMBERS`.
+        value: The text of the numbers.
+        entry: The whole entry, for the message.
+
+    Raises:
+        UsageError: The numbers are too many, too few or out of range.
+    """
     number_type, count, smallest, largest = NUMBERS[name]
     numbers = _numbers(value, number_type)
     if len(numbers) != count:
@@ -278,10 +308,7 @@ def _read_entry(entry: str, text: str) -> Fields:
         raise UsageError(f"--preprocess {entry}: out of range", hint)
     if name == "std" and 0 in numbers:
         raise UsageError(f"--preprocess {entry}: nothing can be divided by 0", EXAMPLE)
-
-    if name == Resize.SHORTEST_EDGE:
-        return {"resize": Resize.SHORTEST_EDGE, "edges": numbers}
-    return {name: numbers if count > 1 else numbers[0]}
+    return numbers
 
 
 def _numbers(value: str, number_type: type[float]) -> tuple[float, ...]:

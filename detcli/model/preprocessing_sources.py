@@ -187,26 +187,32 @@ def _values_before_nodes(
     Returns:
         The steps after which the nodes give the network the values that it was trained with.
     """
-    in_training = steps.preprocessing
+    training_preprocessing = steps.preprocessing
     if not takes_uint8 and not nodes.changes_values:
         return steps
-    has_normalised_in_training = any(in_training.mean) or len(set(in_training.std)) > 1
+
+    # Nodes that only scale leave out the normalisation, which is then still to be done before them.
+    has_varying_std = len(set(training_preprocessing.std)) > 1
+    was_normalised_in_training = any(training_preprocessing.mean) or has_varying_std
     nodes_only_scale = nodes.only_scales and not takes_uint8
-    if nodes_only_scale and has_normalised_in_training and "values" in steps.sources:
-        # The normalisation is not in the graph, so it is still to be done before.
+    is_training_known = "values" in steps.sources
+    if nodes_only_scale and was_normalised_in_training and is_training_known:
         return _normalised_before_scaling(steps, gain=nodes.gains[0])
 
+    # Otherwise the graph takes plain values, with 0 for black, and its nodes do the rest.
     white_value = WHITE if takes_uint8 else nodes.white_value
     sources = dict(steps.sources)
     if white_value is None:
         sources.pop("values", None)  # it is not known which values the graph takes
-        return SettledSteps(in_training, sources)
+        return SettledSteps(training_preprocessing, sources)
     sources["values"] = NODES
-    # The nodes normalise, so the graph takes plain values, from 0 for black to that of white.
-    only_scaled = replace(
-        in_training, scale=white_value / WHITE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
+    plain_preprocessing = replace(
+        training_preprocessing,
+        scale=white_value / WHITE,
+        mean=(0.0, 0.0, 0.0),
+        std=(1.0, 1.0, 1.0),
     )
-    return SettledSteps(only_scaled, sources)
+    return SettledSteps(plain_preprocessing, sources)
 
 
 def _normalised_before_scaling(steps: SettledSteps, gain: float) -> SettledSteps:

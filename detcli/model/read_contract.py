@@ -78,8 +78,8 @@ def contract_of(
         needs_nms = _gives_several_boxes_per_object(head, metadata)
         if needs_nms:
             layout = Layout.ONE_TO_MANY
-    usual_nms = family.nms if needs_nms else None
-    recommendation = read_recommendations(metadata, usual_nms, names)
+    usual_iou = family.nms if needs_nms else None
+    recommendation = read_recommendations(metadata, usual_iou, names)
     conf, class_conf = recommendation.confidences
     multi_label = family.multi_label
     if head.best_class_only:
@@ -95,7 +95,7 @@ def contract_of(
         anchors_first=adaptation.anchors_first,
         box_format=recognised.box_format,
         class_count=recognised.class_count,
-        anchor_count=_anchor_count(index, head, image.size),
+        anchor_count=_anchor_count(index, head, has_fixed_size=image.size is not None),
         input_name=image.name,
         input_dtype=image.float_dtype,
         batch=_accepted_batch(index, head, image),
@@ -163,21 +163,22 @@ def _preprocessing_of_family(
 
 
 def _assumed_preprocessing(
-    metadata: dict[str, str], image: ImageInput, values: str
+    metadata: dict[str, str], image: ImageInput, assumed_values: str
 ) -> tuple[tuple[str, str], ...]:
-    """List what has to be assumed about the preprocessing, as the file does not say it.
+    """List what is assumed about the preprocessing because the file does not say it.
 
     Args:
         metadata: The metadata in the file.
         image: The graph's input for images.
-        values: What is assumed about the range of values; empty if that is known.
+        assumed_values: The range of values that is assumed, as a text for the user; empty if
+            nothing has to be assumed.
 
     Returns:
         For each assumption, the step of the preprocessing and a text for the user.
     """
     assumptions = []
-    if values:
-        assumptions.append(("values", values))
+    if assumed_values:
+        assumptions.append(("values", assumed_values))
     if image.size is None and named_size(metadata) is None:
         height, width = DEFAULT_SIZE
         text = f"an input of {width}x{height}, as no size is named; --imgsz N sets it"
@@ -218,15 +219,20 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
 def shown_format(head: Head) -> BoxFormat | None:
     """Tell from the nodes that decode a graph's boxes whether these are corners or centre and size.
 
+    The nodes may be those that detcli adds to decode a grid head. For detections that a graph
+    selects, corners are assumed where the nodes do not show the format, as that is customary.
+
     Returns:
         The format; None if the nodes do not decode the boxes in a known way.
     """
-    is_decoded = head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
-    if head.layout is Layout.ROWS and not is_decoded:
-        return BoxFormat.XYXY  # Graphs that select detections give corners by custom.
-    if head.decoded is None or not (is_decoded or head.grid):
-        return None
-    return head.decoded.box_format
+    decoded = head.decoded
+    is_decoded_by_graph = decoded is not None and decoded.method is not BoxDecode.LINEAR
+    is_decoded_by_detcli = head.grid is not None
+    if head.layout is Layout.ROWS and not is_decoded_by_graph:
+        return BoxFormat.XYXY
+    if decoded is not None and (is_decoded_by_graph or is_decoded_by_detcli):
+        return decoded.box_format
+    return None
 
 
 def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> bool:
@@ -245,23 +251,23 @@ def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> boo
     return shown_format(head) is BoxFormat.CXCYWH
 
 
-def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
-    """Count the anchors of a graph, which are the boxes that it gives for an image.
+def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int | None:
+    """Count the boxes that a graph gives for an image: one for each anchor.
 
-    If the graph selects detections itself, these are counted.
+    If the graph selects detections itself, it gives only their boxes, which are counted.
 
     Args:
         index: The graph.
         head: The tensors in it that hold boxes and scores.
-        size: Height and width of its input; None if it takes any. Only the number of grid cells
-            depends on it: elsewhere, the shape of the boxes shows the count.
+        has_fixed_size: Whether its input has a fixed height and width. This matters for grid heads,
+            whose cells are counted; otherwise the shape of the boxes shows the number.
 
     Returns:
         The number; None where it depends on the size of the input.
     """
     boxes = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
-        if head.grid is None or size is None:
+        if head.grid is None or not has_fixed_size:
             return None
         return head.grid.anchor_count
     if head.layout is Layout.ROWS:
@@ -277,19 +283,19 @@ def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None
 
     Args:
         index: The graph.
-        head: The tensors in it that hold boxes and scores. They may be those before the graph's
-            own selection, which then is left out; `max_detections` is how many it would select.
+        head: The tensors in it that hold boxes and scores.
         family: What is known of this architecture of detectors.
     """
     if head.max_detections is not None:
-        return head.max_detections
+        return head.max_detections  # The graph would select as many after the cut.
     if not family.gives_one_box_per_object:
         return None
     if head.layout is not Layout.END_TO_END:
-        return _anchor_count(index, head)  # A transformer gives one box for each query.
+        # A transformer gives one box for each query.
+        return _anchor_count(index, head, has_fixed_size=False)
 
-    # The graph ends in detections [B, K, 6] that it selects itself, perhaps as `detcli convert` has
-    # appended a selection. K is the limit.
+    # The file's only output is the K detections [B, K, 6] that the graph selects itself, or that
+    # nodes appended by `detcli convert` select. K is the limit.
     dims = index.shapes[index.graph.output[0].name]
     if len(dims) != HEAD_RANK:
         return None

@@ -28,10 +28,10 @@ from detcli.model.metadata import FAMILY_KEY, box_format_of, default_size_and_st
 from detcli.model.preprocessing_sources import with_preprocessing
 from detcli.model.read_contract import Recognised, contract_of, shown_format
 from detcli.model.refusals import (
+    check_biases_are_of_softmax,
     check_corners_are_clear,
     check_head,
-    check_logits_are_those_of_a_softmax,
-    check_no_object_has_no_name,
+    check_names_leave_out_no_object,
     check_task,
     not_a_detector,
 )
@@ -115,13 +115,14 @@ def _with_names_beside(contract: Contract, sidecar: Sidecar) -> Contract:
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
-    """Describe a graph by the detections that it selects itself, in place of all its boxes.
+    """Describe how to read the detections that a graph selects itself.
 
-    detcli usually cuts such a graph before the selection, and selects by itself.
+    detcli usually cuts such a graph before the selection, reads all its boxes, and selects by its
+    own rules. Here the graph is read as a whole: its head is the selected detections.
 
     Args:
         model: The model.
-        reading: How it is read if it is cut there.
+        reading: How it is read if it is cut before the selection.
 
     Returns:
         None if the graph selects nothing behind that cut, or it is not clear where the detections
@@ -136,19 +137,25 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     if selected is None:
         return None
 
+    box_format = contract.box_format
+    decoded = selected.decoded or all_boxes.decoded
+    if decoded is not None:
+        box_format = decoded.box_format
+    box_fractions = contract.box_fractions
+    if box_fractions and _selects_in_pixels(index, selected, all_boxes.tensors):
+        box_fractions = False
+
+    # Added nodes join the selected detections in rows [B, K, 6], whose scores are final.
     contract_of_selection = replace(
         contract,
         layout=Layout.ROWS,
         head=HEAD,
         anchors_first=True,
+        box_format=box_format,
+        box_fractions=box_fractions,
         score_form=ScoreForm.FINAL,
         nms=None,
     )
-    decoded = selected.decoded or all_boxes.decoded
-    if decoded is not None:
-        contract_of_selection = replace(contract_of_selection, box_format=decoded.box_format)
-    if contract.box_fractions and _selects_in_pixels(index, selected, all_boxes.tensors):
-        contract_of_selection = replace(contract_of_selection, box_fractions=False)
     adaptation = replace(reading.adaptation, head=selected, no_object=None, y_first=False)
     return Reading(contract_of_selection, adaptation)
 
@@ -162,12 +169,13 @@ def _selects_from(index: GraphIndex, head: Head) -> bool:
 def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
     """Find the boxes, scores and class ids of the detections that a graph selects.
 
-    They are told apart by the nodes that compute them, but those of a YOLO by the usual order of
-    its six columns: so it shows if a file has them in a wrong order.
+    The nodes that compute them usually tell them apart. A YOLO that selects is expected to have its
+    six columns in the usual order, whatever the nodes show: a file with another order then gives
+    visibly wrong detections. Only the decoding of its boxes is taken from the nodes.
 
     Args:
         index: The graph.
-        layout: How it is read if it is cut before the selection.
+        layout: How the graph is read if it is cut before the selection.
 
     Returns:
         None if it is not clear where they are.
@@ -297,8 +305,8 @@ def _recognise(
     no_object = _class_of_no_object(index, head, family)
     names = parse_names(metadata.get("names", ""))
     if no_object is not None and FAMILY_KEY not in metadata:
-        check_no_object_has_no_name(head, family, names)
-        check_logits_are_those_of_a_softmax(index, head, family, names)
+        check_names_leave_out_no_object(head, family, names)
+        check_biases_are_of_softmax(index, head, family, names)
     class_count = _class_count(head, names, drops_no_object=no_object is not None)
     corners = _order_and_unit_of_corners(index, head, family)
     return Recognised(

@@ -80,11 +80,12 @@ def _runtime_operators(model: onnx.ModelProto) -> list[str]:
     return sorted(operators)
 
 
-def check_no_object_has_no_name(head: Head, family: Family, names: list[str] | None) -> None:
-    """Refuse a head if its file names a class for each score, though one would stand for no object.
+def check_names_leave_out_no_object(head: Head, family: Family, names: list[str] | None) -> None:
+    """Refuse to read a head as DETR's if its file names a class for each of its scores.
 
-    The nodes of DETR are also those of detectors that have no such class. Their scores would lose
-    their last class, and be shares of all classes in place of probabilities.
+    The last score of DETR stands for no object. Other detectors compute their scores by the same
+    nodes, but have no such class. If they were read as DETR, their last class would be dropped, and
+    the scores of the others would become shares of all classes in place of probabilities.
 
     Args:
         head: The head of the graph.
@@ -94,9 +95,10 @@ def check_no_object_has_no_name(head: Head, family: Family, names: list[str] | N
     Raises:
         Unrecognised: All scores have names, and the name of the last is that of a class.
     """
-    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
-    if not is_last_left_out or not names or len(names) != head.class_count:
+    if not _drops_last_of_softmax(head, family):
         return
+    if not names or len(names) != head.class_count:
+        return  # Not every score has a name.
     if names[-1].lower() not in NO_OBJECT_NAMES:
         raise Unrecognised(
             f"it looks like {family.name}, whose last score stands for no object, but its metadata "
@@ -105,14 +107,19 @@ def check_no_object_has_no_name(head: Head, family: Family, names: list[str] | N
         )
 
 
-def check_logits_are_those_of_a_softmax(
+def _drops_last_of_softmax(head: Head, family: Family) -> bool:
+    """True if detcli would read logits as DETR's: by a softmax whose last share is dropped."""
+    return family.no_object == -1 and head.scores_are is Activation.LINEAR
+
+
+def check_biases_are_of_softmax(
     index: GraphIndex, head: Head, family: Family, names: list[str] | None
 ) -> None:
-    """Refuse a head that looks like DETR's if the biases of its logits are not those of a softmax.
+    """Refuse to read a head as DETR's if the biases of its logits are not those of a softmax.
 
     A sigmoid for each class begins its training with biases of about -4.6, as every class is rare,
     and keeps them low. The biases of a softmax have no such offset: one of its classes is always
-    likely, which in DETR is that of no object. DETR's scores have biases in any case.
+    likely, which in DETR is that of no object. A layer without any biases is not DETR's either.
 
     Args:
         index: The graph.
@@ -123,17 +130,19 @@ def check_logits_are_those_of_a_softmax(
     Raises:
         Unrecognised: All biases are low, or there are none, and the names do not show DETR.
     """
-    is_last_left_out = family.no_object == -1 and head.scores_are is Activation.LINEAR
-    if not is_last_left_out or (names and len(names) == (head.class_count or 0) - 1):
+    if not _drops_last_of_softmax(head, family):
         return
+    if names and head.class_count == len(names) + 1:
+        return  # The file names a class for each score but the last, as DETR's do.
     biases = biases_of_layer(index, head.scores[0].tensor)
     if biases is None or (biases >= HIGHEST_BIAS_OF_RARE_CLASS).any():
         return
-    shown = "the biases of its scores are those of a sigmoid for each class"
+
+    difference = "the biases of its scores are those of a sigmoid for each class"
     if biases.size == 0:
-        shown = "its scores have no biases"
+        difference = "its scores have no biases"
     raise Unrecognised(
-        f"it looks like {family.name}, whose scores are shares of all classes, but {shown}",
+        f"it looks like {family.name}, whose scores are shares of all classes, but {difference}",
         f"if it is {family.name} all the same, {SAY_WHICH}",
     )
 
@@ -165,27 +174,28 @@ def check_task(task: str, *, boxes_only: bool) -> None:
     raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
 
 
-def check_corners_are_clear(by_nodes: Corners | None, head: Head, family: Family) -> None:
+def check_corners_are_clear(corners: Corners | None, head: Head, family: Family) -> None:
     """Refuse a graph if the order and unit of the corners of its boxes are not clear.
 
     Args:
-        by_nodes: What the nodes behind the decoding make of corners that are x1, y1, x2, y2 in
-            pixels before; None if that is not clear.
+        corners: The order and unit that the nodes show, if corners are decoded as x1, y1, x2, y2 in
+            pixels; None if the nodes do not show them.
         head: The head of the graph.
         family: The family of detectors that it belongs to.
 
     Raises:
-        Unrecognised: The family needs nodes that show it, or contradicts them.
+        Unrecognised: The nodes do not show order and unit, which they must in this family; or they
+            show another order than the family has.
     """
     reason = "the order and unit of the corners of its detections are not clear"
-    if by_nodes is None:
+    if corners is None:
         if family.must_show_corners:
             raise Unrecognised(reason)
         return
     # Boxes from distances to their edges are x1, y1, x2, y2 in pixels if no node changes that. A
     # family that has y first would contradict it.
-    shows_no_change = not by_nodes.y_first and not by_nodes.fractions
-    if family.y_first and shows_no_change and head.decodes(BoxDecode.DISTANCES):
+    are_unchanged = not corners.y_first and not corners.fractions
+    if family.y_first and are_unchanged and head.decodes(BoxDecode.DISTANCES):
         raise Unrecognised(reason)
 
 

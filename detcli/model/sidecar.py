@@ -88,12 +88,13 @@ class Sidecar:
         Raises:
             ModelError: A file cannot be read, or has values that cannot be used.
         """
-        contents: dict[str, bytes] = {}  # of the files that are there
+        # `_read_object` adds the bytes of each file that there is, by its name.
+        contents: dict[str, bytes] = {}
         processor = _read_object(folder / PREPROCESSOR, contents)
         try:
             config = _read_object(folder / CONFIG, contents) or {}
         except ModelError:
-            if processor is None:  # it is probably another program's
+            if processor is None:  # the config.json is probably another program's
                 return None
             raise
         is_of_transformers = processor is not None or not config.keys().isdisjoint(CONFIG_KEYS)
@@ -184,15 +185,17 @@ def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
     """
     values = _scale_mean_and_std(fields)
     resizing = _resizing_of_images(fields)
-    filter_number = PILLOWS_BILINEAR
+    filter_number = PILLOWS_BILINEAR  # if the file names no filter
     if fields.get("resample") is not None:
         filter_number = _whole("resample", fields["resample"], minimum=0)
 
     steps: StepFields = {}
     if resizing.fields:
-        steps["resize"] = dict(resizing.fields)
-    if resizing.fields.get("resize") is Resize.CORNER and values["scale"]:
-        steps["resize"]["pad"] = _pad_level(values)
+        resize_fields = dict(resizing.fields)
+        has_scale = values["scale"] != 0  # with 0, all levels become the same value
+        if resize_fields["resize"] is Resize.CORNER and has_scale:
+            resize_fields["pad"] = _pad_level(values)
+        steps["resize"] = resize_fields
     if filter_number in RESAMPLING:
         steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
     steps["values"] = values
@@ -291,32 +294,37 @@ def _size_entries(size: object) -> Fields:
 
 
 def _fields_of_edges(fields: Fields, size: object) -> Fields:
-    """Tell the lengths to which the shortest and longest edge of images are scaled.
+    """Return the fields of the resize step for a `size` that names the lengths of edges.
 
-    The image is scaled until its shortest edge has one length, or its longest the other, whichever
-    comes first.
+    Images are scaled until their shortest edge has one length, or their longest edge the other,
+    whichever comes first.
 
     Args:
         fields: All fields of a preprocessor_config.json.
-        size: Its field `size`. In old files of the DETR family, a number for the shortest edge.
+        size: Its field `size`; in old files of the DETR family, the length of the shortest edge.
 
     Returns:
         The fields of the resize step; empty if the size is given in another way.
     """
     processor = _processor_type(fields)
-    sides = _size_entries(size)
+    edges = _size_entries(size)
     if isinstance(size, int) and processor.startswith(EDGE_PROCESSORS):
-        sides = _size_entries({"shortest_edge": size, "longest_edge": fields.get("max_size")})
-    other_sides = sides.keys() - {"shortest_edge", "longest_edge"}
-    if "shortest_edge" not in sides or other_sides:
+        edges = _size_entries({"shortest_edge": size, "longest_edge": fields.get("max_size")})
+    other_entries = edges.keys() - {"shortest_edge", "longest_edge"}
+    if "shortest_edge" not in edges or other_entries:
         return {}
+
     longest = LONGEST_EDGE
-    if "longest_edge" in sides:
-        longest = _side(sides, "longest_edge")
+    if "longest_edge" in edges:
+        longest = _side(edges, "longest_edge")
+    shortest = _side(edges, "shortest_edge")
+    multiple = 1
+    if processor.startswith("Yolos"):
+        multiple = YOLOS_MULTIPLE
     return {
         "resize": Resize.SHORTEST_EDGE,
-        "edges": (_side(sides, "shortest_edge"), longest),
-        "multiple": YOLOS_MULTIPLE if processor.startswith("Yolos") else 1,
+        "edges": (shortest, longest),
+        "multiple": multiple,
     }
 
 

@@ -75,7 +75,11 @@ def _check_functions(functions: dict[FunctionKey, FunctionProto]) -> dict[Functi
 def _check_parts(model: ModelProto) -> None:
     """Check that a model has no more than `MAX_PARTS` entries in all lists of its messages.
 
-    Each takes far more memory than space in the file. Numbers of tensors are not counted.
+    An entry, such as a node or a name, takes far more memory than space in the file. The elements
+    of tensors do not, so they are not counted.
+
+    Raises:
+        ValueError: It has more entries.
     """
     part_count = 0
     messages_to_check: list[Message] = [model]
@@ -85,6 +89,7 @@ def _check_parts(model: ModelProto) -> None:
             if isinstance(value, Message):
                 messages_to_check.append(value)
                 continue
+            # What is neither a message nor a single text or number is a list.
             is_list = not isinstance(value, str | bytes | int | float)
             if not is_list or field.name in TENSOR_DATA:
                 continue
@@ -118,13 +123,20 @@ def _called_functions(
 
 
 def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, int]) -> int:
-    """Count nodes, those in their branches, and for each call the nodes of the function.
+    """Count nodes with all that they contain: nodes in branches, and those of called functions.
 
-    `function_sizes` has the counts of the functions that may be called.
+    Args:
+        nodes: The nodes.
+        function_sizes: How many nodes each function has that may be called. They count anew for
+            every call.
+
+    Raises:
+        ValueError: There are more than `MAX_NODES`.
     """
     count = 0
     for node in nodes:
-        count += 1 + function_sizes.get(_key(node), 0)
+        nodes_of_function = function_sizes.get(_key(node), 0)
+        count += 1 + nodes_of_function
         for branch in branches([node]):
             count += _node_count(branch.node, function_sizes)
         if count > MAX_NODES:

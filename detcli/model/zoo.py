@@ -100,7 +100,7 @@ YOLO26 = (
 )
 
 # With the parameters of table 1 of arXiv 2405.14458.
-PUBLISHED = (
+YOLOV10 = (
     ("yolov10n", "57657320425ee34056408a57ad9d29c4d4815bd8", 2_300_000),
     ("yolov10s", "main", 7_200_000),
     ("yolov10m", "main", 15_400_000),
@@ -112,9 +112,9 @@ PUBLISHED = (
 
 def _models() -> Iterator[ZooModel]:
     """Yield all models of the zoo in the order in which `detcli models` lists them."""
-    yield ZooModel("codes", "Apache-2.0")
-    for licence, rows in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
-        for name, repository, revision, parameters in rows:
+    yield ZooModel("codes", "Apache-2.0")  # detcli's bundled detector of codes
+    for licence, conversions in (("Apache-2.0", FREE), ("AGPL-3.0", YOLO26)):
+        for name, repository, revision, parameters in conversions:
             yield ZooModel(
                 name=name,
                 licence=licence,
@@ -123,7 +123,8 @@ def _models() -> Iterator[ZooModel]:
                 parameters=parameters,
                 beside=CONFIGURATION,
             )
-    for name, revision, parameters in PUBLISHED:
+    # The configuration in these repositories does not describe the model, see `WITHOUT_SIDECAR`.
+    for name, revision, parameters in YOLOV10:
         yield ZooModel(
             name=name,
             licence="AGPL-3.0",
@@ -160,7 +161,7 @@ def find(
             f"the model {public_name(str(model))} is an address, and models are read from a disk",
             "fetch it first, as curl -LO does, and name the file",
         )
-    zoo_model = _zoo_model_of(model)
+    zoo_model = _zoo_model_or_path(model)
     if zoo_model is None:
         path = Path(model)
         return ModelFile(path, path.stem)
@@ -173,10 +174,16 @@ def find(
     return ModelFile(path, zoo_model.title(half=half), half)
 
 
-def _zoo_model_of(model: str | Path) -> ZooModel | None:
-    """Return the model of the zoo that a name stands for; None if it is the path of a file.
+def _zoo_model_or_path(model: str | Path) -> ZooModel | None:
+    """Look up a model of the zoo, unless what the user gave is the path of an existing file.
 
     A folder named like a model, such as one with its results, does not hide the model.
+
+    Args:
+        model: The name of a model, or a path.
+
+    Returns:
+        The model of the zoo; None for a path.
 
     Raises:
         ModelError: There is neither a file nor a model of this name.
@@ -184,8 +191,10 @@ def _zoo_model_of(model: str | Path) -> ZooModel | None:
     name = str(model)
     try:
         mode = Path(model).stat().st_mode
-    except (OSError, ValueError) as error:  # no such file, or a path with a NUL character
-        return model_by_name(name, getattr(error, "strerror", str(error)))
+    except OSError as error:  # such as no file
+        return model_by_name(name, error.strerror)
+    except ValueError as error:  # a path with a NUL character
+        return model_by_name(name, str(error))
     if stat.S_ISDIR(mode):
         return MODELS.get(name)
     return None
@@ -196,24 +205,24 @@ def model_by_name(name: str, reason: str | None = None) -> ZooModel:
 
     Args:
         name: The name, or a path that the user gave in its place.
-        reason: Why no file could be read under this path; None if only names were possible.
+        reason: Why no file could be read under this path; None where a path cannot be given.
 
     Raises:
-        ModelError: No model has that name. The hint has the most similar name. Without one it
-            lists all names, unless a path was meant, as folders or a suffix show.
+        ModelError: No model has that name. The hint proposes the most similar name. If there is
+            none, it lists all names, or only says how to list them for what looks like a path.
     """
     if name in MODELS:
         return MODELS[name]
-    similar_name = closest(Path(name).stem, MODELS)
-    is_path = Path(name).name != name or bool(Path(name).suffix)
+
     question = ""
+    similar_name = closest(Path(name).stem, MODELS)
     if similar_name:
         question = f"did you mean {similar_name}? "
-        choices = "a name that detcli models list shows"
-    elif is_path:
-        choices = "a name that detcli models list shows"
-    else:
+    has_folder_or_suffix = Path(name).name != name or bool(Path(name).suffix)
+    choices = "a name that detcli models list shows"
+    if not similar_name and not has_folder_or_suffix:
         choices = f"one of these names: {', '.join(MODELS)}"
+
     if reason is None:
         raise ModelError(f"'{name}': no model has that name", f"{question}give {choices}")
     raise ModelError(
