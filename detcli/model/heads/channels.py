@@ -41,8 +41,8 @@ def channel_groups(
     Args:
         index: The graph.
         tensor: The tensor that a Slice or Split may have cut out.
-        max_nested_cuts: How many levels of inputs of the Concat, which may be cut out of what
-            another Concat joins, are looked into.
+        max_nested_cuts: How deep to look into inputs of the Concat that are themselves cut out of
+            joined tensors.
 
     Returns:
         The tensor, before any node that only reorders, adds or drops its axes; and the number of
@@ -102,7 +102,7 @@ def _groups_inside(index: GraphIndex, group: _CutGroup, max_nested_cuts: int) ->
     Args:
         index: The graph.
         group: The joined tensor, and how many of its channels are cut out.
-        max_nested_cuts: How many levels of tensors that are cut out of others are looked into.
+        max_nested_cuts: How deep to look into tensors that are cut out of joined ones.
     """
     is_whole = group.channels_in_cut == group.size
     if is_whole and max_nested_cuts > 0:

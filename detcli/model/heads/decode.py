@@ -402,7 +402,7 @@ def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> s
     """
     is_scaling = node.op_type in {"Div", "Mul"}
     if is_scaling or converts_to_corners(index, node):
-        inputs = list(node.input)
+        inputs: list[str] = list(node.input)
     else:
         inputs = moved_inputs(node, output) or []
     for name in inputs:

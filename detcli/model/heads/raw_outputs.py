@@ -59,7 +59,7 @@ def grid_heads(
     input_size: Size,
     specs: Iterable[GridSpec],
 ) -> Iterator[Head]:
-    """Yield a head for each family of detectors that the graph's outputs, undecoded, may be from.
+    """Yield a head for each family of detectors that the undecoded outputs of a graph fit.
 
     Several families can have outputs of the same shapes; the caller tells them apart.
 

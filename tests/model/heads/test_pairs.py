@@ -38,7 +38,7 @@ from detcli.model.heads.pairs import (
 )
 def test_the_axis_of_the_classes(anchors, scores, first, layer, axis):
     channel_axis = 2 if first else 1
-    assert _class_axis(anchors, scores, channel_axis=channel_axis, layer=layer) == axis
+    assert _class_axis(anchors, scores, coordinate_axis=channel_axis, layer=layer) == axis
 
 
 def ranked(graph, scores):
