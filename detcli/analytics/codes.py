@@ -172,14 +172,14 @@ class _BarcodeAssignment:
     def _confirming_barcode(self, detection: Detections) -> Barcode | None:
         """Find the barcode that confirms a single detection below the confidence.
 
-        A barcode that was read in the whole image is then no longer among the undetected ones.
+        If the barcode is one of `undetected`, it is removed from that list.
 
         Args:
             detection: The detection, an array of length one.
 
         Returns:
-            The barcode in its box; None if there is none, or one of another class, or if another
-            detection has it, which then is of the same object.
+            The barcode in its box. None if there is no barcode of its class, or if the barcode
+            there belongs to another detection already: both detections are of the same object.
         """
         [(box, _, _, class_name)] = detection  # without its score and class id
         if class_name not in READABLE:

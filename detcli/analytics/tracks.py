@@ -318,22 +318,26 @@ class VideoTracks:
     def _add_to_states(
         self, numbers: npt.NDArray[np.int64], detections: Detections, size: Size
     ) -> dict[int, TrackState]:
-        """Add where each detection is, and its class, to the state of its track.
+        """Add the position and the class of each detection to the state of its track.
 
         Returns:
-            The states of the tracks in this frame, by number; they are the last ones in `_states`.
+            The states of the tracks in this frame, by number. They are moved to the end of
+            `_states`, whose first states are then those of the tracks not seen for longest.
         """
         states_in_frame: dict[int, TrackState] = {}
         points = bottom_centres(detections.xyxy, size)
-        for number, point, (_, _, _, class_name) in zip(
-            numbers.tolist(), points, detections, strict=True
-        ):
-            if number > 0:
-                state = self._states.pop(number, TrackState())
-                state.points.append(point)
-                state.classes[class_name] += 1
-                states_in_frame[number] = state
-        self._states |= states_in_frame
+        class_names = [class_name for _, _, _, class_name in detections]
+        for number, point, class_name in zip(numbers.tolist(), points, class_names, strict=True):
+            has_track = number > 0
+            if not has_track:
+                continue
+            state = self._states.pop(number, TrackState())
+            state.points.append(point)
+            state.classes[class_name] += 1
+            states_in_frame[number] = state
+
+        # A dictionary keeps the order of insertion, so the popped states come last.
+        self._states.update(states_in_frame)
         return states_in_frame
 
     def _forget_oldest_states(self, count_in_frame: int) -> None:

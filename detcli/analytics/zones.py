@@ -115,28 +115,31 @@ class Crossings:
             oldest_number = next(iter(self._last_points))
             del self._last_points[oldest_number]
 
-        if not _cross_each_other((previous_point, last_point), (start, end)):
+        if not _step_crosses_line((previous_point, last_point), (start, end)):
             return None
         side = RIGHT if offset > 0 else LEFT
         self.count[side] += 1
         return side
 
 
-def _cross_each_other(way: tuple[Point, Point], line: tuple[Point, Point]) -> bool:
-    """Tell whether a track has crossed a line on its way from a point to another.
+def _step_crosses_line(step: tuple[Point, Point], line: tuple[Point, Point]) -> bool:
+    """Tell whether a track that moves from one point to another crosses a line.
 
-    Two segments cross if the ends of each lie on different sides of the other. An end of the line
-    may lie on the way; an end of the way on the line is not beyond it.
+    Two segments cross if the ends of each lie on different sides of the other. A step through the
+    very end of the line crosses it. A step that only begins or ends on the line does not.
 
     Args:
-        way: Where the track was before, and where it is.
+        step: Where the track was before, and where it is now.
         line: The start and the end of the line.
     """
-    before, now = way
+    before, now = step
     start, end = line
-    changes_side = _offset_from_line(start, end, before) * _offset_from_line(start, end, now) < 0
+    offset_before = _offset_from_line(start, end, before)
+    offset_now = _offset_from_line(start, end, now)
+    changes_side = offset_before * offset_now < 0
     if not changes_side:
         return False
+
     offset_of_start = _offset_from_line(before, now, start)
     offset_of_end = _offset_from_line(before, now, end)
     passes_beside_line = offset_of_start * offset_of_end > 0

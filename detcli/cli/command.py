@@ -84,8 +84,8 @@ MODEL_ARGUMENT = override_option("model", declaration="MODEL", default=REQUIRED)
 def command(
     *selection: type | str | OptionOverride,
     without: str = "",
-    whole_file: bool = False,
-    from_file: str = "",
+    all_configurable: bool = False,
+    configurable: str = "",
     examples: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a decorator that turns a function into a command of the command line.
@@ -97,20 +97,22 @@ def command(
 
     Args:
         selection: Options of Config: groups, single names, or options with changes.
-        without: Names of options of these groups to leave out.
-        whole_file: Whether all entries of detcli.toml apply, not only those of shared options.
-        from_file: Names of further options whose entries of detcli.toml apply.
+        without: Names of options of these groups to leave out, separated by spaces.
+        all_configurable: Whether detcli.toml can set all of these options, not only the shared
+            ones. The command's flags then have a form --no-..., which turns off what is on there.
+        configurable: Names of further options that detcli.toml can set, separated by spaces.
         examples: Lines at the end of the help.
     """
     config_options = selected_options(selection, without.split())
-    file_names = set(from_file.split())
+    configurable_names = set(configurable.split())
     for name, option in config_options.items():
-        if whole_file or option.shared:
-            file_names.add(name)
+        if all_configurable or option.shared:
+            configurable_names.add(name)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        call = _CommandCall(function, config_options, file_names)
-        return call.typer_function(examples, has_no_form=whole_file)
+        call = _CommandCall(function, config_options, configurable_names)
+        # What detcli.toml may turn on can be turned off on the command line.
+        return call.typer_function(examples, flags_are_negatable=all_configurable)
 
     return decorate
 
@@ -122,28 +124,30 @@ class _CommandCall:
         self,
         function: Callable[..., None],
         config_options: Mapping[str, Option],
-        file_names: Collection[str],
+        configurable_names: Collection[str],
     ) -> None:
-        """Find out which options the function has.
+        """Collect the options of the command.
 
         Args:
             function: The function of the command.
             config_options: The options of Config that the command takes, by name.
-            file_names: Names of the options whose entries of detcli.toml apply.
+            configurable_names: Names of the options that detcli.toml can set.
         """
         self._function = function
         self._parameters = inspect.signature(function, eval_str=True).parameters
-        self._groups = _own_groups(self._parameters)  # parameters that are dataclasses of options
-        self._own_options = _own_options(self._parameters, self._groups)  # of this command alone
-        self._all_options = {**config_options, **self._own_options}
-        self._file_names = set(file_names) - self._own_options.keys()
-        # Without those that cannot be typed, as another option sets them: `class_conf`, by --conf.
-        self.typed_options: dict[str, Option] = {}
+        # The parameters that are dataclasses of options, and all options of this command alone.
+        self._groups = _groups_of_command(self._parameters)
+        self._command_options = _options_of_command(self._parameters, self._groups)
+        self._all_options = {**config_options, **self._command_options}
+        self._configurable_names = set(configurable_names) - self._command_options.keys()
+
+        # Some options cannot be typed, as another option sets them: `class_conf`, by --conf.
+        self._typed_options: dict[str, Option] = {}
         for name, option in self._all_options.items():
             if option.declaration:
-                self.typed_options[name] = option
+                self._typed_options[name] = option
 
-    def typer_function(self, examples: str, *, has_no_form: bool) -> Callable[..., None]:
+    def typer_function(self, examples: str, *, flags_are_negatable: bool) -> Callable[..., None]:
         """Make the function that Typer calls, with a parameter for each option.
 
         Typer makes the options of the command line from the function's signature. `Command` reads
@@ -151,19 +155,21 @@ class _CommandCall:
 
         Args:
             examples: Lines at the end of the help.
-            has_no_form: Whether flags have a form --no-..., see `_typer_parameter`.
+            flags_are_negatable: Whether each flag has a form --no-..., see `_typer_parameter`.
         """
 
         def run(context: typer.Context, **typed: Any) -> None:
             self(context, typed)
 
         typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
-        for option in self.typed_options.values():
-            typer_parameters.append(_typer_parameter(option, has_no_form=has_no_form))
+        for option in self._typed_options.values():
+            typer_parameters.append(
+                _typer_parameter(option, flags_are_negatable=flags_are_negatable)
+            )
         run.__name__ = self._function.__name__
         run.__doc__ = self._function.__doc__
         signature = inspect.Signature(typer_parameters)
-        vars(run).update(__signature__=signature, options=self.typed_options, examples=examples)
+        vars(run).update(__signature__=signature, options=self._typed_options, examples=examples)
         return run
 
     def __call__(self, context: typer.Context, typed: Mapping[str, Any]) -> None:
@@ -177,28 +183,32 @@ class _CommandCall:
             UsageError: A value cannot be parsed, or options do not go together.
         """
         entries: dict[str, Any] = {}  # of detcli.toml
-        if self._file_names:
+        if self._configurable_names:
             entries = read_defaults()
+
         raw_values = self._collect_values(context, typed, entries)
-        # An error of the function can then say where the value of an option comes from.
-        context.meta[RAW_VALUES] = [
-            (self.typed_options[name], raw) for name, raw in raw_values.items()
-        ]
+        options_with_values = []
+        value_sources = {}
+        for name, raw_value in raw_values.items():
+            options_with_values.append((self._typed_options[name], raw_value))
+            value_sources[name] = raw_value.source
+        # If the function raises an error, `Command.invoke` adds where the values come from.
+        context.meta[RAW_VALUES] = options_with_values
 
         values = {name: option.default for name, option in self._all_options.items()}
         hint = f"see: {context.command_path} --help"
-        values |= _parse_values(self.typed_options, raw_values, hint)
+        values |= _parse_values(self._typed_options, raw_values, hint)
         config = self._make_config(values, raw_values)
 
-        # The function gets those of these arguments that it has parameters for.
-        arguments: dict[str, Any] = {
+        # What a function may have parameters for, by name; each has only some of them.
+        available_arguments: dict[str, Any] = {
             **values,
             **self._make_groups(config, values),
             "config": config,
-            "value_sources": {name: raw.source for name, raw in raw_values.items()},
-            "tuned": entries.get(TUNED, {}),
+            "value_sources": value_sources,
+            "tuned": entries.get(TUNED, {}),  # what `detcli tune` wrote into detcli.toml
         }
-        self._function(**{name: arguments[name] for name in self._parameters})
+        self._function(**{name: available_arguments[name] for name in self._parameters})
 
     def _make_groups(self, config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
         """Make the groups of options of this command alone, by the parameters that take them."""
@@ -209,17 +219,25 @@ class _CommandCall:
         return groups
 
     def _make_config(self, values: Mapping[str, Any], raw_values: Mapping[str, RawValue]) -> Config:
-        """Make the Config, and refuse options that do not go together, also of this command alone.
+        """Make the Config, and refuse options of the command that do not go together.
 
         Args:
             values: The values of all options, by name.
-            raw_values: Those that are set. An option counts as given even if its value is the
-                default, but not if it is turned off.
+            raw_values: The values that are set on the line, in variables or in detcli.toml.
+
+        Raises:
+            UsageError: An option needs another one that is not set, or excludes one that is.
         """
-        config_values = {name: values[name] for name in values if name not in self._own_options}
+        config_values = {name: values[name] for name in values if name not in self._command_options}
         config = config_from(Config, config_values)
-        given_names = [name for name in raw_values if values[name] is not False]
-        check_combination(self.typed_options, given_names)
+
+        # An option counts as set even if its value is the default, but not if it is turned off.
+        set_names = []
+        for name in raw_values:
+            is_turned_off = values[name] is False
+            if not is_turned_off:
+                set_names.append(name)
+        check_combination(self._typed_options, set_names)
         return config
 
     def _collect_values(
@@ -227,16 +245,19 @@ class _CommandCall:
     ) -> dict[str, RawValue]:
         """Collect the values that are set on the line, in variables and in detcli.toml.
 
-        Unless --quiet was typed, variables that set nothing are reported, and a page that shows
-        images without the blur that detcli.toml asks for.
+        Unless --quiet was typed, this also warns of environment variables that set nothing, and of
+        a page that shows images unblurred although detcli.toml sets --blur.
         """
         is_quiet = typed.get("quiet")
-        if self._file_names and not is_quiet:
+        if self._configurable_names and not is_quiet:
             report_stray_variables()
-        defaults = {name: entries[name] for name in self._file_names & entries.keys()}
-        raw_values = collect_values(self.typed_options, typed, defaults)
-        is_unblurred = "blur" in entries and "blur" not in self.typed_options
-        if "report" in raw_values and is_unblurred and not is_quiet:
+
+        defaults = {name: entries[name] for name in self._configurable_names & entries.keys()}
+        raw_values = collect_values(self._typed_options, typed, defaults)
+
+        writes_page = "report" in raw_values
+        command_ignores_blur = "blur" in entries and "blur" not in self._typed_options
+        if writes_page and command_ignores_blur and not is_quiet:
             report_unblurred_page(context.command_path)
         return raw_values
 
@@ -274,11 +295,11 @@ def selected_options(
     return options
 
 
-def _own_groups(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """List the parameters of a command's function whose type is a dataclass of options.
+def _groups_of_command(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Find the parameters of a command's function whose type is a dataclass of options.
 
     Returns:
-        The dataclass by the name of the parameter; the parameter of type Config is not among them.
+        The dataclasses by name of the parameter, without the one of type Config.
     """
     groups = {}
     for name, parameter in parameters.items():
@@ -287,22 +308,24 @@ def _own_groups(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     return groups
 
 
-def _own_options(
+def _options_of_command(
     parameters: Mapping[str, inspect.Parameter], groups: Mapping[str, Any]
 ) -> dict[str, Option]:
     """List the options that only one command has.
 
     Args:
         parameters: The parameters of the command's function, by name.
-        groups: Those whose type is a dataclass of options, with this dataclass.
+        groups: The dataclasses of options among their types, by name of the parameter.
 
     Returns:
-        The options by name: those of parameters, then those of fields of the dataclasses.
+        The options by name: first the parameters that are options themselves, whose default is
+        `option(...)`, then the fields of the dataclasses.
     """
     options = {}
     for name, parameter in parameters.items():
         if isinstance(parameter.default, Field):
             options[name] = bind(parameter.default, name, parameter.annotation)
+
     for group in groups.values():
         for field in _option_fields(group):
             options[field.name] = bind(field, field.name, field.type)
@@ -356,28 +379,31 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-def _typer_parameter(option: Option, *, has_no_form: bool) -> inspect.Parameter:
-    """Make the parameter that tells Typer of an option.
+def _typer_parameter(option: Option, *, flags_are_negatable: bool) -> inspect.Parameter:
+    """Make the parameter that declares an option to Typer.
 
     Typer only learns its names, and whether it is an argument, a flag, a flag that is counted, or
-    has texts: all values are parsed by `_parse_values`.
+    an option with a value. It takes values as texts, which `_parse_values` parses.
 
     Args:
         option: The option.
-        has_no_form: Whether flags have a form --no-... that turns them off, as detcli.toml may turn
-            them on. Flags whose default is to decide later have it in any case.
+        flags_are_negatable: Whether each flag has a form --no-... that turns it off, as detcli.toml
+            may turn it on. A flag whose default is None, to decide later, always has this form.
     """
     typer_arguments = _shared_typer_arguments(option)
-    if not option.names:
+    is_argument = not option.names
+    if is_argument:
         return _typer_argument(option, typer_arguments)
 
     names = option.names
     annotation: Any
     if option.value_type is bool:
         annotation = bool | None
-        if has_no_form or option.default is None:
-            names = [*names[:-1], f"{option.flag}/--no-{option.flag[2:]}"]
-    elif not option.metavar:  # -v, which is counted
+        if flags_are_negatable or option.default is None:
+            *short_names, long_name = names  # as in -q and --quiet
+            negated_name = f"--no-{long_name.removeprefix('--')}"
+            names = [*short_names, f"{long_name}/{negated_name}"]
+    elif not option.metavar:  # a number without a value on the line: -v, whose times are counted
         annotation = int | None
         typer_arguments["count"] = True
     else:
@@ -595,8 +621,8 @@ class Command(Help, TyperCommand):
 
         Args:
             ctx: Click's context.
-            hidden_names: Names of options to leave out. If there are any, the help is brief, and
-                flags are shown without their form --no-...
+            hidden_names: Names of options to leave out of the brief help; empty for the whole help.
+                The brief help shows flags without their form --no-...
 
         Returns:
             By title of the section, each option as it is typed, with its help text.
@@ -610,10 +636,12 @@ class Command(Help, TyperCommand):
                 continue
             if option.name in hidden_names:
                 continue
+
             declaration = option.declaration
-            has_no_form = bool(param.secondary_opts)
-            if has_no_form and not is_brief:
+            has_negated_form = bool(param.secondary_opts)  # --no-...
+            if has_negated_form and not is_brief:
                 declaration = declaration.replace("--", "--[no-]")
+
             title = option.panel
             is_argument = not option.names
             if is_argument:

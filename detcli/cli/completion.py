@@ -27,17 +27,18 @@ def complete_device(incomplete: str) -> list[str]:
     from detcli.config.device import DeviceKind, has_openvino
 
     names = [str(DeviceKind.AUTO), str(DeviceKind.CPU)]
-    names += _gpu_names()
+    names += _gpu_device_names()
     if has_openvino():
         names.append(str(DeviceKind.OPENVINO))
     earlier_devices, comma, _ = incomplete.rpartition(",")
     return [f"{earlier_devices}{comma}{name}" for name in names]
 
 
-def _gpu_names() -> list[str]:
-    """List the names of this machine's GPUs: with and without a number, with and without TensorRT.
+def _gpu_device_names() -> list[str]:
+    """List the devices that run on this machine's GPUs, such as "cuda", "cuda:0" and "cuda:1".
 
-    A kind without a number means its first GPU.
+    With TensorRT there are also "tensorrt", "tensorrt:0" and so on. A name without a number means
+    the first GPU.
     """
     from detcli.backend.nvidia import count_gpus
     from detcli.config.device import Device, DeviceKind

@@ -227,16 +227,18 @@ def print_line(text: str, prefix: str = "detcli: ", label: str = "") -> None:
     Args:
         text: What to say.
         prefix: What the line begins with.
-        label: What the text is, such as `error:`, between the two; in colour on a terminal.
+        label: Printed after the prefix, such as `error:`; in colour on a terminal.
     """
-    start = prefix
+    line = prefix
     if label:
-        start = f"{prefix}{label} "
-    lines = wrap_for(start + make_printable(text), sys.stderr)
-    if label and _has_colour():
+        line += f"{label} "
+    line += make_printable(text)
+
+    wrapped_line = wrap_for(line, sys.stderr)
+    if label and _has_colour():  # only now, as a colour code has no width
         coloured_label = f"\x1b[{COLOUR_CODES[label]}m{label}\x1b[0m"
-        lines = lines.replace(label, coloured_label, 1)
-    _print(lines)
+        wrapped_line = wrapped_line.replace(label, coloured_label, 1)
+    _print(wrapped_line)
 
 
 def print_command(words: Iterable[str]) -> None:
@@ -408,18 +410,20 @@ class _BarText:
     def __rich_console__(
         self, console: "Console", options: "ConsoleOptions"
     ) -> Iterator["RenderableType"]:
-        """Yield the text, in which the beginning of a long name is replaced by an ellipsis."""
+        """Yield the text; if the name is too long, an ellipsis replaces its beginning."""
         from rich.text import Text
 
         numbers = self._numbers()
         file_name = self._name.rpartition("/")[2] or self._name
         name = Text(escape_unprintable(file_name))
         max_name_width = options.max_width - len(numbers) - len("  ")
-        # The end of a name tells more than its beginning. Characters can be two columns wide, so
-        # the name loses its first character until it fits; an ellipsis is in the place of them.
+
+        # The end of a name tells more than its beginning, so the name is shortened from the left
+        # until it fits. That takes several steps, as a character can be two columns wide.
         while name and name.cell_len > max_name_width:
             if len(name) > 2:
-                name = Text("…") + name[2:]  # without the earlier ellipsis, or two characters
+                # First the ellipsis replaces two characters, then itself and one more.
+                name = Text("…") + name[2:]
             else:
                 name = Text()
         yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name
@@ -456,8 +460,8 @@ def reading_progress() -> "Iterator[ShowReading | None]":
     """Show a bar on stderr while the records of an earlier run are read in the block.
 
     Yields:
-        The function to call with the number of records that were read, and the part of their file
-        that they are, from 0 to 1. The bar appears with its first call. None instead of a function
+        The function to call with the number of records and the fraction of their file that were
+        read so far, from 0 to 1. The bar appears with its first call. None instead of a function
         if stderr is not a terminal, or with --quiet.
     """
     if not _shows_bars():
@@ -465,8 +469,9 @@ def reading_progress() -> "Iterator[ShowReading | None]":
         return
     with _LateBar(_reading_columns) as bar:
 
-        def show(record_count: int, part: float) -> None:
-            bar.update(completed=part, total=1, description=f"reading {record_count:,} records")
+        def show(record_count: int, fraction: float) -> None:
+            description = f"reading {record_count:,} records"
+            bar.update(completed=fraction, total=1, description=description)
 
         yield show
 

@@ -103,10 +103,10 @@ def report_stray_variables() -> None:
 
 
 def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
-    """Say where options are set that an error is about, if that is not on the command line.
+    """Say where the options that an error mentions are set, unless on the command line.
 
     Args:
-        error: The error; it mentions an option by its flag or by its value.
+        error: The error. It may mention an option by its flag or by its value.
         raw_values: The options that are set, each with its value and where that comes from.
 
     Returns:
@@ -114,9 +114,11 @@ def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, 
     """
     sentences = []
     for option, raw in raw_values:
-        names_option = option.flag in f"{error} {error.hint}"
-        names_value = str(raw.value) in str(error)
-        if raw.source != COMMAND_LINE and (names_option or names_value):
+        if raw.source == COMMAND_LINE:
+            continue
+        mentions_flag = option.flag in f"{error} {error.hint}"
+        mentions_value = str(raw.value) in str(error)
+        if mentions_flag or mentions_value:
             sentences.append(f"{option.flag} is from {raw.source}")
     return "; ".join(sentences)
 
@@ -138,7 +140,7 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """Read the user's detcli.toml; a missing file sets no defaults.
+    """Read the user's detcli.toml; a missing file sets no defaults, and nor does the null device.
 
     Returns:
         The raw values by name of the option, and the tables of `detcli tune` under TUNED.
@@ -147,8 +149,13 @@ def read_defaults() -> dict[str, Any]:
         UsageError: The file cannot be read, or an entry in it is not a default of an option.
     """
     path = defaults_file()
-    if path is None or {str(path).lower(), path.as_posix()} & {os.devnull, "/dev/null"}:
+    if path is None:
         return {}
+    # Windows has the null device NUL, in any case; /dev/null is meant there, too.
+    is_null_device = str(path).lower() == os.devnull or path.as_posix() == "/dev/null"
+    if is_null_device:
+        return {}
+
     try:
         text = read_text(path)
     except FileNotFoundError:
@@ -159,12 +166,14 @@ def read_defaults() -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise _unusable_file_error(path, system_reason(error)) from error
-    import tomllib  # most users have no such file
+
+    import tomllib  # only here, as most users have no such file
 
     try:
         entries = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _unusable_file_error(path, f"not TOML: {error}") from error
+
     return _check_entries(path, entries)
 
 
@@ -213,19 +222,22 @@ def _hint_for_unknown_key(key: str, value: object, keys: Iterable[str]) -> str:
 
 
 class TomlTypes(NamedTuple):
-    """Which values of TOML an option takes."""
+    """The types that a TOML value of an option may have."""
 
     types: tuple[type, ...]
     description: str  # for error messages
 
 
+TEXT = TomlTypes((str,), "a text")
+TEXT_OR_NUMBER = TomlTypes((str, int, float), "a text or a number")
+
 TOML_TYPES: Mapping[Any, TomlTypes] = {
     bool: TomlTypes((bool,), "true or false"),
     int: TomlTypes((int,), "a whole number"),
     float: TomlTypes((int, float), "a number"),
-    Path: TomlTypes((str,), "a text"),
+    Path: TEXT,
 }
-"""By type of option, which values of TOML it takes."""
+"""By type of option, the types of its TOML value; all others take a text or a number."""
 
 
 def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
@@ -268,17 +280,18 @@ def _as_texts(path: Path, key: str, value: Any) -> list[str]:
 
 
 def _toml_types(option: Option) -> TomlTypes:
-    """Say which values of TOML an option takes that is not a list.
+    """Return the types that a TOML value of an option may have, if it is not a TOML list.
 
-    An option of a number with a parser of its own may be a text too, as gpu-mem-limit = "2GiB".
+    A number whose option has a special parser may also be a text, as in gpu-mem-limit = "2GiB".
     """
-    text_or_number = TomlTypes((str, int, float), "a text or a number")
-    value_type = option.value_type
     if option.choices:
-        return TOML_TYPES[Path]  # like a path, the name of a choice is a text
-    if option.parse_fields or (option.parse and value_type in {int, float}):
-        return text_or_number
-    return TOML_TYPES.get(value_type, text_or_number)
+        return TEXT
+
+    value_type = option.value_type
+    is_parsed_number = option.parse is not None and value_type in {int, float}
+    if option.parse_fields or is_parsed_number:
+        return TEXT_OR_NUMBER
+    return TOML_TYPES.get(value_type, TEXT_OR_NUMBER)
 
 
 def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str | None:

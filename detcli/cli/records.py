@@ -61,15 +61,16 @@ def read_for_scores(name: str) -> Iterator[RecordJson]:
         yield from read_file(name, parse_scored)
 
 
-def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple[int, RecordJson]]:
-    """Yield some records of a file with their numbers, fully checked.
+def read_selected(
+    name: str, is_selected: Callable[[int], bool]
+) -> Iterator[tuple[int, RecordJson]]:
+    """Yield the selected records of a file with their numbers, fully checked.
 
-    The lines of the other records are passed over without being parsed, where a file has a record
-    on each line.
+    If the file has a record on each line, the lines of other records are not parsed.
 
     Args:
         name: The name of a file, or of the folder of a run in shards, which was read before.
-        is_needed: Tells of the number of a record, from 0, whether to yield it.
+        is_selected: Tells by the number of a record, from 0, whether to yield it.
 
     Raises:
         The errors of `read_for_scores`.
@@ -78,32 +79,36 @@ def read_numbered(name: str, is_needed: Callable[[int], bool]) -> Iterator[tuple
         from detcli.run.saved import read_records
 
         for number, record in enumerate(read_records(name)):
-            if is_needed(number):
+            if is_selected(number):
                 yield number, record
         return
-    parser = _NumberedParser(is_needed)
+
+    parser = _SelectiveParser(is_selected)
     for record in read_file(name, parser):
-        if record is not parser.not_needed:
-            number = parser.count - 1  # of the line that was parsed last
-            yield number, record
+        if record is not parser.skipped:
+            yield parser.last_number, record
 
 
-class _NumberedParser:
-    """Parses the lines of a file of records that are needed, and counts all of them."""
+class _SelectiveParser:
+    """Parses the lines of the selected records of a file, and returns `skipped` for all others.
 
-    def __init__(self, is_needed: Callable[[int], bool]) -> None:
-        """Take what tells of the number of a record whether it is needed."""
-        self.count = 0
-        self.not_needed = cast("RecordJson", {})  # stands for every record that is not
-        self._is_needed = is_needed
+    Attributes:
+        last_number: The number of the record whose line it got last, from 0.
+        skipped: Stands for each record that is not selected.
+    """
+
+    def __init__(self, is_selected: Callable[[int], bool]) -> None:
+        """Take the function that tells by its number whether a record is selected."""
+        self.last_number = -1  # before the first line
+        self.skipped = cast("RecordJson", {})
+        self._is_selected = is_selected
 
     def __call__(self, line: bytes) -> RecordJson:
-        """Parse a line, or return `not_needed`."""
-        number = self.count
-        self.count += 1
-        if self._is_needed(number):
+        """Parse the next line, or return `skipped`."""
+        self.last_number += 1
+        if self._is_selected(self.last_number):
             return parse_record(line)
-        return self.not_needed
+        return self.skipped
 
 
 def _has_record_on_each_line(name: str) -> bool:

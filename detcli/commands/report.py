@@ -88,7 +88,7 @@ class ReportRequest:
         "only_detections", help="Keep no image without detections; its row stays.", needs={}
     ),
     Verbosity,
-    from_file="blur blur_with blur_margin",
+    configurable="blur blur_with blur_margin",
     examples="""
 detcli report boxes.jsonl --images pics -o page
 detcli report boxes.jsonl --sample 300 -o page.html

@@ -123,19 +123,21 @@ def _with_corners(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def max_detections_of_graph(file: ModelFile) -> int | None:
-    """Return how many detections a graph that selects boxes itself gives for an image, at most.
+    """Return the largest number of detections that a graph which selects boxes gives for an image.
 
-    Its tensor with the boxes is `(B, K, 4)`: K for each of B images. Some graphs compute K when
-    they run; then it is what the model says elsewhere.
+    The graph's tensor of boxes is `(B, K, 4)`, where K is that number and B the batch size. If the
+    graph computes K only when it runs, the number is that of the model's contract.
 
     Returns:
-        None if the graph does not select boxes, or nothing says how many.
+        None if the graph does not select boxes, or if neither says how many.
     """
     if file.selection is None:
         return None
-    boxes_name = file.selection.adaptation.head.boxes[0].tensor
+    head = file.selection.adaptation.head  # says in which tensors the boxes and scores are
+    boxes_name = head.boxes[0].tensor
     boxes_shape = GraphIndex(file.model.graph).shapes.get(boxes_name, [])
-    box_count = None
+    max_boxes = None
     if len(boxes_shape) > 1:
-        box_count = known_size(boxes_shape[1])
-    return box_count or file.detector().max_detections
+        _, box_dim, *_ = boxes_shape
+        max_boxes = known_size(box_dim)  # None if it is not a fixed number
+    return max_boxes or file.detector().max_detections

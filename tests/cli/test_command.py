@@ -45,11 +45,11 @@ def written(config):
     }
 
 
-def given(*arguments, groups=GROUPS, whole_file=True):
+def given(*arguments, groups=GROUPS, all_configurable=True):
     """The values that predict, or another command, would get, as they are written in JSON."""
     found = []
 
-    @command(*groups, whole_file=whole_file)
+    @command(*groups, all_configurable=all_configurable)
     def probe(config: Config) -> None:
         found.append(written(config))
 
@@ -132,13 +132,13 @@ def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
 
 def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatch):
     write_defaults('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
-    values = given(groups=(Runtime, Settings), whole_file=False)
+    values = given(groups=(Runtime, Settings), all_configurable=False)
     assert values["model"] == "written"
     assert values["device"] == ["cuda:1"]
     for name in ("conf", "max_det", "half"):
         assert values[name] == options_of(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-    assert given(groups=(Runtime,), whole_file=False)["device"] == ["cpu"]
+    assert given(groups=(Runtime,), all_configurable=False)["device"] == ["cpu"]
 
 
 def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write_d
     path.write_bytes(text.encode(errors="surrogateescape"))
     for groups in (GROUPS, (Runtime,)):
         with pytest.raises(UsageError, match=says) as caught:
-            given(groups=groups, whole_file=groups is GROUPS)
+            given(groups=groups, all_configurable=groups is GROUPS)
         assert str(path) in str(caught.value)
         assert caught.value.hint.startswith(hint)
 
@@ -332,7 +332,7 @@ def sources_of(*arguments):
     """Where a command is told that its values come from, by option."""
     sources = []
 
-    @command(*GROUPS, whole_file=True)
+    @command(*GROUPS, all_configurable=True)
     def probe(config: Config, value_sources: dict[str, str]) -> None:
         assert config is not None
         sources.append(value_sources)

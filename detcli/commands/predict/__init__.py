@@ -25,7 +25,7 @@ from detcli.storage.files import output_states
     Outputs,
     Shards,
     Verbosity,
-    whole_file=True,
+    all_configurable=True,
     examples="""
 detcli predict street.jpg --save out
 detcli predict pics -r --classes person,car -o boxes.csv

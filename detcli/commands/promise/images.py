@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from detcli.cli.records import read_numbered
+from detcli.cli.records import read_selected
 from detcli.commands.promise.inputs import WantedClasses
 from detcli.commands.promise.units import Integers
 from detcli.core import Fields, frozen
@@ -69,7 +69,7 @@ def records_of_units(
     def is_needed(record_number: int) -> bool:
         return int(unit_by_record[record_number]) in records_by_unit
 
-    for record_number, record in read_numbered(records, is_needed):
+    for record_number, record in read_selected(records, is_needed):
         boxes = []
         for detection in record["detections"]:
             if wanted_classes.has(detection) and "repeated" not in detection:
