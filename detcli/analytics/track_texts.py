@@ -35,7 +35,7 @@ class TrackTexts:
             return record
         if detections.track_id is None or detections.symbols is None:
             return record
-        last_read_by_track = self._videos.of(record)  # the tracks seen last come last
+        last_read_by_track = self._videos.state_of(record)  # the tracks seen last come last
         barcodes = detections.symbols.copy()
         for index, track_number in enumerate(detections.track_id.tolist()):
             has_track = track_number > 0

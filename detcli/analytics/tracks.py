@@ -77,7 +77,7 @@ class Tracks:
         """
         if record.origin.frame is None:
             return record
-        video_tracks = self._videos.of(record)
+        video_tracks = self._videos.state_of(record)
         track_id = video_tracks.numbers_of_tracks(image, detections, record.origin.time_s)
         track_class, traces = video_tracks.follow(track_id, detections, image.size)
         return replace(

@@ -52,7 +52,7 @@ class CrossedLines:
         # For each detection, the lines that it crossed and to which side: [("gate", "left")].
         crossed_lines: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         captioned_lines = []
-        for line, crossings in zip(self._lines, self._videos.of(record), strict=True):
+        for line, crossings in zip(self._lines, self._videos.state_of(record), strict=True):
             ends = line.pixels(image.size)
             for index, track_number in enumerate(detections.track_id.tolist()):
                 has_track = track_number > 0

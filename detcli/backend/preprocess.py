@@ -359,7 +359,7 @@ def resize_for_letterbox(
         `(height, width, 3)` uint8 of the size `letterbox.resized`.
     """
     interpolation = preprocessing.interpolation
-    if letterbox.bordered is None:
+    if letterbox.bordered_size is None:
         return resize(image, letterbox.resized, interpolation)
     row_border, column_border = _borders(image, letterbox, preprocessing.pad)
     if interpolation in OPENCV:
@@ -404,7 +404,7 @@ def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, B
             much of the border is above the image and to its left.
         level: The value of the border's pixels.
     """
-    bordered_size = letterbox.bordered or letterbox.picture
+    bordered_size = letterbox.bordered_size or letterbox.picture
     borders = []
     for axis in (0, 1):  # height and width
         length = image.shape[axis]

@@ -36,7 +36,9 @@ class IgnoredZone(Zone):
             UsageError: The points are not those of a polygon.
         """
         subject = f"the ignored polygon {pattern!r}"
-        self._set(subject, pattern, as_points("ignored polygon", points), fractions=fractions)
+        self._initialise(
+            subject, pattern, as_points("ignored polygon", points), fractions=fractions
+        )
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -56,7 +58,7 @@ class IgnoredZone(Zone):
             )
         points = parse_points(subject, cls._hint(), numbers_text)
         zone = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
-        zone._set(subject, pattern, points)
+        zone._initialise(subject, pattern, points)
         return zone
 
     @property

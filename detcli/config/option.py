@@ -285,15 +285,19 @@ class Option:
     def _parse_item(self, raw: Any) -> Any:
         """Convert a raw value, or one item of a list, and refuse it if it is out of range.
 
+        An int in a list of texts stays an int: it is a class id, as in `Settings(classes=[0, 2])`.
+
         Args:
             raw: A text, or a bool or a number of TOML or JSON.
 
         Raises:
-            UsageError: It is not of the option's type, not finite, or out of range.
+            UsageError: It is not of the option's type, not finite or out of range, or it is an
+                address where the option takes the path of a file.
         """
         is_class_id = self.is_list and self.value_type is str and type(raw) is int
-        if is_class_id:  # in --classes, as given in Python
+        if is_class_id:
             return raw
+
         text = str(raw)
         value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):
@@ -301,6 +305,7 @@ class Option:
                 f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
                 "copy the file to a disk, and name it there",
             )
+
         is_not_finite = isinstance(value, float) and not isfinite(value)
         if value is None or is_not_finite or self._is_bool_of_other_type(raw):
             similar_choice = closest(text, [str(choice) for choice in self.choices])
@@ -308,6 +313,7 @@ class Option:
             if similar_choice:
                 hint = f"did you mean {similar_choice}?"
             raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}", hint)
+
         if not self._is_in_range(value):
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
@@ -400,24 +406,29 @@ def panel(default: T, title: str, *, affects_detections: bool) -> T:
 
 
 def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Option:
-    """Complete the Option that a dataclass field declares with what the field itself says.
+    """Complete the Option that a field declares: with the field's name, type, default and group.
 
-    These are its name, its type and its default, and the group that it is in. The group also says
-    in which panel of the help the option is shown, and whether detections depend on it, where the
-    declaration does not.
+    The group also says in which panel of the help the option is shown, and whether detections
+    depend on it, unless the option says so itself.
 
     Args:
         declaration: The dataclass field, or default of a command's parameter, that `option` made.
         name: Name of the field or parameter.
         value_type: Its annotation.
-        group: The group that it is in, a field that `panel` made; None for a command's own option.
+        group: The group that it is in, a field that `panel` made; None for an option that only one
+            command has.
     """
-    declared: Option = declaration.metadata["option"]
-    bound = replace(declared, name=name, type=value_type, default=declaration.default)
+    declared_option: Option = declaration.metadata["option"]
+    named_option = replace(declared_option, name=name, type=value_type, default=declaration.default)
     if group is None:
-        return _with_defaults(bound, panel="Options", affects_detections=False)
-    bound = replace(bound, group=group.type)
-    return _with_defaults(bound, **group.metadata)
+        return _with_defaults(named_option, panel="Options", affects_detections=False)
+
+    grouped_option = replace(named_option, group=group.type)
+    return _with_defaults(
+        grouped_option,
+        panel=group.metadata["panel"],
+        affects_detections=group.metadata["affects_detections"],
+    )
 
 
 def _with_defaults(option: Option, *, panel: str, affects_detections: bool) -> Option:
@@ -546,12 +557,12 @@ def changed_options(config: Any) -> list[str]:
 
 
 def _require_option_type(option: Option, value: Any) -> None:
-    """Refuse a value that JSON does not bring back as it is, since it is not of the option's type.
+    """Refuse a value of another type than the option's, which a round trip through JSON changes.
 
     Type checkers find most such values; this is for those who call detcli from Python without one.
 
     Raises:
-        UsageError: It is such a value.
+        UsageError: The value is of another type, or parsing its JSON fails.
     """
     as_json = option.to_json(value)
     value_from_json = option.parse_value(as_json)

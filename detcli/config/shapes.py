@@ -59,9 +59,9 @@ class Shape:
             )
         subject = f"{kind} {name!r}"
         _require_name(subject, self._hint(), name)
-        self._set(subject, name, point_list, fractions=fractions)
+        self._initialise(subject, name, point_list, fractions=fractions)
 
-    def _set(
+    def _initialise(
         self,
         subject: str,
         name: str,
@@ -75,7 +75,8 @@ class Shape:
             subject: What errors call the shape.
             name: Its name.
             points: x and y of each point.
-            fractions: Whether they are fractions of the image; None if they show it themselves.
+            fractions: Whether they are fractions of the image's width and height. None to infer it
+                from the coordinates: they are fractions if all are from 0 to 1.
 
         Raises:
             UsageError: The points are not those of such a shape.
@@ -86,6 +87,7 @@ class Shape:
         _require_coordinates(subject, self._hint(), coordinates)
         if fractions is None:
             fractions = _are_fractions(subject, self._hint(), coordinates)
+
         object.__setattr__(self, "name", name)  # as the class is frozen
         object.__setattr__(self, "points", tuple(points))
         object.__setattr__(self, "fractions", fractions)
@@ -119,7 +121,7 @@ class Shape:
             _require_name(subject, hint, name)
         points = parse_points(subject, hint, numbers_text)
         shape = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
-        shape._set(subject, name, points)
+        shape._initialise(subject, name, points)
         return shape
 
     def __str__(self) -> str:
@@ -223,7 +225,7 @@ class Region(Shape):
             UsageError: It is not a rectangle.
         """
         points = as_points("region", [(left, top), (right, bottom)])
-        self._set("the region", "", points, fractions=fractions)
+        self._initialise("the region", "", points, fractions=fractions)
 
     def _check(self, subject: str) -> None:
         """Refuse points that are not two corners of a rectangle."""

@@ -250,8 +250,11 @@ def _convert_to_tuple_of_parsed(
 def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
     """Convert a value to bool, int, float, str, Path or None.
 
-    An int may stand for a float, a path for a string, and a string for a path; True and False for
-    no other type, and a string for no number.
+    An int is accepted as a float, a path as a string, and a string as a path. A bool is accepted as
+    no other type, and a string as no number.
+
+    Raises:
+        UnfitError: The value is of another type.
     """
     if plain_type is float and type(value) is int:
         return _int_to_float(value)
@@ -259,6 +262,7 @@ def _convert_to_plain_type(value: Any, plain_type: Any) -> Any:
         return os.fsdecode(value)
     if plain_type is Path and isinstance(value, os.PathLike | str):
         return Path(os.fsdecode(value))
+
     # To Python, True is an int, too.
     is_bool_for_other = isinstance(value, bool) and plain_type is not bool
     if is_bool_for_other or not isinstance(value, plain_type):
@@ -277,20 +281,22 @@ def _convert_to_parsed_type(value: Any, parsed_type: Any, parse: ParseText | Non
     """Convert a value to an enumeration, or to a type that is parsed from text, such as `Tiling`.
 
     Args:
-        value: A value of the type; or its text as on the command line, or numbers that make up
-            such a text, as 640 for "640".
+        value: A value of the type, its text as on the command line, or numbers that spell such a
+            text, as 640 spells "640".
         parsed_type: The type.
         parse: Parses the text; without it, texts are refused. Enumerations do not need it.
 
     Raises:
-        UnfitError: The value is nothing of these.
+        UnfitError: The value cannot be converted.
     """
     if isinstance(value, parsed_type):
         return value
+
     if issubclass(parsed_type, Enum):
         if isinstance(value, str) and value in {member.value for member in parsed_type}:
             return parsed_type(value)
         raise UnfitError
+
     text = _as_typed_text(value)
     if parse is None or text is None:
         raise UnfitError

@@ -149,7 +149,14 @@ class Watched:
         zone: "ZonesOrTexts" = (),
         line: "LinesOrTexts" = (),
     ) -> None:
-        """Take the values, and check them: see the attributes."""
+        """Set the attributes, and check them.
+
+        Zones may be named `zones`, or `zone` as the option is, but not both; so may lines.
+
+        Raises:
+            UsageError: A value is of another type, an argument is given by both of its names, or
+                two zones or lines have one name.
+        """
         values = {
             "read": read,
             "zone": _either_name("zones", zones, "zone", zone),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from detcli.core.errors import DependencyError
 
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
-AGAIN = "pip install --force-reinstall --no-deps"
+PIP_REINSTALL = "pip install --force-reinstall --no-deps"
 
 
 class Explanation(NamedTuple):
@@ -130,7 +130,7 @@ def _remedy(module: str, error: str, installed: dict[str, str]) -> str:
     if len(installed) > 1:
         return f"pip uninstall -y {names} && pip install {_package(module)}"
     # The same version and nothing else: other packages may not work with a newer one.
-    return f"{AGAIN} {names}=={installed[names]}"
+    return f"{PIP_REINSTALL} {names}=={installed[names]}"
 
 
 def _remedy_for_opencv(error: str, installed: dict[str, str]) -> str:
@@ -150,19 +150,21 @@ def _remedy_for_opencv(error: str, installed: dict[str, str]) -> str:
 
 
 def reinstall_opencv(installed: dict[str, str], *, headless: bool = False) -> str:
-    """Write the command that installs OpenCV over the packages of it that are there.
+    """Return the pip command that reinstalls OpenCV.
 
-    These stay, since other packages require them.
+    It installs OpenCV over the packages of it that are installed already. These stay, since other
+    packages require them.
 
     Args:
         installed: The packages of OpenCV that are installed, with their versions.
-        headless: Whether to install the build without windows. It is also installed where another
-            package has brought it, as it is what works there.
+        headless: Whether to install the build without windows, which needs no desktop libraries.
+            It is also chosen if a package of that build is installed, as that build works there.
     """
+    has_headless_build = any(name.endswith("-headless") for name in installed)
     package = "opencv-python"
-    if headless or any(name.endswith("-headless") for name in installed):
+    if headless or has_headless_build:
         package = "opencv-python-headless"
-    return f'{AGAIN} "{package}>=5.0"'
+    return f'{PIP_REINSTALL} "{package}>=5.0"'
 
 
 def _package(module: str) -> str:

@@ -22,10 +22,10 @@ _HARMLESS = frozenset(
 )
 _ASSIGNMENT = "[^/=]+=[^/]*"
 _ADDRESS = r"(?i)[a-z][a-z0-9+.-]*://"
-_ONE_SLASH = r"(?i)[a-z][a-z0-9+.-]+:/"
-_LIKE_AN_ADDRESS = r"(?is)^([a-z][a-z0-9+.-]+:/+).*@"
-_WITHOUT_SCHEME = r"(?is)^(?![a-z]:[\\/])[^/\\]*:.*@"
-_OBJECT = r"(?i)(s3|gs|az)://[\w.-]*(/|$)"
+_SCHEME_AND_SLASH = r"(?i)[a-z][a-z0-9+.-]+:/"
+_USER_AFTER_SCHEME = r"(?is)^([a-z][a-z0-9+.-]+:/+).*@"
+_USER_WITHOUT_SCHEME = r"(?is)^(?![a-z]:[\\/])[^/\\]*:.*@"
+_OBJECT_ADDRESS = r"(?i)(s3|gs|az)://[\w.-]*(/|$)"
 _SIGNATURE = (
     r"(?i)[?&](sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|awsaccesskeyid|googleaccessid|token|"
     r"access_token|sharedaccesssignature|apikey|api_key|password|secret)="
@@ -112,31 +112,35 @@ def looks_like_address(name: str) -> bool:
     """True for an address of any kind, of an object too; also for one that became a path."""
     if re.match(_ADDRESS, name):
         return True
-    return bool(re.match(_ONE_SLASH, name)) and not os.path.lexists(name)
+    return bool(re.match(_SCHEME_AND_SLASH, name)) and not os.path.lexists(name)
 
 
 def public_name(name: str) -> str:
     """Return the name of an input or model as it may be shown.
 
-    An address loses its user, password and possible secrets; other names stay as they are. No
-    address gets into messages, logs, records or pages in any other way.
+    An address loses its user, password and possible secrets; other names stay as they are.
+    Messages, logs, records and pages show addresses only in this form.
 
     Examples:
         >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
         'rtsp://10.0.0.7:554/cam?channel=1&token=***'
     """
-    if re.match(_OBJECT, name):
+    if re.match(_OBJECT_ADDRESS, name):
         return _public_object(name)
     if re.match(_ADDRESS, name):
         return _public_address(name)
     if os.path.lexists(name):  # a file may have any name
         return name
-    if re.match(_ONE_SLASH, name):  # mistyped, as in http:/user:password@host, or in a `Path`
-        without_user = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
+
+    # An address with a single slash was mistyped, as in http:/user:password@host, or was a `Path`.
+    if re.match(_SCHEME_AND_SLASH, name):
+        without_user = re.sub(_USER_AFTER_SCHEME, r"\1***@", name)
         without_fragment = without_user.partition("#")[0]
         path, question_mark, query = without_fragment.partition("?")
         return f"{path}{question_mark}{_public_query(query)}"
-    return re.sub(_WITHOUT_SCHEME, "***@", name)
+
+    # Where the scheme was forgotten, as in user:password@host, the user is hidden, too.
+    return re.sub(_USER_WITHOUT_SCHEME, "***@", name)
 
 
 def public_text(text: str) -> str:

@@ -76,8 +76,8 @@ class Letterbox:
     resized: Size  # of the image on the canvas
     top: int = 0  # rows of padding above the image
     left: int = 0  # columns of padding to its left
-    # of the image with a border that is scaled with it; None if it is scaled without
-    bordered: Size | None = None
+    # of the image with a border that is scaled with it, in its pixels; None without such a border
+    bordered_size: Size | None = None
     # rows of that border above the image, and columns to its left
     border: tuple[int, int] = (0, 0)
 
@@ -149,11 +149,11 @@ class Letterbox:
 
     @classmethod
     def padded_first(cls, image: Size, canvas: Size) -> Self:
-        """Pad an image to the proportions of the network's input, and scale it then.
+        """Pad an image to the proportions of the network's input, and then scale it.
 
-        The image is in the middle. The rounding is that of ports of MediaPipe's `image_to_tensor`.
-        Filters mix pixels at the edges of the image with its padding, which they do not where an
-        image is scaled first.
+        The image lies in the middle of a border, which is scaled with it. So the filter mixes
+        pixels at the edges of the image with those of the border, which it does not do where a
+        scaled image is padded. The rounding is that of ports of MediaPipe's `image_to_tensor`.
 
         Args:
             image: Height and width of the image.
@@ -165,17 +165,18 @@ class Letterbox:
         """
         height, width = image
         canvas_height, canvas_width = canvas
-        padded_height = max(height, width * canvas_height // canvas_width)
-        padded_width = max(width, height * canvas_width // canvas_height)
-        border = ((padded_height - height) // 2, (padded_width - width) // 2)
-        scale = (canvas_width / padded_width, canvas_height / padded_height)
+        bordered_height = max(height, width * canvas_height // canvas_width)
+        bordered_width = max(width, height * canvas_width // canvas_height)
+        rows_above = (bordered_height - height) // 2
+        columns_to_left = (bordered_width - width) // 2
+        scale = (canvas_width / bordered_width, canvas_height / bordered_height)
         return cls(
-            image,
-            canvas,
-            scale,
-            canvas,
-            bordered=(padded_height, padded_width),
-            border=border,
+            picture=image,
+            canvas=canvas,
+            scale=scale,
+            resized=canvas,  # with its border, the image fills the whole canvas
+            bordered_size=(bordered_height, bordered_width),
+            border=(rows_above, columns_to_left),
         )
 
     @classmethod
@@ -219,12 +220,13 @@ class Letterbox:
     def to_image(self, boxes: Boxes) -> Boxes:
         """Map boxes `(N, 4)` x1, y1, x2, y2 from canvas to image pixels.
 
-        Everything is computed in float32: subtract the padding, divide by the scale.
+        The offset of the image on the canvas is subtracted, and the result is divided by the scale,
+        both in float32. The offset is the padding plus the border, which is scaled with the image.
         """
         scale_x, scale_y = self.scale
-        rows, columns = self.border
-        left = self.left + columns * scale_x
-        top = self.top + rows * scale_y
+        border_above, border_to_left = self.border  # in image pixels
+        left = self.left + border_to_left * scale_x
+        top = self.top + border_above * scale_y
         offset = np.array([left, top, left, top], np.float32)
         scale = np.array([scale_x, scale_y, scale_x, scale_y], np.float32)
         mapped: Boxes = (boxes.astype(np.float32, copy=False) - offset) / scale

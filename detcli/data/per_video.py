@@ -26,11 +26,11 @@ class PerVideo(Generic[State]):
         self._file_key: object = None  # of the video in a file that is being read
         self._last_frame = -1  # the number of its last frame
 
-    def of(self, record: Record) -> State:
-        """Return the state of the video that a record is a frame of, a new one for a new video.
+    def state_of(self, record: Record) -> State:
+        """Return the state of the video that a record is a frame of; begin it for a new video.
 
-        To be called once for each frame. When a file follows another, the state of the video in the
-        earlier file is finished.
+        To be called once for each frame. With the first frame of another file, it also finishes the
+        state of the earlier file.
         """
         origin = record.origin
         video_key = (origin.source, origin.video)

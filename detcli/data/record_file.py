@@ -31,16 +31,18 @@ def read_file(name: str, parse: ParseRecord = parse_record) -> Iterator[RecordJs
         parse: Parses a line; a function that checks less of it is faster.
 
     Raises:
-        SourceError: It cannot be read.
-        UsageError: It holds something else.
+        SourceError: The file cannot be read.
+        UsageError: A line is not a record.
     """
     try:
         with open_lines(Path(name)) as file:
             yield from read_lines(file, name, parse)
-    except (OSError, EOFError, zlib.error, ValueError) as error:  # of archives and names
+    # A damaged gzip file raises EOFError or zlib.error, and a name that no path can have or a
+    # text that is not UTF-8 a ValueError.
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         hint = "check it"
         if isinstance(error, FileNotFoundError):
-            hint = f"{did_you_mean(name)}check it"
+            hint = did_you_mean(name) + hint
         raise SourceError(f"cannot read {name}: {system_reason(error)}", hint) from error
 
 

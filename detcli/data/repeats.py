@@ -343,11 +343,11 @@ class NearbyBoxes:
         )
 
     def _keys_of_cells_near(self, box_numbers: _Integers) -> _Keys:
-        """Return the keys of the 16 cells that hold all boxes which may overlap some boxes.
+        """Return, for each of some boxes, the keys of the 16 cells with all boxes that overlap it.
 
         A box that overlaps another is about as large, so its width is of one of two size levels,
-        and so is its height. Its middle is close to that of the other, so in the grid of these
-        levels it is in one of two neighbouring columns, and in one of two rows.
+        and so is its height: 4 pairs of levels. Its middle is close to that of the other, so in the
+        grid of these levels it is in one of two columns and one of two rows: 4 cells for each pair.
 
         Args:
             box_numbers: `(M,)`, the boxes around which others are looked for.
@@ -363,7 +363,8 @@ class NearbyBoxes:
         first_middles = middles - _largest_distances(sides)
         kinds = self._kinds[box_numbers]
         keys_of_cells = []
-        # From the lower to the upper level, and from the first to the second cell, it is one step.
+        # Along each axis, the level is the lower one or one step above it, and the cell the first
+        # or the next. These are 4 combinations of levels, with 4 combinations of cells each.
         for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
             size_levels = lower_levels + level_steps
             first_cells = np.floor(first_middles / _cell_sizes(size_levels)).astype(np.int64)
@@ -372,10 +373,14 @@ class NearbyBoxes:
 
 
 STEPS_OF_AXES = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""All steps to the lower or upper size level along x and y, or to the first or next cell."""
+"""All combinations of no step or one step along x and along y."""
 
 _REACH_OF_MIDDLES = (1 - MIN_IOU) / (1 + MIN_IOU) * ROOM
-"""How far the middles of two overlapping boxes are apart at most, for their mean side of 1."""
+"""The largest distance of the middles of two overlapping boxes, as a fraction of their mean side.
+
+Along an axis, two boxes with the mean side s and middles d apart share at most s - d of s + d. The
+ratio of these is their IoU at most, and it is `MIN_IOU` for this fraction d / s.
+"""
 
 _REACH_OF_LEVELS = -math.log(MIN_IOU) * ROOM
 """How far the logarithms of the sides of two overlapping boxes are apart at most."""
@@ -394,9 +399,10 @@ def _sides_and_middles(boxes: _Boxes) -> tuple[_Boxes, _Boxes]:
 def _cell_sizes(size_levels: _Integers) -> _Boxes:
     """Return the width and height of the cells in the grids of some size levels.
 
-    Boxes that overlap a box have their middles at most a distance d before or behind its own, see
-    `_largest_distances`. Cells are 2 * d long, so that these middles are in two neighbouring cells.
-    The d of the largest box counts that boxes of this level can overlap.
+    The middles of the boxes that overlap a box are at most a distance d to the left or to the right
+    of its middle, see `_largest_distances`. A cell is 2 * d wide, so that these middles are in two
+    neighbouring cells at most; its height follows in the same way. Here d is that of the largest
+    box that a box of the level can overlap.
 
     Args:
         size_levels: `(M, 2)`, of widths and of heights.
@@ -405,15 +411,16 @@ def _cell_sizes(size_levels: _Integers) -> _Boxes:
         `(M, 2)`, in fractions of the image.
     """
     longest_sides_of_level = np.exp((size_levels + 1) * _LEVEL_HEIGHT)
+    # Of two boxes that overlap, each side of one is at least MIN_IOU of that side of the other.
     longest_overlapped_sides = longest_sides_of_level / MIN_IOU
     sizes: _Boxes = 2 * ROOM * _largest_distances(longest_overlapped_sides)
     return sizes
 
 
 def _largest_distances(sides: _Boxes) -> _Boxes:
-    """Return how far from a box's middle the middles of boxes can be that overlap it.
+    """Return the largest distance between the middle of a box and that of a box that overlaps it.
 
-    An overlap is an intersection over union of `MIN_IOU` or more.
+    Two boxes overlap if their intersection over union is `MIN_IOU` or more.
 
     Args:
         sides: `(M, 2)`, width and height of each box.
@@ -422,7 +429,8 @@ def _largest_distances(sides: _Boxes) -> _Boxes:
         `(M, 2)`, the distance along x and along y.
     """
     longest_sides = sides / MIN_IOU  # of a box that overlaps it
-    distances: _Boxes = _REACH_OF_MIDDLES * (sides + longest_sides) / 2
+    mean_sides = (sides + longest_sides) / 2
+    distances: _Boxes = _REACH_OF_MIDDLES * mean_sides
     return distances
 
 

@@ -321,19 +321,21 @@ _USUAL_DETECTION = {"class_id", "class_name", "score", *BOX}
 
 
 def _are_usual_detections(detections: list[Any]) -> bool:
-    """Tell whether a list of JSON has detections, by a quick check.
+    """Tell by a quick check whether every item of a JSON list is an ordinary detection.
 
-    They have all fields of a detection and none that only options add. A list that fails may be one
-    of detections, too.
+    Such a detection has exactly the fields of `_USUAL_DETECTION`, without those that only options
+    add. If this is False, the items may still be detections: the full check has to tell.
     """
     for detection in detections:
         if type(detection) is not dict or detection.keys() != _USUAL_DETECTION:
             return False
+
         class_id = detection["class_id"]
         if type(class_id) is not int or not 0 <= class_id < MAX_CLASS:
             return False
         if type(detection["class_name"]) is not str:
             return False
+
         for name in ("score", *BOX):
             number = detection[name]
             if type(number) is not float or not abs(number) < MAX_NUMBER:

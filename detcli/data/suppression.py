@@ -142,8 +142,8 @@ class _BoxesOfClasses:
     def without_duplicates(self, candidates: Indices, survivors: Indices) -> Indices:
         """Leave out the candidates that overlap a survivor of their class too much.
 
-        The pairs of candidates and survivors of a class are compared in a table for each class if
-        there are many, and in a single list if there are few; both find the same.
+        Each candidate is compared with all survivors of its class. Many pairs are compared in a
+        table for each class, few in a single list; both find the same duplicates.
 
         Args:
             candidates: `(C,)`, indices of boxes.
@@ -155,8 +155,12 @@ class _BoxesOfClasses:
         survivor_counts = np.bincount(self._class_id[survivors], minlength=self._class_count)
         pair_count = survivor_counts[self._class_id[candidates]].sum()
         classes = np.flatnonzero(survivor_counts)  # the classes that have survivors
-        has_many_pairs = pair_count > min(MANY_OF_CLASS * len(classes), MANY_IN_LIST)
-        if has_many_pairs:
+
+        # Every table takes some time to set up. So tables are faster if there are many pairs for
+        # each class, or so many in all that a list of them is slow.
+        has_many_for_each_class = pair_count > MANY_OF_CLASS * len(classes)
+        has_many_in_all = pair_count > MANY_IN_LIST
+        if has_many_for_each_class or has_many_in_all:
             is_duplicate = self._compared_by_class(candidates, survivors, classes)
         else:
             is_duplicate = self._compared_in_pairs(candidates, survivors, survivor_counts)

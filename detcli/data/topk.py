@@ -24,10 +24,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
-LONG = 1 << 16  # row length from which leaving out columns pays
+LONG_ROW = 1 << 16  # row length from which leaving out columns pays
 
 DEPTH = 16  # entries in a column
-SPARE = 4
+MIN_REDUCTION = 4  # leaving out columns has to leave at most this fraction of a row: 1 / 4
 
 
 def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002 - as in torch.topk
@@ -96,7 +96,11 @@ def _largest(keys: Array, k: int) -> Indices:
         return all_indices
     if k == 0:
         return np.empty((*keys.shape[:-1], 0), np.int64)
-    if length >= LONG and length > SPARE * DEPTH * k:
+
+    # If no peaks are equal, k columns remain when the others are left out, see `_contenders`.
+    remaining_length = DEPTH * k
+    leaves_out_most = length > MIN_REDUCTION * remaining_length
+    if length >= LONG_ROW and leaves_out_most:
         return _largest_of_long_rows(keys, k)
     return _kth_and_above(keys, k)
 

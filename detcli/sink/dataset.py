@@ -147,7 +147,7 @@ class DatasetSink:
         frame_number = record.origin.frame
         if frame_number is None:
             return self._names.choose_file_name(_plain_name(record), "", is_usable)
-        name_of_frame = f"{self._prefixes.of(record)}_{frame_number}"
+        name_of_frame = f"{self._prefixes.state_of(record)}_{frame_number}"
         name = name_of_frame
         number = 1
         while not is_usable(name):

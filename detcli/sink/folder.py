@@ -325,7 +325,7 @@ class OutputFolder:
         """Choose how the names of a record's files begin: `bus`, or `film_17` for a frame."""
         if record.origin.frame is None:
             return self._choose_prefix(record)
-        return f"{self._prefixes.of(record)}_{record.origin.frame}"
+        return f"{self._prefixes.state_of(record)}_{record.origin.frame}"
 
     def path_of_numbered_file(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
         """Choose the path of one of several files of a record or a video, as of a crop.

@@ -125,7 +125,7 @@ class GifSink(PerVideo["AnnotatedLoop"]):
             self._has_images = True
             return
         self._has_videos = True
-        self.of(record).write(record)
+        self.state_of(record).write(record)
 
     def close(self) -> None:
         """Write what is left, and warn if there were only images."""

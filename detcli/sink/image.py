@@ -299,7 +299,7 @@ class Anonymizer:
         """
         loses_barcode = is_hidden.copy()
         if record.origin.frame is not None and detections.track_id is not None:
-            tracks = self._tracks.of(record)
+            tracks = self._tracks.state_of(record)
             loses_barcode |= tracks.note_frame(detections.track_id.tolist(), is_hidden.tolist())
 
         hidden_boxes = detections.xyxy[is_hidden]

@@ -433,7 +433,7 @@ class MotSink(PerVideo["MotFile"]):
     def write(self, record: Record) -> None:
         """Write the tracks of a frame to the file of its video."""
         if record.origin.frame is not None:
-            self.of(record).write(record)
+            self.state_of(record).write(record)
 
 
 class MotFile:

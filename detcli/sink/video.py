@@ -71,7 +71,7 @@ class VideoSink(PerVideo["AnnotatedVideo"]):
 
     def write(self, record: Record) -> None:
         if record.origin.video is not None and record.origin.frame is not None:
-            self.of(record).write(record)
+            self.state_of(record).write(record)
 
 
 class AnnotatedVideo:

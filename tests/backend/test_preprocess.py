@@ -165,7 +165,7 @@ def test_an_image_padded_first_is_what_pillow_makes_of_the_padded_image(size, ca
     image = random.integers(0, 256, (*size, 3), np.uint8)
     preprocessing = Preprocessing(Resize.PAD_FIRST, Interpolation.BILINEAR, pad=7)
     letterbox = fit_letterbox(size, canvas, preprocessing)
-    height, width = letterbox.bordered
+    height, width = letterbox.bordered_size
     top, left = letterbox.border
     padded = np.full((height, width, 3), 7, np.uint8)
     padded[top : top + size[0], left : left + size[1]] = image

@@ -16,7 +16,7 @@ from detcli.config.config import Config
 from detcli.core import packages
 from detcli.core.errors import DependencyError
 from detcli.core.opencv import cv2
-from detcli.core.packages import AGAIN, explain, find_mixture, owners
+from detcli.core.packages import PIP_REINSTALL, explain, find_mixture, owners
 from detcli.run.shards.local import _Process
 from detcli.sink.window import check_display
 
@@ -88,22 +88,24 @@ def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
     expected = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
     problem = explain("onnxruntime", "No module named 'onnxruntime'")
     assert problem == (f"{expected} is not installed", f"pip install {expected}")
-    assert explain("cv2", "No module named 'cv2'")[1] == f'{AGAIN} "opencv-python>=5.0"'
+    assert explain("cv2", "No module named 'cv2'")[1] == f'{PIP_REINSTALL} "opencv-python>=5.0"'
 
 
 @pytest.mark.parametrize(
     ("packages", "message", "remedy"),
     [
         (["onnxruntime-gpu"], "module 'x' has no attribute 'y'",
-         f"{AGAIN} onnxruntime-gpu==5.0.0"),
+         f"{PIP_REINSTALL} onnxruntime-gpu==5.0.0"),
         (["numpy"], "crashed with SIGILL: it was built for a newer CPU", "this system is too old"),
         (["numpy"], "libstdc++.so.6: version `G' not found (required by x.so)",
          "this system is too old"),
         # The headless build goes over it, also where pip has overwritten that since.
         *((packages, "libGL.so.1: cannot open shared object file: No such file",
-           f'{AGAIN} "opencv-python-headless>=5.0"; or install what it needs (Debian, Ubuntu: apt')
+           (f'{PIP_REINSTALL} "opencv-python-headless>=5.0"; or install what it needs '
+            "(Debian, Ubuntu: apt"))
           for packages in (["opencv-python"], ["opencv-python", "opencv-python-headless"])),
-        *((packages, "cannot import name 'imdecode'", f'{AGAIN} "{build}>=5.0"') for packages, build
+        *((packages, "cannot import name 'imdecode'", f'{PIP_REINSTALL} "{build}>=5.0"')
+          for packages, build
           in ((["opencv-python"], "opencv-python"),
               (["opencv-contrib-python", "opencv-python"], "opencv-python"),
               (["opencv-contrib-python-headless", "opencv-python"], "opencv-python-headless"))),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import top_k
-from detcli.data.topk import LONG, rank_descending
+from detcli.data.topk import LONG_ROW, rank_descending
 
 
 def plain_top_k(row, k):
@@ -111,17 +111,19 @@ def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
 def test_long_rows_of_any_kind(dtype, random):
     """Lengths that 16 does not divide, with ties, NaN and both zeros."""
     kinds = [1, -1, 0] if dtype == "int16" else SPECIAL
-    values = random.choice(np.array(kinds), (2, 1, LONG + 13)).astype(dtype)
-    values[0, 0, : LONG - 5] = -1  # the best ones are in the rest, which is in no column
+    values = random.choice(np.array(kinds), (2, 1, LONG_ROW + 13)).astype(dtype)
+    values[0, 0, : LONG_ROW - 5] = -1  # the best ones are in the rest, which is in no column
     assert_top_k(values, 5)
     assert_top_k(values[..., ::-1], 40)
     assert_top_k(values[:0], 3)
 
 
-@pytest.mark.parametrize("k", [LONG // 64, LONG // 16, LONG // 2, LONG - 1, LONG])
+@pytest.mark.parametrize(
+    "k", [LONG_ROW // 64, LONG_ROW // 16, LONG_ROW // 2, LONG_ROW - 1, LONG_ROW]
+)
 def test_many_of_a_long_row(k, random):
     """More than a few, so that not much of the row can be left out first."""
-    values = random.integers(0, 1000, LONG).astype(np.float32)
+    values = random.integers(0, 1000, LONG_ROW).astype(np.float32)
     expected = np.argsort(-values, kind="stable")[:k]
     largest, indices = top_k(values, k)
     np.testing.assert_array_equal(indices, expected)

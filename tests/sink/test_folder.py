@@ -338,12 +338,12 @@ class StateLog(list):
 def test_a_state_begins_and_ends_with_its_video():
     log = StateLog()
     videos = log.videos()
-    state = videos.of(frame(0))
-    assert videos.of(frame(1)) is state
-    assert videos.of(frame(5)) is state
-    second_state = videos.of(frame(5))  # it starts over
+    state = videos.state_of(frame(0))
+    assert videos.state_of(frame(1)) is state
+    assert videos.state_of(frame(5)) is state
+    second_state = videos.state_of(frame(5))  # it starts over
     assert second_state is not state
-    videos.of(frame(0, Film("other.avi", 10.0)))
+    videos.state_of(frame(0, Film("other.avi", 10.0)))
     assert log == ["+in/film.avi", "-in/film.avi", "+in/film.avi", "-in/film.avi", "+other.avi"]
     videos.close()
     assert log[5:] == ["-other.avi"]
@@ -351,8 +351,8 @@ def test_a_state_begins_and_ends_with_its_video():
 
 def test_numbered_images_of_a_source_have_one_state():
     videos = StateLog().videos()
-    state = videos.of(numbered(0))
-    assert videos.of(numbered(1)) is state
+    state = videos.state_of(numbered(0))
+    assert videos.state_of(numbered(1)) is state
 
 
 def test_states_of_live_sources_are_interleaved_with_others():
@@ -368,7 +368,7 @@ def test_states_of_live_sources_are_interleaved_with_others():
         (0, DOOR),
         (1, film),
     ):
-        assert videos.of(frame(number, source)) == [source.source]
+        assert videos.state_of(frame(number, source)) == [source.source]
     assert log == ["+camera:0", "+camera:1", "+other.avi"]
     videos.close()
     assert sorted(log[3:]) == ["-camera:0", "-camera:1", "-other.avi"]
@@ -384,7 +384,7 @@ def test_a_state_that_fails_to_end_does_not_keep_the_others():
 
     videos = PerVideo(lambda record: record.origin.source, end)
     for film in (DOOR, YARD, SAME_NAME):
-        videos.of(frame(0, film))
+        videos.state_of(frame(0, film))
     with pytest.raises(OutputError, match="full"):
         videos.close()
     videos.close()

@@ -232,7 +232,7 @@ def _resized_where_needed(
     """
     source_images = []
     for image, letterbox in zip(images, letterboxes, strict=True):
-        if preprocessing.interpolation is Interpolation.LINEAR and letterbox.bordered is None:
+        if preprocessing.interpolation is Interpolation.LINEAR and letterbox.bordered_size is None:
             source_images.append(image)
         else:
             source_images.append(resize_for_letterbox(image, letterbox, preprocessing))
