@@ -29,7 +29,7 @@ class DetectorSide:
 
     def __init__(self, detector: BatchDetector) -> None:
         # Images at a time: all that may be in flight, so that they can disturb one another.
-        self.chunk = detector.batch * detector.in_flight
+        self.chunk = detector.batch_size * detector.in_flight
         self._detector = detector
 
     def detect(self, images: Sequence[Image]) -> list[Detections]:
@@ -41,7 +41,7 @@ class DetectorSide:
         Raises:
             ModelError: The model does not answer in time.
         """
-        batch_size = self._detector.batch
+        batch_size = self._detector.batch_size
         batches = []
         for start in range(0, len(images), batch_size):
             batches.append(images[start : start + batch_size])

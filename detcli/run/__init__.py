@@ -124,7 +124,7 @@ class Run:
     @property
     def devices(self) -> list[Device]:
         """The devices that detectors run on."""
-        return [self.detector.where, *self.config.runtime.device[1:]]
+        return [self.detector.parsed_device, *self.config.runtime.device[1:]]
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
         """Return the inputs of the run, or others that are read in the same way.
@@ -146,7 +146,7 @@ class Run:
         runtime = self.config.runtime
         devices_of_clones = [detector.device] * (detector.workers - 1)
         devices_of_clones += [str(device) for device in runtime.device[1:]]
-        batch = runtime.batch or detector.batch
+        batch = runtime.batch or detector.batch_size
         return Pipeline(detector, batch, devices_of_clones, self.config.inputs.input_timeout)
 
     def watcher(self) -> Watcher:
@@ -154,7 +154,7 @@ class Run:
         return Watcher(self.watched, self.config.settings, self.detector.conf_thresholds)
 
     def identity(self) -> dict[str, Any]:
-        """Return all settings that detections depend on, as settled when the model was opened.
+        """Return all settings that detections depend on, with their effective values.
 
         Where two runs have the same, they have the same detections. So `--resume` and the manifest
         of a run in shards compare them.
@@ -169,7 +169,7 @@ class Run:
             if option.affects_detections:
                 identity[name] = option.to_json(values[name])
 
-        # The settled settings below have these as "zones" and "lines".
+        # The effective settings below have these as "zones" and "lines".
         del identity["zone"]
         del identity["line"]
         # Earlier versions do not have these options; a run that leaves them out is the same.
@@ -181,17 +181,19 @@ class Run:
         # --blur hides the texts of barcodes, which are in the records.
         if self.watched.read and config.outputs.blur:
             identity["blur"] = self._sorted_class_ids(config.outputs.blur)
-        return {**identity, **self._settled_settings()}
+        return {**identity, **self._effective_settings()}
 
-    def _settled_settings(self) -> dict[str, Any]:
-        """Return the settings that are settled when the model is open, as JSON by name."""
+    def _effective_settings(self) -> dict[str, Any]:
+        """Return the settings whose effective values depend on the open model, as JSON by name."""
         config = self.config
         detector = self.detector
         watched = self.watched
+
         class_names = None
         if config.settings.names is not None:
             class_names = list(detector.contract.names)
         class_conf = {str(class_id): conf for class_id, conf in detector.class_conf.items()}
+        decodes_at_reduced_size = self.decode.fast_for is not None
         return {
             "model": detector.model_name,
             "model_sha256": detector.model_sha256,
@@ -203,9 +205,9 @@ class Run:
             "unique": detector.unique,
             "preprocess": format_preprocessing(detector.contract.preprocessing),
             "names": class_names,
-            "fast_decode": self.decode.fast_for is not None,
-            "zones": [str(zone) for zone in watched.zone] or None,
-            "lines": [str(line) for line in watched.line] or None,
+            "fast_decode": decodes_at_reduced_size,
+            "zones": [str(zone) for zone in watched.zones] or None,
+            "lines": [str(line) for line in watched.lines] or None,
             "track": _text_or_none(watched.track),
         }
 
@@ -250,8 +252,7 @@ def _text_or_none(value: object) -> str | None:
 def locate(config: Config, show: Show | None = None) -> ModelFile:
     """Find the file of a run's model, and fetch it if it is not on this machine.
 
-    Before it is fetched, a warning names inputs that do not exist: there may be no network, or a
-    slow one.
+    Inputs that do not exist are logged before the file is fetched, as that may take long or fail.
 
     Args:
         config: All options of the run.
@@ -263,15 +264,18 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     """
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)  # it raises an error if the text is wrong
+
     runtime = config.runtime
-    half = wants_half_file(runtime.options(), runtime.device[0])
+    # The model is opened on the first device; detectors on the others are clones.
+    first_device = runtime.device[0]
+    is_float16 = wants_half_file(runtime.options(), first_device)
     try:
-        return find(runtime.model, half=half, fetch=False)
-    except ModelError:
+        return find(runtime.model, half=is_float16, fetch=False)
+    except ModelError:  # its file is not on this machine, or there is no such model
         for name in config.inputs.source:
             if is_missing(name):
                 log.warning("error: %s: no such file", public_name(name))
-    return find(runtime.model, half=half, show=show)
+    return find(runtime.model, half=is_float16, show=show)
 
 
 @contextmanager
@@ -316,10 +320,12 @@ def _default_workers(config: Config, cores: int | None) -> int:
 
     Args:
         config: All options of the run.
-        cores: How many cores are for this process; None for all that are available.
+        cores: How many cores this process may use, for a worker of a run in shards, which has no
+            inputs in `config`. None for all that are available.
     """
     if cores:
         return cores
+
     tile = config.settings.tile
     is_always_tiled = isinstance(tile, Tiling) and not tile.crowd
     if is_one_image(config) and not is_always_tiled:

@@ -103,7 +103,7 @@ class BatchDetector:
         self._log_settings(settings)
 
     def _set_model(self, prepared: PreparedModel, settings: Settings) -> None:
-        """Set the attributes that describe the model, with what the settings change of it.
+        """Set the attributes that describe the model, as the settings adapt it.
 
         Raises:
             UsageError: The class names, the input size or --rect do not suit the model.
@@ -114,12 +114,16 @@ class BatchDetector:
         self.contract = contract  # what goes into the model and what comes out
         self.model_name = prepared.name
         self.model_sha256 = prepared.sha256
+
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
+        # Whether a scaled image is padded to fill the input, all around or to its right and bottom.
         resize = contract.preprocessing.resize
         self._keeps_proportions = resize is Resize.LETTERBOX or resize in CORNERS
+
         self._rect = settings.rect  # --rect: whether a narrow image has a narrow input
         if self._rect:
             require_narrower_inputs(contract, keeps_proportions=self._keeps_proportions)
+
         self._model = replace(prepared, contract=contract, canvas=self.canvas, narrows=self._rect)
 
     def _set_tiling(self, settings: Settings) -> None:
@@ -140,7 +144,7 @@ class BatchDetector:
             self.tiling = tile
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Set the confidence that the scores of each class must exceed to be detections.
+        """Set the confidence that a score has to exceed, and the selection of such detections.
 
         Raises:
             UsageError: A class is unknown, or has two confidences.
@@ -148,15 +152,15 @@ class BatchDetector:
         contract = self.contract
         self._settings = settings
         self.conf = effective_conf(settings, contract.conf)
-        self.class_conf = class_confidences(contract, settings)  # where it is another than `conf`
-        # The confidence of each class in an array `(C,)`, and the lowest of them.
+        self.class_conf = class_confidences(contract, settings)  # of classes that differ, by id
+        # The confidence of each of the C classes, `(C,)`, and the lowest of them.
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
         self.min_conf = self.conf
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
 
-        confident = confident_selection(contract, settings, self.nms, self.conf_thresholds)
-        self._selections = Selections(confident, self.conf_thresholds)
+        selection = confident_selection(contract, settings, self.nms, self.conf_thresholds)
+        self._selections = Selections(selection, self.conf_thresholds)
         # Without the user's settings, which must not change what counts as a crowd.
         self._default_conf_thresholds = default_conf_thresholds(contract)
 
@@ -171,26 +175,28 @@ class BatchDetector:
     def _open_backend(self, device: str | Device) -> None:
         """Open the model on a device, and set the attributes that depend on the device.
 
-        If all images are cut into tiles, helpers are opened too: further detectors that share the
-        tiles of an image with this one.
+        What was measured and counted before begins anew. If all images are cut into tiles, helpers
+        are opened too: further detectors that share the tiles of an image with this one.
         """
         backend: Backend = open_backend(device, self._model, self._device_options)
         self._backend = backend
-        self.where = Device.parse(backend.device)
-        self.device = str(self.where)  # as in records: "cuda:0"
-        self.precision = backend.precision  # where the device chooses it, or empty
-        self.placement = self.device
-        if self.precision:
-            self.placement += f" ({self.precision})"
         self.in_flight = backend.in_flight  # batches worth starting before the first is done
-        self.batch = backend.best_batch(self.canvas)  # images in one that suit the device
+        self.batch_size = backend.best_batch(self.canvas)  # images in a batch, best for the device
         self.workers = backend.workers  # detectors to run side by side, one per thread
 
+        self.parsed_device = Device.parse(backend.device)
+        self.device = str(self.parsed_device)  # as in records: "cuda:0"
+        self.precision = backend.precision  # where the device chooses it, or empty
+        self.placement = self.device  # for the log: "openvino:CPU (bf16)"
+        if self.precision:
+            self.placement += f" ({self.precision})"
+
         self.times = StageTimes()
-        self._batches = 0  # that the device has finished
+        self._finished_batches = 0  # without those of helpers
         self._observer: Observer | None = None
+
         self._helpers: list[BatchDetector] = []
-        if self._cuts_all:
+        if self._cuts_all_images:
             self._open_helpers()
 
     def _open_helpers(self) -> None:
@@ -205,10 +211,10 @@ class BatchDetector:
             # It gets single tiles, which are neither cropped to the region nor cut again.
             helper._region = None  # noqa: SLF001 - the same class
             helper.tiling = None
-            helper._open_backend(self.where)  # noqa: SLF001
+            helper._open_backend(self.parsed_device)  # noqa: SLF001
             helpers.append(helper)
         self._helpers = helpers
-        self.batch *= self.workers
+        self.batch_size *= self.workers
         self.workers = 1
 
     @property
@@ -218,20 +224,20 @@ class BatchDetector:
         return self.contract.counts_best_class(self.nms, unique=is_requested)
 
     @property
-    def _cuts_all(self) -> bool:
+    def _cuts_all_images(self) -> bool:
         """Whether all images are cut into tiles, not only those that show a crowd."""
         return self.tiling is not None and not self.tiling.crowd
 
     @property
-    def finished(self) -> int:
-        """Batches that the device has finished so far; a large image in tiles is many."""
-        return self._batches + sum(helper.finished for helper in self._helpers)
+    def finished_batches(self) -> int:
+        """How many batches the device has finished so far; a large image in tiles is many."""
+        return self._finished_batches + sum(helper.finished_batches for helper in self._helpers)
 
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
         """Open the same model with the same settings again, see `Detector.clone`."""
         clone = copy.copy(self)
         if device is None:
-            device = self.where
+            device = self.parsed_device
         clone._open_backend(device)  # noqa: SLF001 - the same class
         return clone
 
@@ -297,9 +303,9 @@ class BatchDetector:
         the first. Any number of batches may be started, and waited for in any order. If all
         images are cut into tiles, this returns only when everything is detected.
 
-        The pixels of an image must not change until its detections are there if `allocate` made
-        their array, or if images with crowds are looked at again in tiles. Otherwise they may
-        change when this returns.
+        The pixels of an image may change as soon as this returns, except in two cases: their array
+        is from `allocate`, or only images with crowds are cut into tiles, which happens later. Then
+        they must not change until the detections are there.
 
         Args:
             images: Images of any sizes.
@@ -310,7 +316,7 @@ class BatchDetector:
 
         Raises:
             InferenceError: The runtime failed.
-            SourceError: An image has no such region.
+            SourceError: The region of the settings reaches beyond an image.
         """
         if self._region is None:
             return self._start_with_tiles(images)
@@ -346,7 +352,7 @@ class BatchDetector:
         """
         if self.tiling is None:
             return self._start_whole(images)
-        if self._cuts_all:
+        if self._cuts_all_images:
             detections_in_tiles = self._detect_in_tiles(self.tiling, images)
             return lambda: detections_in_tiles
         return self._start_with_tiles_for_crowds(self.tiling, images)
@@ -403,19 +409,19 @@ class BatchDetector:
         self,
         tiling: Tiling,
         images: Sequence[Image],
-        in_whole: Sequence[Detections] | None = None,
+        whole_image_results: Sequence[Detections] | None = None,
     ) -> list[Detections]:
         """Detect in the tiles of each image and in the whole image, and merge the detections.
 
         Args:
             tiling: How images are cut into overlapping tiles.
             images: The images.
-            in_whole: The detections in each whole image, if these are known already.
+            whole_image_results: The detections in each whole image; None to detect in them here.
 
         Returns:
             The merged detections of each image.
         """
-        tiled_images = TiledImages(tiling, images, in_whole)
+        tiled_images = TiledImages(tiling, images, whole_image_results)
         results = self._detect_side_by_side(tiled_images.views)
         with self.times.stage(Stage.SELECTION):
             merged_results = tiled_images.merged(results)
@@ -434,8 +440,8 @@ class BatchDetector:
             The detections of each image, in order.
         """
         detector_count = 1 + len(self._helpers)
-        batch_size = self.batch // detector_count  # `batch` is that of all detectors together
-        work = SharedWork(views, batch_size)
+        batch_size_each = self.batch_size // detector_count  # `batch_size` is that of all together
+        work = SharedWork(views, batch_size_each)
         threads = []
         for helper in self._helpers:
             run_helper = partial(work.run, helper._start_whole, helper.in_flight)  # noqa: SLF001
@@ -492,7 +498,7 @@ class BatchDetector:
         def wait() -> list[list[Detections]]:
             with self.times.stage(Stage.WAIT):
                 results = wait_for_groups(started_groups, len(images), len(device_selections))
-            self._batches += 1
+            self._finished_batches += 1
             if covering is not None and len(selections) > 1:
                 [covering_results] = results
                 results = results_of_covered(selections, covering_results)
@@ -527,7 +533,7 @@ class BatchDetector:
     ) -> list[Pending]:
         """Start to detect in images whose network inputs have the same size.
 
-        The device letterboxes them, runs the network, and selects detections from what it gives.
+        The device letterboxes the images, runs the network, and selects detections from its output.
 
         Args:
             images: The images.
@@ -538,15 +544,15 @@ class BatchDetector:
             For each selection, a function that waits for the detections of each image.
         """
         pixel_arrays = [image.pixels for image in images]
-        self._report_end(Stage.REMAINDER)
+        self._report_end(Stage.REMAINDER)  # of what was done since the batch before, see `observe`
         with self.times.stage(Stage.PREPROCESS):
-            prepared = self._backend.prepare(pixel_arrays, letterboxes)
+            model_input = self._backend.prepare(pixel_arrays, letterboxes)
         with self.times.stage(Stage.NETWORK):
-            inferred = self._backend.infer(prepared)
+            outputs = self._backend.infer(model_input)
         pending = []
         with self.times.stage(Stage.SELECTION):
             for options in selections:
-                pending.append(self._backend.select(inferred, letterboxes, options))
+                pending.append(self._backend.select(outputs, letterboxes, options))
         return pending
 
     def letterbox(self, size: Size) -> Letterbox:
@@ -567,7 +573,7 @@ class BatchDetector:
         None where the network sees more pixels of an image, as in tiles or a region of it or in
         an input that is as large as the image, and where its proportions are not kept.
         """
-        looks_at_parts = self._cuts_all or self._region
+        looks_at_parts = self._cuts_all_images or self._region
         if looks_at_parts or not self._keeps_proportions:
             return None
         return self.canvas

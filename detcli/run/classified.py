@@ -44,7 +44,10 @@ WHERE kind = ? AND name = ? AND frame = ? AND number = ?
 """
 
 BOX, TRACK, CROP = "box", "track", "crop"
-"""The kinds of a row, by what it is about: a box, all boxes of a track, or the box of a crop."""
+"""The kinds of a row: it is about a box, all boxes of a track, or the box of a crop.
+
+They are also the names of the columns that say which box, track or crop.
+"""
 
 NONE = -1
 """Stands for no frame and no number in the database, whose unique keys must not be empty."""
@@ -205,22 +208,25 @@ class Classified:
             crop: The file of its crop; None if the record names none.
 
         Raises:
-            UsageError: A row is about this crop and about another one.
+            UsageError: The crop that a row names may be this one, and `add` has used the row for
+                another one already.
         """
         source = record["source"]
         if BOX in self._kinds:
             frame = record.get("frame", NONE)
-            yield from self._select(Key(BOX, source, frame, number))
+            yield from self._select(Key(kind=BOX, name=source, frame=frame, number=number))
         if TRACK in self._kinds and "track_id" in detection:
-            yield from self._select(Key(TRACK, source, number=detection["track_id"]))
+            track_number = detection["track_id"]
+            yield from self._select(Key(kind=TRACK, name=source, number=track_number))
         if crop is None:
             return
+
         # Rows may name a crop with its folders or without, so the folders are compared here.
         name_without_folders = PurePosixPath(crop).name
-        for answer in self._select(Key(CROP, name_without_folders)):
+        for answer in self._select(Key(kind=CROP, name=name_without_folders)):
             if not _are_same_file(answer.path, crop):
                 continue
-            if answer.is_used:  # by another crop
+            if answer.is_used:  # for the detection of another crop
                 raise UsageError(
                     f"--classified {self._path}, line {answer.line}: several crops are called "
                     f"{escape_unprintable(answer.path)}",
@@ -274,17 +280,18 @@ def _key_of(row: dict[str, str]) -> Key:
         row: The cells by the name of their column.
 
     Raises:
-        ValueError: The row is of none of these kinds, or has a box and a track; or a number is
-            none.
+        ValueError: The row is of none of these kinds, or it has a box and a track. Or the cell of a
+            box, track or frame is not a number.
     """
     if None in row or None in row.values():  # how `csv` shows cells without a column, or none
         raise ValueError("it has more or fewer cells than the header")
     if not row["class"]:
         raise ValueError("it has no class")
+
     crop = row.get(CROP, "")
     if crop:
         path = crop.replace("\\", "/")
-        return Key(CROP, PurePosixPath(path).name, path=path)
+        return Key(kind=CROP, name=PurePosixPath(path).name, path=path)
 
     source = row.get("source", "")
     box = row.get(BOX, "")
@@ -292,12 +299,14 @@ def _key_of(row: dict[str, str]) -> Key:
     has_either = bool(box) != bool(track)
     if not source or not has_either:
         raise ValueError("it names no crop, and no source with either a box or a track")
+
     if track:
-        return Key(TRACK, source, number=_number(TRACK, track))
+        return Key(kind=TRACK, name=source, number=_number(TRACK, track))
+
     frame = NONE
     if row.get("frame"):
         frame = _number("frame", row["frame"])
-    return Key(BOX, source, frame, _number(BOX, box))
+    return Key(kind=BOX, name=source, frame=frame, number=_number(BOX, box))
 
 
 def _number(name: str, cell: str) -> int:

@@ -45,6 +45,7 @@ class Counts:
             self.failed += 1
             self.messages.append((source, _without_references(record.error)))
             return
+
         for warning in record.warnings:
             self.messages.append((source, warning))
         if record.origin.video is None:
@@ -53,14 +54,17 @@ class Counts:
             self.frames += 1
         if record.detections is None:
             return
+
         device = record.device
         if record.precision:
             device += f" ({record.precision})"
         self.devices[device] += 1
-        detections = without_repeated(record.detections)
-        for _, _, _, class_name in detections:
+
+        # Boxes that a person has dropped as repeats, such as of a stone, do not count.
+        counted_detections = without_repeated(record.detections)
+        for _box, _score, _class_id, class_name in counted_detections:
             self.detections_by_class[class_name] += 1
-        self.zones_and_lines.update(detections.zones_and_lines())
+        self.zones_and_lines.update(counted_detections.zones_and_lines())
 
     def include(self, counts: "Counts") -> None:
         """Add the counts of further inputs, each to that of the same name."""

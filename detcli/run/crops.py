@@ -1,5 +1,6 @@
 """The parts of images that a detector looks at: a region, or overlapping tiles."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,33 +27,35 @@ class TiledImages:
         self,
         tiling: Tiling,
         images: Sequence[Image],
-        in_whole: Sequence[Detections] | None = None,
+        whole_image_results: Sequence[Detections] | None = None,
     ) -> None:
         """Cut images into tiles.
 
         Args:
             tiling: How images are cut into overlapping tiles.
             images: The images.
-            in_whole: The detections in each whole image, if these are known already. Of them,
-                only those that are larger than the overlap of two tiles count, since anything
-                smaller lies entirely within some tile.
+            whole_image_results: The detections in each whole image, if these are known already.
+                Only those larger than the overlap of two tiles are used, since anything smaller
+                lies entirely within some tile.
         """
         self.views: list[Image] = []  # of all images, to be detected in
         self._tiling = tiling
-        self._in_whole = in_whole
-        self._areas_of_images: list[list[Area]] = []  # for each image its tiles, then the whole
-        self._view_counts: list[int] = []  # the number of views of each image
+        self._whole_image_results = whole_image_results
+        # The areas of each image: its tiles, and last the whole image.
+        self._areas_of_images: list[list[Area]] = []
+        self._view_counts: list[int] = []  # how many views of each image are in `views`
         for image in images:
             areas = tiling.areas(image.pixels.shape[:2])
             areas_to_detect_in = areas
-            if in_whole is not None:
-                areas_to_detect_in = areas[:-1]  # without the whole image
+            if whole_image_results is not None:
+                *tile_areas, _whole_area = areas
+                areas_to_detect_in = tile_areas
             self.views += [crop(image, area) for area in areas_to_detect_in]
             self._view_counts.append(len(areas_to_detect_in))
             self._areas_of_images.append(areas)
 
     def merged(self, results: Sequence[Detections]) -> list[Detections]:
-        """Merge the detections in the views of each image to those of the image.
+        """Merge the detections in the views of each image into those of the image.
 
         Args:
             results: The detections in each of `views`, in pixels of the view.
@@ -62,18 +65,16 @@ class TiledImages:
         """
         # Smaller detections in the whole image do not count: each lies entirely in some tile.
         smallest_side_px = 0.0
-        if self._in_whole is not None:
+        if self._whole_image_results is not None:
             smallest_side_px = self._tiling.overlap * self._tiling.size
 
         merged_results = []
-        first_view = 0  # that of the image, among those of all images
+        remaining_results = iter(results)
         for index, areas in enumerate(self._areas_of_images):
-            next_first_view = first_view + self._view_counts[index]
-            in_areas = list(results[first_view:next_first_view])
-            if self._in_whole is not None:
-                in_areas.append(self._in_whole[index])  # the last of the areas is the whole
-            merged_results.append(merge(in_areas, areas, smallest_side_px))
-            first_view = next_first_view
+            area_results = list(itertools.islice(remaining_results, self._view_counts[index]))
+            if self._whole_image_results is not None:  # the last of the areas is the whole image
+                area_results.append(self._whole_image_results[index])
+            merged_results.append(merge(area_results, areas, smallest_side_px))
         return merged_results
 
 

@@ -327,17 +327,17 @@ def predict(
     inputs: Inputs = INPUTS,
     watched: Watched = WATCHED,
 ) -> Records:
-    """Return an iterator over a record for each image and frame, as `detcli predict` has them.
+    """Detect in images and videos, and return an iterator over a record for each image and frame.
 
-    The records are in the order of the inputs. A few are read and detected on ahead, on threads,
-    from the first record on; `close`, or a `with` block, ends these early. An input that fails has
-    a record with an `error`, and the others go on.
+    The records are those of `detcli predict`, in the order of the inputs. From the first record
+    on, threads read and detect a few inputs ahead; `close`, or the end of a `with` block, stops
+    them early. An input that fails has a record with an `error`, and the others go on.
 
     Args:
         sources: Images, videos, folders, patterns, addresses, cameras; one or several.
         detector: Runs with as many clones as its `DeviceOptions(workers=N)` say.
         inputs: How they are read: time limit, part and stride of videos, folders in folders.
-        watched: What is found out besides: tracks, zones, lines, texts.
+        watched: What to find out besides the boxes: tracks, zones, lines, texts.
 
     Raises:
         UsageError: A value is out of range or of the wrong type, or standard input is named twice.
@@ -349,9 +349,10 @@ def predict(
     _require_type("inputs", inputs, Inputs, "vid_stride=2")
     _require_type("watched", watched, Watched, 'track="bytetrack"')
     detector._open_records.require_open()  # noqa: SLF001 - `Records` is the other half of this
+
     names = tuple(_names_of(sources))
     input_values = {field.name: getattr(inputs, field.name) for field in fields(Inputs)}
-    with _errors_in_python_words():
+    with _errors_in_python_words():  # "max_det is 0" where the command line says "--max-det is 0"
         input_options = InputOptions(source=names, **input_values)
         config = Config(inputs=input_options, watched=watched)
         run = Run.with_open_detector(config, detector._detector)  # noqa: SLF001 - it opens no other one

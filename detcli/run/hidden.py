@@ -41,10 +41,10 @@ class HiddenClasses:
         return bool(self._classes)
 
     def boxes_to_hide(self, record: RecordJson) -> Boxes:
-        """Return the boxes of a record's detections that are to be hidden.
+        """Collect the boxes of a record's detections that are to be hidden.
 
-        Two things are noted for later: the tracks of these detections, as `without_texts` hides
-        all texts on them; and which classes have been seen, which are taken out of `unseen`.
+        This also notes the tracks of these detections, as `without_texts` hides all texts on them,
+        and removes the classes in the record from `unseen`.
 
         Returns:
             `(N, 4)` x1, y1, x2, y2 in pixels of the image.
@@ -58,6 +58,7 @@ class HiddenClasses:
             boxes.append(box_of(detection))
             if detection.get("track_id") is not None:
                 self._tracks.add(_track_of(record, detection))
+
         self.unseen = [name for name in self.unseen if name not in classes_in_record]
         return np.array(boxes, np.float32).reshape(-1, 4)
 
@@ -125,7 +126,7 @@ class HiddenClasses:
         while unseen_classes:
             record = next(records, None)
             if record is None:
-                seen_classes.require(sorted(unseen_classes))
+                seen_classes.require_classes_of_model(sorted(unseen_classes))
                 return
             unseen_classes -= seen_classes.add(record)
             with temporary_file_errors():
@@ -168,22 +169,23 @@ class SeenClasses:
         if isinstance(names_of_user, list):
             self._names_of_user = [str(name) for name in names_of_user]
 
-    def require(self, classes: Sequence[str]) -> None:
-        """Require that the model of the records has some classes, though no record has them.
+    def require_classes_of_model(self, classes: Sequence[str]) -> None:
+        """Require that classes of `--blur` are classes of the model, though no record has them.
 
-        The records do not say which classes their model has. It is guessed: of the lists of class
-        names that may be the model's, the first one that agrees with the classes in the records.
+        The records do not list the classes of their model, so the list is guessed: it is the first
+        of several possible ones that agrees with the classes in the records.
 
         Args:
             classes: Names or ids of classes.
 
         Raises:
-            UsageError: It has no such class, as far as the records tell. If they have neither
-                detections nor class names, they tell nothing, and this raises no error.
+            UsageError: The model has no such class, as far as the records tell. If they have
+                neither detections nor class names, they tell nothing, and there is no error.
         """
         is_anything_known = bool(self._names_by_id or self._names_of_user)
         if not is_anything_known:
             return
+
         possible_names = [self._names_of_user, *self._names_of_models(), COCO]
         for names in possible_names:
             if self._are_names_of_model(names):

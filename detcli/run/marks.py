@@ -44,16 +44,16 @@ class Marks:
             raise _unusable(path, f"it does not hold marks: {error}") from error
         self._path = path
         self._count = len(marks)
-        # Those that have fitted no record so far. Marks are dictionaries, which cannot be in a
-        # set, so they are found by their `id`.
+        # The marks that have fitted no record so far, by their `id`: they are dictionaries, which
+        # cannot be in a set.
         self._unused = {id(mark): mark for mark in marks}
-
-        # A mark is about a record or one of its boxes; or else about a group of repeats, the boxes
-        # of one class at one place. These are by the key of the record, and by place and class.
+        # Marks of a record or of one of its boxes, by `_record_key`.
         self._marks_by_record: defaultdict[object, list[MarkJson]] = defaultdict(list)
+        # Marks of groups of repeats, by the place and the class that the boxes of a group share.
         self._group_marks: defaultdict[tuple[str, str], list[MarkJson]] = defaultdict(list)
         for mark in marks:
-            if "repeated" not in mark:
+            is_of_group = "repeated" in mark
+            if not is_of_group:
                 self._marks_by_record[_record_key(mark)].append(mark)
                 continue
             self._require_group(mark)
@@ -123,22 +123,23 @@ class Marks:
         """Return the number of the group of repeats that each detection of a record belongs to.
 
         A group of repeats has the boxes of one class that a camera shows at one place again and
-        again, such as a stone that is taken for an animal. Only groups that a mark drops count.
+        again, such as a stone that is taken for an animal. Groups that no mark drops are ignored.
 
         Returns:
-            For each detection the number of its group. Without one it is the number that the
-            record has for it from before, or else 0.
+            For each detection the number of its dropped group. For one without, it is the number of
+            a group that earlier marks dropped, which is in the record already, or else 0.
         """
         place = escape_unprintable(place_of(record))
-        numbers = []
+        group_numbers = []
         for detection in record.get("detections", ()):
             class_name = escape_unprintable(detection["class_name"])
             marks = self._group_marks.get((place, class_name), [])
-            number = self._dropped_group(marks, detection, record)
-            if number == 0:
-                number = detection.get("repeated", 0)
-            numbers.append(number)
-        return numbers
+            group_number = self._dropped_group(marks, detection, record)
+            has_dropped_group = group_number > 0
+            if not has_dropped_group:
+                group_number = detection.get("repeated", 0)
+            group_numbers.append(group_number)
+        return group_numbers
 
     def _dropped_group(
         self, marks: Sequence[MarkJson], detection: DetectionJson, record: RecordJson
@@ -170,7 +171,7 @@ class Marks:
     def corrected(self, record: RecordJson) -> RecordJson | None:
         """Apply the marks to a record, as JSON.
 
-        Detections that they drop are left out. Detections of a group of repeats that they drop
+        Detections that are dropped one by one are left out. Those of a dropped group of repeats
         stay, and get the number of the group as `repeated`.
 
         Returns:

@@ -157,7 +157,7 @@ class _EntryReader:
 
             {"file": "a/b.jpg", "detections": [...], "width": 1920, "height": 1080}
 
-        There are none if the file is gone, where `Finder.existing_only` leaves such out.
+        If `Finder.existing_only` is set, an entry whose file is gone has no records.
 
         Args:
             entry: The entry, as JSON.
@@ -165,45 +165,50 @@ class _EntryReader:
 
         Raises:
             ValueError: It is not such an entry.
-            UsageError: It has no size, and its image is not found.
+            UsageError: It has no size, and its file is not found.
         """
         where = f"images[{entry_number}]"
         (source,) = read_fields(where, entry, file=_text)
         shared_fields = {"schema_version": SCHEMA_VERSION, "source": source, "input": entry_number}
+
         detections = entry.get("detections")
-        if detections is None:
-            yield self._numbered({**shared_fields, "error": _error_in_entry(entry)})
+        if detections is None:  # the file has failed
+            yield self._numbered_record({**shared_fields, "error": _error_in_entry(entry)})
             return
         if not isinstance(detections, list):
             raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
-        size = self._size_of(source, entry)
-        if size is None:
-            return
 
+        size = self._size_of(source, entry)
+        if size is None:  # the file is gone
+            return
         height, width = size
         shared_fields |= {"width": width, "height": height}
+
         model = self._header.detector
         if _is_video_entry(source, entry):
             for frame_fields in self._frames(where, entry, size):
-                yield self._numbered({**shared_fields, **frame_fields, "model": model})
+                yield self._numbered_record({**shared_fields, **frame_fields, "model": model})
         else:
             image_fields = {"detections": self._detections(where, detections, size)}
-            yield self._numbered({**shared_fields, **image_fields, "model": model})
+            yield self._numbered_record({**shared_fields, **image_fields, "model": model})
 
     def _size_of(self, source: str, entry: Fields) -> Size | None:
-        """Find the height and width of an image or a video: in its entry, or in its file.
+        """Find the height and width of an image or a video: in its entry, or else in its file.
 
         Returns:
-            The size; None if the file is gone, where `Finder.existing_only` leaves such files out.
+            The size. None if the file is gone and `Finder.existing_only` is set: then the file is
+            also counted in `Finder.gone`.
 
         Raises:
-            UsageError: Neither has it.
+            UsageError: The entry has no size, and the file is gone and not to be left out.
         """
         size = _size_in_entry(entry)
-        if size is None:
-            size = self._finder.size_of(source)
         if size is not None:
             return size
+        size = self._finder.size_of(source)
+        if size is not None:
+            return size
+
         if self._finder.existing_only:
             self._finder.gone += 1
             return None
@@ -212,8 +217,8 @@ class _EntryReader:
             "name the folder of the images with --images; report --existing leaves it out",
         )
 
-    def _numbered(self, fields: Fields) -> RecordJson:
-        """Check the fields of a record, and give it its number."""
+    def _numbered_record(self, fields: Fields) -> RecordJson:
+        """Check the fields of a record, and give it the next number as its `index`."""
         record = to_record({**fields, "index": self._record_count})
         self._record_count += 1
         return record

@@ -18,7 +18,7 @@ def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
 
     Args:
         model: The file.
-        settings: What the user says of the model, in place of what its file says or does not say:
+        settings: What the user says of the model. This overrides or completes what its file says:
             the form of its boxes, how images are prepared for it, and whether only its boxes are
             read (--boxes-only) and not its masks or keypoints.
 
@@ -26,13 +26,15 @@ def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
         ModelError: The model cannot be used.
     """
     prepared = prepare(
-        model.path,
-        settings.box_format,
-        model.name,
-        settings.preprocess,
+        path=model.path,
+        box_format=settings.box_format,
+        name=model.name,
+        preprocess=settings.preprocess,
         boxes_only=settings.boxes_only,
     )
-    if settings.boxes_only and BOXES_OF_MORE not in prepared.contract.warnings:
+    # A model of which masks or keypoints are left out has a warning that says so.
+    has_only_boxes = BOXES_OF_MORE not in prepared.contract.warnings
+    if settings.boxes_only and has_only_boxes:
         log.info("--boxes-only leaves nothing out of what this model finds")
     return prepared
 

@@ -354,21 +354,21 @@ class _StallWatch:
         self._silent_s = 0.0
 
     def add_wait(self, waited_s: float, expected: Collection[Entry]) -> None:
-        """Add a wait in which no message came, if it was a device that was waited for.
+        """Add a wait without a message to the silence of the devices, if one was waited for.
 
-        It was one if all expected items are loaded, and no device has finished a batch. Without a
-        message one may have: a large image that is cut into tiles takes many batches.
+        That is so if every expected item is loaded. The silence ends if a device has finished a
+        batch meanwhile: a large image in tiles takes many, which send no messages.
 
         Args:
             waited_s: How many seconds the wait took.
-            expected: The items whose records were not yielded yet.
+            expected: The items whose records have not been yielded yet.
 
         Raises:
             InferenceError: The devices have finished nothing for too long.
         """
-        finished_before = self._finished_batches
-        self._finished_batches = sum(worker.finished for worker in self._workers)
-        has_finished_batch = self._finished_batches > finished_before
+        batches_before = self._finished_batches
+        self._finished_batches = sum(worker.finished_batches for worker in self._workers)
+        has_finished_batch = self._finished_batches > batches_before
 
         loaded_entries = [entry for entry in expected if entry.item.finished.is_set()]
         waits_for_device = bool(expected) and len(loaded_entries) == len(expected)
@@ -415,11 +415,11 @@ class Worker:
         self._over = over
 
     @property
-    def finished(self) -> int:
+    def finished_batches(self) -> int:
         """How many batches its device has finished."""
         if self._detector is None:
             return 0
-        return self._detector.finished
+        return self._detector.finished_batches
 
     def run(self) -> None:
         """Open the detector, run batches on it, and close it.

@@ -42,7 +42,7 @@ def detcli(model: Path, folder: Path, device: str, *, half: bool = False) -> Cal
     def run() -> int:
         with Sources([str(folder)]) as sources:
             clones = [device] * (detector.workers - 1)
-            return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
+            return sum(1 for _ in Pipeline(detector, detector.batch_size, clones).run(sources))
 
     return run
 

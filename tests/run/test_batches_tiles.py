@@ -73,7 +73,7 @@ def test_the_work_is_shared_and_an_image_after_the_other_is_read(make_model, mon
     threads = set()
     with opened(make_model(), 3) as detector:
         assert detector.workers == 1
-        assert detector.batch == 3
+        assert detector.batch_size == 3
         for worker in all_detectors(detector):
 
             def start(images, begin=worker._start_whole):  # noqa: SLF001
@@ -89,7 +89,7 @@ def test_the_work_is_shared_and_an_image_after_the_other_is_read(make_model, mon
         barrier = threading.Barrier(3, action=stop_waiting)  # of the first batch of each
         assert boxes(detect(detector, LARGE)) == EXPECTED
         assert len(threads) == 3
-        assert detector.finished == len(TILES.areas((112, 160)))
+        assert detector.finished_batches == len(TILES.areas((112, 160)))
         assert detector.times
 
 

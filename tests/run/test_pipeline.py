@@ -24,7 +24,7 @@ class Double:
 
     model_name = "stand-in"
     precision = "f32"
-    finished = 0
+    finished_batches = 0
 
     def __init__(self, device="cpu", work=lambda _: None, in_flight=1):
         self.device = device
@@ -256,7 +256,8 @@ def test_a_device_that_hangs_is_given_up():
 
 @pytest.mark.usefixtures("_impatient")
 def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
-    monkeypatch.setattr(Double, "finished", property(lambda self: next(self.tiles)), raising=False)
+    count_tiles = property(lambda self: next(self.tiles))
+    monkeypatch.setattr(Double, "finished_batches", count_tiles, raising=False)
     detector = Double(work=lambda _: time.sleep(0.5))
     detector.tiles = itertools.count(1)  # type: ignore[attr-defined]
     assert counts(Pipeline(detector, 1).run(items([1]))) == [1]

@@ -119,7 +119,7 @@ def measure(
             raise ChangedError(located.path)
         conditions = conditions_of(config_to_run, mode, run.detector)
         gpu_before = None
-        if run.detector.where.is_gpu:
+        if run.detector.parsed_device.is_gpu:
             gpu_before = gpu.before
         machine = describe_machine(gpu_before)
         identity = identity_of(machine, model, conditions)
@@ -214,7 +214,7 @@ def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> C
     # Without --batch, a latency is that of the smallest batch that the graph takes.
     default_batch = detector.contract.batch or 1
     if mode is BenchMode.THROUGHPUT:
-        default_batch = detector.batch
+        default_batch = detector.batch_size
     return Conditions(
         mode=mode,
         device=detector.placement,

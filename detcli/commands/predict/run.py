@@ -476,7 +476,7 @@ def _provenance_step(
 
     config = run.config
     model_file = ModelFile.read(model_path, config.settings.box_format, config.settings.preprocess)
-    precision = precision_in(model_file.model, run.detector.where, half=config.runtime.half)
+    precision = precision_in(model_file.model, run.detector.parsed_device, half=config.runtime.half)
     provenance = describe_run(run.devices, str(precision))
     has_resume_file = config.outputs.resume is not None
     if settings is None or has_resume_file:

@@ -127,7 +127,7 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(
     settings = Settings(imgsz=imgsz)
     limited = DeviceOptions(gpu_mem_limit=limit)
     with BatchDetector(make_model(**options), "cuda:0", settings, limited) as detector:
-        assert detector.batch == batch
+        assert detector.batch_size == batch
         assert detector.in_flight == 3
 
 

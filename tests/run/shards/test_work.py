@@ -94,7 +94,7 @@ def in_one_run(names, model, batch, workers):
         BatchDetector(find(str(model)), CPU, Settings(conf=0.5), options) as detector,
         Sources(names) as sources,
     ):
-        pipeline = Pipeline(detector, batch or detector.batch, ["cpu"] * (workers - 1))
+        pipeline = Pipeline(detector, batch or detector.batch_size, ["cpu"] * (workers - 1))
         return [record.to_json() for record in pipeline.run(sources)]
 
 
