@@ -418,7 +418,7 @@ def _copy_records(
     from detcli.sink.protocol import Stored
 
     record_error: Exception | None = None
-    with progress(lambda: manifest.names, enabled=show_progress) as advance:
+    with progress(lambda: manifest.name_count, enabled=show_progress) as advance:
         for record in merging:
             try:
                 corrected = _add_answers_and_apply_marks(record, answers, marks)

@@ -85,7 +85,7 @@ def status(
     left_s = None
     # A few parts say little about the rate, and without workers there is none.
     if 0 < working_count < len(done_shards):
-        inputs_per_shard = manifest.names / len(manifest)
+        inputs_per_shard = manifest.name_count / len(manifest)
         started_s = min(file_times.values())  # when the manifest was written
         rate = _inputs_per_second([started_s, *part_times], inputs_per_shard)
         if rate is not None:
@@ -96,7 +96,7 @@ def status(
     for failures_of_shard in failures_by_shard.values():
         failures += failures_of_shard
     run_status = RunStatus(
-        inputs=manifest.names,
+        inputs=manifest.name_count,
         shards=len(manifest),
         done=len(done_shards),
         working=working_count,

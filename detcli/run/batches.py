@@ -41,11 +41,11 @@ from detcli.run.model_settings import (
 )
 from detcli.run.selections import (
     Selections,
-    confident_selection,
     covering_selection,
     crowd_selection,
     default_conf_thresholds,
     results_of_covered,
+    selection_options,
     suppressed_across_classes,
 )
 from detcli.run.shared_work import SharedWork
@@ -159,7 +159,7 @@ class BatchDetector:
         if self.class_conf:
             self.min_conf = float(self.conf_thresholds.min())
 
-        selection = confident_selection(contract, settings, self.nms, self.conf_thresholds)
+        selection = selection_options(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(selection, self.conf_thresholds)
         # Without the user's settings, which must not change what counts as a crowd.
         self._default_conf_thresholds = default_conf_thresholds(contract)
@@ -220,7 +220,7 @@ class BatchDetector:
     @property
     def unique(self) -> bool:
         """Whether an anchor gives one detection at most, asked for or not."""
-        is_requested = self._selections.confident.multi_label is MultiLabel.NEVER
+        is_requested = self._selections.confident_selection.multi_label is MultiLabel.NEVER
         return self.contract.counts_best_class(self.nms, unique=is_requested)
 
     @property
@@ -366,7 +366,7 @@ class BatchDetector:
         """
         # Detections are selected twice: as the user asked for, and to count them.
         crowd_counting = crowd_selection(
-            self._selections.confident, self._default_conf_thresholds, tiling.crowd
+            self._selections.confident_selection, self._default_conf_thresholds, tiling.crowd
         )
         selections = [*self._selections.options, crowd_counting]
         wait_for_selections = self._start_selecting(images, selections)
@@ -425,7 +425,7 @@ class BatchDetector:
         results = self._detect_side_by_side(tiled_images.views)
         with self.times.stage(Stage.SELECTION):
             merged_results = tiled_images.merged(results)
-            return suppressed_across_classes(merged_results, self._selections.confident)
+            return suppressed_across_classes(merged_results, self._selections.confident_selection)
 
     def _detect_side_by_side(self, views: Sequence[Image]) -> list[Detections]:
         """Detect in many images, on this detector and its helpers in parallel.

@@ -382,25 +382,30 @@ class _SinkOpener:
         if options.show:
             from detcli.sink.window import WindowSink
 
-            self.windows.append(self._without_repeats(WindowSink(style)))
-        if options.save is not None:
-            from detcli.sink.image import ImageSink
-            from detcli.sink.video import VideoSink
+            self.windows.append(self._without_repeats(WindowSink(style)))  # with all frames
+        if options.save is None:
+            return
 
-            folder = self._open_folder(options.save)
-            video_sink = VideoSink(
-                folder, style, condensed=options.only_detections, silent=bool(options.blur)
-            )
-            self._add(self._with_detections(ImageSink(folder, style)))
-            self._add(self._with_detections(video_sink))
-        if options.save is not None and options.gif is not None:
+        from detcli.sink.image import ImageSink
+        from detcli.sink.video import VideoSink
+
+        folder = self._open_folder(options.save)
+        is_condensed = options.only_detections
+        is_silent = bool(options.blur)
+        video_sink = VideoSink(folder, style, condensed=is_condensed, silent=is_silent)
+        self._add(self._with_detections(ImageSink(folder, style)))
+        self._add(self._with_detections(video_sink))
+        if options.gif is not None:
             from detcli.sink.gif import GifSink
 
-            gif_sink = GifSink(folder, options.gif, style, condensed=options.only_detections)
+            gif_sink = GifSink(folder, options.gif, style, condensed=is_condensed)
             self._add(self._with_detections(gif_sink))
 
     def open_labels(self, class_names: Sequence[str]) -> None:
-        """Open the folders of --save-txt (labels), --save-crops, and --save-dataset.
+        """Open the folders for training: --save-txt (labels), --save-crops, and --save-dataset.
+
+        --only-detections concerns the dataset alone: an image without detections has no crops, and
+        its empty file of labels says that nothing is on it.
 
         Args:
             class_names: The model's classes, which a dataset lists.
@@ -409,21 +414,27 @@ class _SinkOpener:
         if options.save_txt is not None:
             from detcli.sink.labels import LabelSink
 
-            folder = self._open_folder(options.save_txt)
-            self._add(LabelSink(folder, scores=options.save_conf))
+            label_folder = self._open_folder(options.save_txt)
+            self._add(LabelSink(label_folder, scores=options.save_conf))
+
         if options.save_crops is not None:
             from detcli.sink.image import CropShape, CropSink
 
-            shape = CropShape(options.crop_margin, options.crop_square)
-            self._add(CropSink(self._open_folder(options.save_crops), shape))
+            crop_folder = self._open_folder(options.save_crops)
+            crop_shape = CropShape(options.crop_margin, options.crop_square)
+            self._add(CropSink(crop_folder, crop_shape))
+
         if options.save_dataset is not None:
             from detcli.sink.dataset import DatasetSink
 
-            dataset = DatasetSink(options.save_dataset, class_names)
-            self._add(self._with_detections(dataset))
+            dataset_sink = DatasetSink(options.save_dataset, class_names)
+            self._add(self._with_detections(dataset_sink))
 
     def open_page(self, settings: SettingsJson | None) -> None:
         """Open the page of --report, which shows the results in a browser.
+
+        If another sink cannot be opened, the page is discarded. A journal, which is opened later,
+        puts the page on the disk before its entries.
 
         Args:
             settings: What the detections depend on, which the page shows; None if that is not
@@ -432,6 +443,7 @@ class _SinkOpener:
         options = self._options
         if options.report is None:
             return
+
         from detcli.page.page import Page, PageSink, RunInfo, run_info_of
 
         run_info = RunInfo("predict")
@@ -442,10 +454,10 @@ class _SinkOpener:
             run_info,
             self._guard,
             resumed=options.resume is not None,
-            linked=options.report_link,
+            linked=options.report_link,  # shows images where they are, without copies
         )
         self._undo.callback(page.discard)
-        self._sync_page = page.sync
+        self._sync_page = page.sync  # for `open_journal`
         self.sinks.append(PageSink(page, only_detections=options.only_detections))
 
     def open_tables(self, class_names: Sequence[str]) -> None:

@@ -52,11 +52,11 @@ def find_repeats(records: Iterator[RecordJson], advance: Callable[[str], None]) 
     return Repeats(finder.find_groups(), finder.record_count)
 
 
-class _Tile(NamedTuple):
-    """What the page shows of a group: the record of its image, and what was kept of the image."""
+class _GroupTile(NamedTuple):
+    """What the page shows of a group: an image with one of its boxes."""
 
-    record: RecordJson
-    image: Fields
+    record: RecordJson  # of the image, with this box only
+    image: Fields  # what `Page.store` returned
 
 
 class RepeatsPage:
@@ -67,10 +67,10 @@ class RepeatsPage:
     """
 
     def __init__(self, page: Page, repeats: Repeats, finder: Finder, hidden: HiddenClasses) -> None:
-        """Prepare to add groups to a page without any records.
+        """Prepare to add groups to a page that has no records yet.
 
-        A group knows three records by their numbers: the one that the page shows, and the first
-        and the last that it has boxes in, which the page names.
+        A group has the numbers of three records: of the one whose image the page shows, and of the
+        first and the last one with a box of the group, whose images the page names.
 
         Args:
             page: The page.
@@ -83,14 +83,14 @@ class RepeatsPage:
         self._finder = finder
         self._hidden = hidden
         self._groups_by_shown_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
-        self._named_records: set[int] = set()
+        self._records_to_name: set[int] = set()
         for group in repeats.groups:
             self._groups_by_shown_record[group.record_number].append(group)
-            self._named_records.add(group.first_record)
-            self._named_records.add(group.last_record)
+            self._records_to_name.add(group.first_record)
+            self._records_to_name.add(group.last_record)
         # These are filled while the records are read.
-        self._tiles: dict[int, _Tile] = {}  # by the number of the group
-        self._names: dict[int, str] = {}  # of the images, by the number of the record
+        self._group_tiles: dict[int, _GroupTile] = {}  # by the number of the group
+        self._image_names: dict[int, str] = {}  # by the number of the record
 
     def write(self, records: Iterator[RecordJson]) -> None:
         """Add all groups to the page, which has to be closed afterwards.
@@ -99,48 +99,53 @@ class RepeatsPage:
             records: The records that the groups were found in, read again from the beginning.
         """
         for record_number, record in enumerate(records):
-            if record_number in self._named_records:
-                self._names[record_number] = _name_of_image(record)
+            if record_number in self._records_to_name:
+                self._image_names[record_number] = _name_of_image(record)
             groups = self._groups_by_shown_record.get(record_number)
             if groups is not None:
-                self._store_tiles(record, groups)
+                self._store_group_tiles(record, groups)
         for group in self._repeats.groups:
-            self._add(group)
+            self._add_to_page(group)
 
     def close(self) -> None:
         """End the page, which says what was found."""
         self._page.close(Conclusion(summary=self._repeats.sentences))
 
-    def _store_tiles(self, record: RecordJson, groups: list[RepeatGroup]) -> None:
-        """Store what the page shows of some groups: an image, and one box of it for each group.
+    def _store_group_tiles(self, record: RecordJson, groups: list[RepeatGroup]) -> None:
+        """Store the image of a record in the page, and a tile for each group that it shows.
+
+        A tile has the image and one box. Hidden classes are hidden in the image, and texts of
+        hidden barcodes are left out of the record.
 
         Args:
-            record: The record of the image; what has to be hidden is hidden in both.
-            groups: The groups that are shown by boxes of this record.
+            record: The record.
+            groups: The groups whose boxes on the page are boxes of this record.
         """
-        hide_in_image = None
         boxes_to_hide = self._hidden.boxes_to_hide(record)
+        hide_in_image = None
         if self._hidden:
             hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
-        image = self._page.store(partial(self._finder.shown, record, hide_in_image))
+        load_image = partial(self._finder.shown, record, hide_in_image)
+        image = self._page.store(load_image)
+
         for group in groups:
             fields = {name: value for name, value in record.items() if name not in FRAME_FIELDS}
             fields["detections"] = [record["detections"][group.detection_index]]
             shown_record = cast("RecordJson", fields)
             if self._hidden:
                 shown_record = self._hidden.without_texts(shown_record, boxes_to_hide)
-            self._tiles[group.number] = _Tile(shown_record, image)
+            self._group_tiles[group.number] = _GroupTile(shown_record, image)
 
-    def _add(self, group: RepeatGroup) -> None:
-        """Add a group to the page, whose image was stored."""
-        tile = self._tiles[group.number]
+    def _add_to_page(self, group: RepeatGroup) -> None:
+        """Add a group to the page, after `_store_group_tiles` has stored its tile."""
+        tile = self._group_tiles[group.number]
         repeat = PageRepeat(
             number=group.number,
             image_count=group.image_count,
             box_count=group.box_count,
             place=group.place,
-            first_name=self._names[group.first_record],
-            last_name=self._names[group.last_record],
+            first_name=self._image_names[group.first_record],
+            last_name=self._image_names[group.last_record],
             box=group.box,
         )
         self._page.add(tile.record, tile.image, repeat=repeat)

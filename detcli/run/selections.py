@@ -29,21 +29,21 @@ class Selections:
 
     def __init__(
         self,
-        confident: SelectionOptions,
+        confident_selection: SelectionOptions,
         conf_thresholds: npt.NDArray[np.float32],
-        lower: SelectionOptions | None = None,
+        lower_selection: SelectionOptions | None = None,
     ) -> None:
         """Combine one or two selections.
 
         Args:
-            confident: Selects the detections above the confidence.
+            confident_selection: Selects the detections above the confidence.
             conf_thresholds: `(C,)`, that confidence for each of the C classes.
-            lower: Selects the detections above a lower confidence, which are those and more; None
-                without such a selection.
+            lower_selection: Selects all detections above a lower confidence, also those above the
+                higher one; None if there is no such selection.
         """
-        self.confident = confident
+        self.confident_selection = confident_selection
         self._conf_thresholds = conf_thresholds
-        self._lower = lower
+        self._lower_selection = lower_selection
 
     def with_lower_conf(self, conf: float) -> "Selections":
         """Add a selection of the detections that are above a lower confidence, of whatever class.
@@ -51,18 +51,22 @@ class Selections:
         A class whose confidence is lower still keeps that.
         """
         lowered_thresholds = np.minimum(self._conf_thresholds, np.float32(conf))
-        lower = self.confident.with_conf_thresholds(lowered_thresholds)
-        return Selections(self.confident, self._conf_thresholds, lower)
+        lower_selection = self.confident_selection.with_conf_thresholds(lowered_thresholds)
+        return Selections(
+            confident_selection=self.confident_selection,
+            conf_thresholds=self._conf_thresholds,
+            lower_selection=lower_selection,
+        )
 
     @property
     def options(self) -> list[SelectionOptions]:
         """The options of each selection; `joined` takes their results in this order."""
-        if self._lower is None:
-            return [self.confident]
-        return [self.confident, self._lower]
+        if self._lower_selection is None:
+            return [self.confident_selection]
+        return [self.confident_selection, self._lower_selection]
 
     def joined(self, results_by_selection: Sequence[list[Detections]]) -> list[Detections]:
-        """Join what the selections have given for each image: one list of detections for each.
+        """Join the results of the selections into one list of detections for each image.
 
         Args:
             results_by_selection: The detections of each image above the confidence; then, where
@@ -71,7 +75,7 @@ class Selections:
         Returns:
             The detections of each image, best first.
         """
-        if self._lower is None:
+        if self._lower_selection is None:
             [confident_results] = results_by_selection
             return confident_results
         confident_results, lower_results = results_by_selection
@@ -92,18 +96,18 @@ class Selections:
         """
         is_below_confidence = lower.score <= self._conf_thresholds[lower.class_id]
         additional = lower[is_below_confidence]
-        missing_count = max(self.confident.max_det - len(confident), 0)
+        missing_count = max(self.confident_selection.max_det - len(confident), 0)
         filled_up = Detections.concat([confident, additional[:missing_count]])
         return filled_up[rank_descending(filled_up.score)]
 
 
-def confident_selection(
+def selection_options(
     contract: Contract,
     settings: Settings,
     nms_iou: float | None,
     conf_thresholds: npt.NDArray[np.float32],
 ) -> SelectionOptions:
-    """Combine what the user asked for and what the model needs to the options of a selection.
+    """Combine what the user asked for and what the model needs into the options of a selection.
 
     Args:
         contract: What the model says of itself, such as how its detections are selected.
@@ -117,10 +121,14 @@ def confident_selection(
     max_det = settings.max_det
     if contract.max_detections:  # the model gives no more
         max_det = min(max_det, contract.max_detections)
-    multi_label = contract.multi_label
-    if settings.unique:  # --unique: one class for each anchor
+
+    multi_label = contract.multi_label  # whether an anchor may give detections of several classes
+    if settings.unique:  # --unique: only the best class of each anchor
         multi_label = MultiLabel.NEVER
+
+    # Whether boxes that overlap become their mean, instead of the best of them alone.
     blends_boxes = nms_iou is not None and contract.suppression is Suppression.BLEND
+
     selection = SelectionOptions(
         conf=float(conf_thresholds.min()),
         max_det=max_det,

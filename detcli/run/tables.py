@@ -137,13 +137,13 @@ def _record_key(row: _ParsedRow) -> tuple[Any, ...]:
 
 
 def _record_fields(rows: list[Fields]) -> Fields:
-    """Put the rows of a record together to its fields, with a list of its detections.
+    """Combine the rows of one record into the fields of the record.
 
     Args:
-        rows: The fields of a record that each row stands for, with those of one detection. A record
-            without detections has a single row, with none or with an error.
+        rows: The fields in each row: those of the record, and of one of its detections. A record
+            without detections has a single row, perhaps with an error in place of a detection.
     """
-    first_row = rows[0]
+    first_row = rows[0]  # all rows have the same fields of the record
     record: Fields = {"schema_version": SCHEMA_VERSION}
     for field_name, value in first_row.items():
         if field_name not in DETECTION_FIELDS and field_name not in ERROR_FIELDS:
@@ -156,11 +156,13 @@ def _record_fields(rows: list[Fields]) -> Fields:
         }
         return record
 
-    record["detections"] = []
+    detections = []
     for row in rows:
-        if "class_id" in row:
+        has_detection = "class_id" in row
+        if has_detection:
             detection = {field: row[field] for field in DETECTION_FIELDS if field in row}
-            record["detections"].append(detection)
+            detections.append(detection)
+    record["detections"] = detections
     return record
 
 
@@ -169,36 +171,42 @@ ERROR_FIELDS = {"error", "error_type", "error_hint"}
 
 
 def _fields_of_parquet_row(row: Fields) -> Fields:
-    """Return the fields that a row of Parquet stands for, in the form that they have in JSON.
+    """Convert a row of a Parquet table to fields of a record and of a detection, as in JSON.
 
     A field that the record or the detection does not have is null in the row, and left out.
     """
     fields = {name: value for name, value in row.items() if value is not None}
+
     if isinstance(fields.get("time"), datetime):
         fields["time"] = iso_time(fields["time"].replace(tzinfo=UTC))
     if isinstance(fields.get("taken"), datetime):
         fields["taken"] = capture_time.to_text(fields["taken"])
     if "meta" in fields:
         fields["meta"] = json.loads(fields["meta"])
-    # Where barcodes were read, each detection has a list of corners, which is empty for one that
-    # was not located; its text is null if it was not read, or is binary.
-    if "corners" in fields:
+
+    # With --read, each detection in the table has a list of corners, and in JSON a text.
+    has_barcode_columns = "corners" in fields
+    if has_barcode_columns:
+        # The text is null if the barcode was not read, or is binary. It was left out above.
         fields.setdefault("text", None)
-        if not fields["corners"]:
+        is_barcode_located = len(fields["corners"]) > 0
+        if not is_barcode_located:  # then JSON has no corners
             del fields["corners"]
     return fields
 
 
 def _fields_of_csv_row(row: Fields) -> Fields:
-    """Return the fields that a row of CSV stands for, with values of their types.
+    """Convert a row of a CSV table to fields of a record and of a detection, as in JSON.
 
-    A field that the record or the detection does not have is an empty cell, and left out.
+    A field that the record or the detection does not have is an empty cell, and left out. In a few
+    fields of detections an empty cell stands for a value, such as an empty list of zones.
 
     Raises:
         ValueError: The row is longer or shorter than the header, or a cell is not of its type.
     """
     if None in row or None in row.values():  # how `csv` shows cells without a column, or none
         raise ValueError("it has more or fewer cells than the header")
+
     fields: Fields = {}
     for name, cell in row.items():
         if cell == "":
@@ -208,7 +216,9 @@ def _fields_of_csv_row(row: Fields) -> Fields:
             fields[name] = parse(cell)
         except ValueError as error:
             raise ValueError(f"{name} is {cell[:40]!r}") from error
-    if "class_id" in fields:
+
+    has_detection = "class_id" in fields
+    if has_detection:
         _add_empty_values(fields, row)
     return fields
 

@@ -104,8 +104,8 @@ def with_stamp(name: Name, stamp: str) -> Name:
     return VersionedPath.of(name, stamp)
 
 
-def as_it_is(name: Name) -> Name:
-    """The name without a stamp, for whatever is there now."""
+def without_stamp(name: Name) -> Name:
+    """Return a name without its stamp: it then means the file as it is now."""
     if isinstance(name, ListedInput):
         return name._replace(name=str(name.name))
     if isinstance(name, VersionedPath):

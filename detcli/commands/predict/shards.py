@@ -221,7 +221,7 @@ def _shards_to_retry(
     shards = {}
     for number, failures in failures_by_shard.items():
         if failures:
-            shards[number] = merge.failing(number)
+            shards[number] = merge.retry_shard(number)
     return shards
 
 
@@ -432,8 +432,8 @@ def _find_changed_files(
     if not differing_names:
         return frozenset()
 
-    # If --retry-failed has worked a name again, the stamp that its file had then counts instead.
-    retry_stamps = Merge(store, manifest).retried()
+    # If --retry-failed has processed a name again, the stamp that its file had then counts instead.
+    retry_stamps = Merge(store, manifest).stamps_of_retried_files()
     changed_hashes = set()
     for name in differing_names:
         name_hash = hash_of(name)

@@ -60,28 +60,31 @@ def open_local(count: int, request: WorkRequest) -> Workers:
     cores_each = max(1, cores // count)
     detectors_each = request.config.runtime.workers or cores_each
 
-    def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
+    def start_process(index: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
+        """Start the process of an index; None if it was lost again and again on this machine."""
         if lost_on:
             return None
-        devices_of_process = _dealt_out(devices, number, count)
+        devices_of_process = _devices_of_process(devices, process_index=index, process_count=count)
         return _Process(request.placed(devices_of_process, detectors_each, cores_each), tell)
 
-    return Workers(count, begin)
+    return Workers(count, start_process)
 
 
-def _dealt_out(devices: Sequence[Device], number: int, count: int) -> Sequence[Device]:
-    """Return the devices of one of several processes, to which they are dealt out in turn.
+def _devices_of_process(
+    devices: Sequence[Device], *, process_index: int, process_count: int
+) -> Sequence[Device]:
+    """Return the devices that one of several processes uses; they are dealt out like cards.
 
-    With more processes than devices, some share a device.
+    If there are more processes than devices, some of them share a device.
 
     Args:
         devices: All devices.
-        number: The index of the process.
-        count: The number of processes.
+        process_index: The index of the process, from 0.
+        process_count: How many processes there are.
     """
-    if count > len(devices):
-        return (devices[number % len(devices)],)
-    return devices[number::count]
+    if process_count > len(devices):
+        return (devices[process_index % len(devices)],)
+    return devices[process_index::process_count]
 
 
 class _Process:
@@ -91,13 +94,17 @@ class _Process:
         """Start the process, send it its request, and pass on its events from a thread."""
         from detcli.core.packages import own_python
 
-        command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
-        # It gets a process group of its own: Ctrl+C in a terminal is for the process that the user
-        # has started, which ends the workers itself. The first is of POSIX, the second of Windows.
+        # START lets it import modules from the same folders as this process, and -P from no others.
+        python = own_python("--on local")
+        command = [python, "-P", "-c", START.format(path=sys.path)]
+
+        # The process is in a new process group: Ctrl+C in a terminal is for the process that the
+        # user has started, which ends the workers itself.
         process_group = None
         if os.name == "posix":
-            process_group = 0
-        creation_flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+            process_group = 0  # a new one
+        creation_flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # only Windows has it
+
         self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
             command,
             stdin=subprocess.PIPE,

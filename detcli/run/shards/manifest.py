@@ -116,6 +116,10 @@ class Manifest:
 
         Args:
             store: The output folder of the run, which has the files.
+
+        Raises:
+            UsageError: There is no manifest, or one of its files is missing or damaged.
+            StoreError: A file cannot be read.
         """
         self._store = store
         numbered_files = _numbered_files(store)
@@ -125,17 +129,20 @@ class Manifest:
                 f"{store} has no {FIRST_MANIFEST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
             )
+
+        # `_add_section` adds each file to these.
         self._sections: list[Section] = []
-        self.names = 0  # how many names all sections have
-        self._shards = 0  # how many shards
+        self.name_count = 0
+        self._shard_count = 0
         for number, name in numbered_files:
-            self._require_next(number, name)
+            self._require_next_number(number, name)
             self._add_section(name)
+
         self.header = self._sections[0].header
         self._fingerprint = fingerprint_of(self.header["detcli"], self.header["settings"])
 
     def __len__(self) -> int:
-        return self._shards
+        return self._shard_count
 
     def __iter__(self) -> Iterator[Shard]:
         for number in range(len(self)):
@@ -286,19 +293,25 @@ class Manifest:
         return last_attempts
 
     def _add_section(self, name: str) -> None:
-        """Check one file of the manifest, and note where in it the line of each shard begins.
+        """Open and check a file of the manifest, and add it to the sections.
 
         A manifest lists all inputs of a run, cut into shards; an extended run has several files.
-        Each stays open to read names from it later, as a bucket would have to send it again.
+        `name_count` and the number of shards grow by those of the file.
+
+        The file stays open as long as this object lives, since names are read from it later: a file
+        of a bucket would have to be downloaded again.
 
         Args:
             name: The name of the file in the output folder.
 
         Raises:
-            UsageError: The run wrote Parquet, which this version does not read.
+            UsageError: The file is damaged, or the run wrote Parquet, which this version does not
+                read.
+            StoreError: The file cannot be read.
         """
         file = self._store.open(name)
         weakref.finalize(self, file.close)
+
         with self._readable(name):
             header_line = bounded_line(file)
             header = json.loads(header_line)
@@ -311,21 +324,24 @@ class Manifest:
                     "parts are JSON Lines",
                 )
             index = _index_shards(header_line, file)
+
         section = Section(
             name=name,
             file=file,
             header=header,
             run=index.sha256[:RUN_DIGITS],
-            first_shard=self._shards,
-            names_before=self.names,
+            first_shard=self._shard_count,
+            names_before=self.name_count,
             offsets=index.offsets,
         )
         self._sections.append(section)
-        self._shards += len(index.offsets)
-        self.names += index.name_count
+        self._shard_count += len(index.offsets)
+        self.name_count += index.name_count
 
-    def _require_next(self, number: int, name: str) -> None:
+    def _require_next_number(self, number: int, name: str) -> None:
         """Require that a file of the manifest has the number after those that were read.
+
+        Two files can have the same number, as a name may begin with `_` or not.
 
         Args:
             number: Its number: 0 for the first file, then 1, 2 and so on for the extensions.
@@ -335,7 +351,8 @@ class Manifest:
             UsageError: Another file has the number, or one before it is missing.
         """
         expected_number = len(self._sections)
-        if number < expected_number:  # two names have one number, with and without `_`
+        is_duplicate = number < expected_number
+        if is_duplicate:
             raise UsageError(
                 f"{self._store} has both {self._sections[number].name} and {name}",
                 "move one away; merge then says whether the parts belong to the other",
@@ -466,16 +483,20 @@ def file_name(number: int) -> str:
 
 
 def publish(
-    store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
+    store: Store,
+    section_name: str,
+    header: HeaderJson,
+    names: Iterable[Name],
+    first_shard: int = 0,
 ) -> bool:
-    """Cut names into shards, and publish them as one file of a manifest.
+    """Cut the names of inputs into shards, and publish them as one file of a manifest.
 
     Args:
         store: The output folder of the run.
-        name: The name of the file in it.
+        section_name: The name of the file in it.
         header: Its first line, which also says how many names a shard has.
         names: The names of the inputs, in the order of the run.
-        shard: The number of the first shard; not 0 in an extension of a manifest.
+        first_shard: The number of the first shard; not 0 in an extension of a manifest.
 
     Returns:
         Whether it was published; False if there is a file of that name already.
@@ -486,11 +507,11 @@ def publish(
         _write(file, header)
         for names_of_shard in _batches(names, header["shard_size"]):
             names_json = [to_json(listed_name) for listed_name in names_of_shard]
-            _write(file, {"shard": shard + shard_count, "names": names_json})
+            _write(file, {"shard": first_shard + shard_count, "names": names_json})
             shard_count += 1
             name_count += len(names_of_shard)
         _write(file, {"shards": shard_count, "names": name_count})
-        return store.publish(name, file)
+        return store.publish(section_name, file)
 
 
 def _batches(names: Iterable[Name], size: int) -> Iterator[list[Name]]:

@@ -25,7 +25,7 @@ from detcli.data.record import PartJson, RecordJson, name_of
 from detcli.data.saved_record import to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
-from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of
+from detcli.source.listing import Name, address_of, hash_of, meta_of, source_of, without_stamp
 from detcli.source.names import is_address, is_archive, is_video, path_of
 from detcli.storage.temporary import temporary, temporary_file_errors
 
@@ -46,7 +46,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def __init__(self, shard: Shard) -> None:
         self.count = 0
         self._shard = shard
-        self._last: RecordJson | None = None  # not written yet, as it gets a field
+        # The record that was added last: `publish` adds the footer of the part to it.
+        self._unwritten_record: RecordJson | None = None
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
         self._file = temporary()
@@ -62,8 +63,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         record; videos have more, so `Merge` numbers records anew.
         """
         self._write_last_record()
-        self._last = {**record, "index": self._shard.first + self.count}
-        self._digest.update(_digested(self._last))
+        self._unwritten_record = {**record, "index": self._shard.first + self.count}
+        self._digest.update(_digested(self._unwritten_record))
         count_error(record, self._failed)
         self.count += 1
 
@@ -77,8 +78,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def publish(self, store: Store, name: str) -> bool:
         """Publish the records as a file, a line for each.
 
-        The last line also has the field `part`, by which a reader can tell that the file is
-        complete, and for which shard it was made.
+        The last line also has the field `part`, the footer: by this a reader can tell that the file
+        is complete, and for which shard it was made.
 
         Args:
             store: The output folder of the run.
@@ -87,7 +88,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         Returns:
             Whether it was published; False if there is a file of that name already.
         """
-        part = {
+        footer = {
             "shard": self._shard.number,
             "run": self._shard.run,
             "records": self.count,
@@ -96,17 +97,21 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "made_by": self._shard.fingerprint,
         }
         with temporary_file_errors():
-            # Without any record, as of videos without frames, the field is a line of its own.
-            last_fields: Fields = dict(self._last or {})
-            self._last = cast("RecordJson", {**last_fields, "part": part})
+            # If there are no records, as of videos without frames, the last line is the footer.
+            last_line: Fields = {}
+            if self._unwritten_record is not None:
+                last_line.update(self._unwritten_record)
+            last_line["part"] = footer
+            self._unwritten_record = cast("RecordJson", last_line)
             self._write_last_record()
             return store.publish(name, self._file)
 
     def _write_last_record(self) -> None:
-        if self._last is not None:
+        """Write the record that was added last, if it has not been written yet."""
+        if self._unwritten_record is not None:
             with temporary_file_errors():
-                self._file.write(f"{encode(self._last)}\n".encode())
-            self._last = None
+                self._file.write(f"{encode(self._unwritten_record)}\n".encode())
+            self._unwritten_record = None
 
 
 def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
@@ -354,7 +359,7 @@ class Merge:
         new_records = self._retried_records(shard)
         inputs = _InputsInOrder(shard)
         for record in read_part(self._store, file_name, shard):
-            is_first_of_input = inputs.go_to(record)
+            is_first_of_input = inputs.advance_to(record)
             record["input"] = inputs.number
             if inputs.number not in new_records:
                 yield record
@@ -397,12 +402,12 @@ class Merge:
             raise TornError(f"{file_name} has records of other names")
         return records_by_input
 
-    def retried(self) -> dict[bytes, str | None]:
-        """Return the stamp of each file that --retry-failed has worked, by the hash of its name.
+    def stamps_of_retried_files(self) -> dict[bytes, str | None]:
+        """Return the stamp of each input that --retry-failed has worked, by the hash of its name.
 
-        A stamp is the size and time of change that the file had then; None for one without a
-        stamp, such as a file behind an address. Shards with damaged files are left out: whoever
-        reads their records finds the damage.
+        The stamp of a file is its size and time of change when it was worked; None for an input
+        without a stamp, such as one behind an address. Shards with damaged files are left out:
+        whoever reads their records finds the damage.
         """
         stamps: dict[bytes, str | None] = {}
         for shard_number, last_attempt in self._attempts.items():
@@ -415,18 +420,17 @@ class Merge:
                 continue
             for input_number, records in retried_records.items():
                 name = shard.names[input_number - shard.first]
-                stamps[hash_of(name)] = records[0].get("file_stamp")
+                first_record = records[0]  # all records of an input have the same stamp
+                stamps[hash_of(name)] = first_record.get("file_stamp")
         return stamps
 
-    def failing(self, number: int) -> Shard:
-        """Return a shard with only those inputs that failed, for --retry-failed to work again.
+    def retry_shard(self, number: int) -> Shard:
+        """Make the next attempt at a shard, with only those inputs that failed, for --retry-failed.
+
+        The names have no stamps, so a file that has changed since then is read as it is now.
 
         Args:
             number: The number of the shard.
-
-        Returns:
-            The shard, as the next attempt at it. If a file has changed since, it is taken as it
-            is now.
 
         Raises:
             CheckError: The file of its records is damaged.
@@ -446,7 +450,7 @@ class Merge:
         names = []
         for input_number in inputs:
             listed_name = shard.names[input_number - shard.first]
-            names.append(as_it_is(listed_name))
+            names.append(without_stamp(listed_name))
         next_attempt = self._attempts[shard.number] + 1
         return replace(shard, names=tuple(names), inputs=inputs, attempt=next_attempt)
 
@@ -459,27 +463,32 @@ class _InputsInOrder:
         self._name: Name | None = None  # that of the current input
         self._following_inputs = enumerate(shard.names, shard.first)
 
-    def go_to(self, record: RecordJson) -> bool:
-        """Make the input of the next record the current one, whose number is `number`.
+    def advance_to(self, record: RecordJson) -> bool:
+        """Advance to the input of the next record, and set `number` to the number of that input.
 
-        An image has one record. A video or an archive may have several, and so stay the current
-        input; or none, and so be passed over.
+        An image has exactly one record. A video or an archive may have several, for which it stays
+        the current input, or none, and then it is passed over.
+
+        Args:
+            record: The next record of the shard.
 
         Returns:
             Whether the record is the first of its input.
 
         Raises:
-            TornError: The record of another input was expected, or of none any more.
+            TornError: The record is out of order: an image before it has no record, or there is no
+                such input.
         """
         name = self._name
-        if name is not None and _has_any_record_count(name) and _is_record_of(name, record):
+        if name is not None and not _has_one_record(name) and _is_record_of(name, record):
             return False
+
         for number, following_name in self._following_inputs:
             if _is_record_of(following_name, record):
                 self.number = number
                 self._name = following_name
                 return True
-            if not _has_any_record_count(following_name):
+            if _has_one_record(following_name):
                 raise TornError(
                     f"found a record for {record['source']} where {source_of(following_name)} "
                     "was expected"
@@ -493,7 +502,7 @@ class _InputsInOrder:
             TornError: An image has none.
         """
         for _, name in self._following_inputs:
-            if not _has_any_record_count(name):
+            if _has_one_record(name):
                 raise TornError(f"{source_of(name)} has no record")
 
 
@@ -528,9 +537,12 @@ def _meta_in(record: RecordJson) -> str | None:
     return json.dumps(record["meta"])
 
 
-def _has_any_record_count(name: Name) -> bool:
-    """Tell whether an input may have several records, or none: a video, or an archive."""
+def _has_one_record(name: Name) -> bool:
+    """Tell whether an input has exactly one record, as an image has.
+
+    A video or an archive may have several, or none.
+    """
     path = address_of(name) or ""
     if is_address(path):
         path = path_of(path)
-    return is_video(path) or is_archive(path)
+    return not is_video(path) and not is_archive(path)

@@ -71,7 +71,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
-    start = request.placed([device], cores, cores)
+    request_of_actor = request.placed([device], cores, cores)
     model = ModelFile.read(request.model.path).files()
     ray = _import_ray()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
@@ -90,12 +90,13 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             runtime_env={"env_vars": {PIXEL_LIMIT: str(request.config.inputs.max_pixels)}},
         )(_actor())
 
-        running: set[_Actor] = set()
+        running_actors: set[_Actor] = set()
 
-        def start_actor(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
+        def start_actor(_index: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
             """Start a worker on any node of the cluster but those on which one was lost before.
 
             Args:
+                _index: The index of the worker; all actors are started alike.
                 tell: Is called, on a thread, with what the worker reports.
                 lost_on: Ray's ids of the nodes to avoid.
 
@@ -105,13 +106,15 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
                 return None
+
             handle = actor_class.options(label_selector=_selector_without(lost_on)).remote()
             actor = _Actor(ray, handle, tell)
             # These calls return promises at once. Ray runs them when a node has room for the actor.
             node_promise = handle.find_node.remote()
             refusal_promise = handle.start_work.remote(__version__, str(Path.cwd()), files)
-            actor.send(start)
-            listen = partial(actor.listen, node_promise, refusal_promise, running)
+            actor.send(request_of_actor)  # what it is to do; tasks follow
+
+            listen = partial(actor.listen, node_promise, refusal_promise, running_actors)
             threading.Thread(target=listen, daemon=True).start()
             return actor
 
@@ -129,36 +132,48 @@ def _selector_without(nodes: Collection[str]) -> dict[str, str] | None:
     return {"ray.io/node-id": f"!in({','.join(nodes)})"}
 
 
-def _room_for_actors(ray: Any, cores: int, *, on_gpu: bool) -> int:  # noqa: ANN401 - the module
-    """Count the actors that the cluster has room for, each with a GPU or so many cores.
+def _room_for_actors(ray: Any, cores_each: int, *, on_gpu: bool) -> int:  # noqa: ANN401 - the module
+    """Count the actors that the cluster has room for.
+
+    Args:
+        ray: The module.
+        cores_each: How many cores an actor needs if it does not run on a GPU.
+        on_gpu: Whether an actor needs a GPU instead.
 
     Raises:
         DeviceError: There is room for none.
     """
     resource = "CPU"
-    amount_each = cores
+    amount_each = cores_each
     if on_gpu:
         resource = "GPU"
         amount_each = 1
     room = int(ray.cluster_resources().get(resource, 0)) // amount_each
     if room < 1:
         raise DeviceError(
-            f"no room for 1 of {amount_each} {resource} each: {_nodes(ray)}",
+            f"no room for 1 of {amount_each} {resource} each: {_describe_nodes(ray)}",
             "add nodes, or wait until they have come",
         )
     return room
 
 
 def _import_ray() -> Any:  # noqa: ANN401 - the module
-    """Import Ray, which is an optional dependency; raises a DeviceError if it is missing."""
-    # Ray reads these when it is imported. Without them, it sends figures about the cluster to its
-    # makers, and warns about a future default.
+    """Import Ray, which is an optional dependency, and make it quiet.
+
+    Raises:
+        DeviceError: Ray is not installed.
+    """
+    # Ray reads these when it is imported. Without the first, it sends figures about the cluster to
+    # its makers. The second is the future default for actors without a GPU, whose variable
+    # CUDA_VISIBLE_DEVICES it leaves as it is; if it is not set, Ray warns of that change.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError as error:
         raise DeviceError(f"--on ray needs Ray: {error}", INSTALL) from error
+
+    # Ray logs one level less than detcli: where detcli logs infos, Ray logs warnings.
     level_step = logging.WARNING - logging.INFO
     logging.getLogger("ray").setLevel(log.getEffectiveLevel() + level_step)
     return ray
@@ -177,13 +192,16 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
         DeviceError: It does not answer, or refuses.
     """
     address = address or os.environ.get("RAY_ADDRESS") or "local"
-    sigterm_handler = signal.getsignal(signal.SIGTERM)  # Ray sets its own, which ends the process
     options = {}
     if address == "local":
         options["include_dashboard"] = False
+
+    # `ray.init` replaces the handler of SIGTERM by one that raises SystemExit.
+    sigterm_handler = signal.getsignal(signal.SIGTERM)
     try:
         _require_answer(address)
-        with warnings.catch_warnings(action="ignore"):  # they only announce the error
+        # Ray warns before it raises an error, which says the same.
+        with warnings.catch_warnings(action="ignore"):
             ray.init(address, log_to_driver=False, configure_logging=False, **options)
     except (Exception, SystemExit) as error:
         raise DeviceError(
@@ -194,6 +212,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401
         ) from error
     finally:
         signal.signal(signal.SIGTERM, sigterm_handler)
+
     try:
         yield
     finally:
@@ -220,7 +239,7 @@ class _Log(io.TextIOBase):
         return len(text)
 
 
-def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
+def _describe_nodes(ray: Any) -> str:  # noqa: ANN401 - the module
     """Describe the first MAX_SHOWN_NODES nodes of the cluster by their cores and GPUs."""
     descriptions = []
     for node in ray.nodes():
@@ -302,7 +321,7 @@ class _Actor:
             if not running:
                 reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
                 hint = "wait until other jobs end, or add nodes"
-                self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
+                self.tell(DeviceError(f"{reason}: {_describe_nodes(self.ray)}", hint))
                 return False
 
     def _pass_on_events(self) -> None:
@@ -341,7 +360,7 @@ def _actor() -> type:
     """
 
     class Detcli:
-        """Works shards on a thread."""
+        """Processes shards on a thread."""
 
         def __init__(self) -> None:
             import queue
@@ -350,13 +369,13 @@ def _actor() -> type:
             self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
         def start_work(self, version: str, folder: str, files: dict[str, bytes]) -> str:
-            """Start a thread that works the tasks given to this actor.
+            """Start a thread that processes the tasks of this actor.
 
-            Only its own detcli can raise detcli's errors, and a node may have none or another
-            version: so what is wrong comes back as text.
+            What is wrong is returned as text, not raised: the node may have no detcli, or another
+            version of it, and so no error that the caller could unpickle.
 
             Args:
-                version: The version of detcli that gives the tasks, which the node must have.
+                version: The version of detcli that sends the tasks, which the node must have.
                 folder: The folder to which relative paths refer.
                 files: The contents of the model's files, by their names.
 

@@ -78,7 +78,7 @@ class Schedule:
 
         # To find the name that kills, a shard over which workers died again and again is worked
         # name by name. These are the names that are done: by shard, then by position in it.
-        self._done_names: dict[int, dict[int, Done]] = defaultdict(dict)
+        self._done_inputs: dict[int, dict[int, Done]] = defaultdict(dict)
         self._given_up_in_a_row = 0  # names that were taken for the cause of deaths
 
     @property
@@ -165,7 +165,7 @@ class Schedule:
         self._held[worker].remove(done.task)
         self._given_up_in_a_row = 0
         if done.task.part is None:
-            return self._add_name(done)
+            return self._add_done_input(done)
         return done.counts
 
     def failed(self, worker: WorkerId, task: Task) -> None:
@@ -238,7 +238,7 @@ class Schedule:
         counts = Counts()
         counts.add(record)
         line = json.dumps(record.to_json()).encode()
-        return self._add_name(Done(task, counts, line))
+        return self._add_done_input(Done(task, counts, line))
 
     def _is_suspect(self, task: Task) -> bool:
         """Tell whether a worker has died over a task.
@@ -247,29 +247,29 @@ class Schedule:
         """
         return task.part is None or self._deaths_over[task] > 0
 
-    def _add_name(self, done_name: Done) -> Counts | None:
-        """Keep the records of one input of a shard whose inputs are worked one by one.
+    def _add_done_input(self, done_input: Done) -> Counts | None:
+        """Add the records of one input to those of its shard, whose inputs are worked one by one.
 
-        With the last of them, the records of all are published as the shard's file, in the order
+        When all inputs of the shard are done, their records are published as its file, in the order
         of the inputs.
 
         Args:
-            done_name: What was done for the input: its records, as JSON Lines, and their counts.
+            done_input: The records of the input, as JSON Lines, and their counts.
 
         Returns:
-            The counts of the whole shard with its last input; None before.
+            The counts of the whole shard if this was its last input, else None.
         """
-        shard = done_name.task.shard
-        done_names = self._done_names[shard.number]  # by the position in the shard
-        done_names[done_name.task.start] = done_name
-        if len(done_names) < len(shard.names):
+        shard = done_input.task.shard
+        done_inputs = self._done_inputs[shard.number]  # by the position in the shard
+        done_inputs[done_input.task.start] = done_input
+        if len(done_inputs) < len(shard.names):
             return None
 
-        del self._done_names[shard.number]
+        del self._done_inputs[shard.number]
         counts = Counts()
         with PartWriter(shard) as writer:
-            for position in sorted(done_names):
-                done = done_names[position]
+            for position in sorted(done_inputs):
+                done = done_inputs[position]
                 counts.include(done.counts)
                 for line in done.lines.splitlines():
                     writer.add(json.loads(line))

@@ -86,15 +86,18 @@ class LocalFolder:
             raise self._unreadable(name, error) from error
         return True
 
-    def open(self, name: str, last: int = 0) -> BinaryIO:
-        """Open a file for reading.
+    def open(self, name: str, tail_bytes: int = 0) -> BinaryIO:
+        """Open a file for reading, perhaps only its end.
 
         Args:
             name: The name of the file. It must be a regular one: a pipe might never end.
-            last: How many bytes at its end are needed, where reading begins; 0 for all.
+            tail_bytes: How many bytes at the end of the file to read; 0 to read all.
 
         Returns:
-            The open file, in which the caller may seek.
+            The open file, in which the caller may seek. It is at the first byte to read.
+
+        Raises:
+            StoreError: It cannot be read.
         """
         try:
             flags = os.O_RDONLY | NO_WAIT  # opening a pipe would wait for its writer
@@ -105,8 +108,8 @@ class LocalFolder:
         if not stat.S_ISREG(status.st_mode):
             file.close()
             raise StoreError(f"{self._path / name} is not a regular file", "move it away")
-        if last:
-            file.seek(max(0, status.st_size - last))
+        if tail_bytes:
+            file.seek(max(0, status.st_size - tail_bytes))
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
@@ -189,11 +192,11 @@ class ObjectFolder:
         with self._readable(name):
             return self._bucket.exists(self._address.key + name)
 
-    def open(self, name: str, last: int = 0) -> BinaryIO:
+    def open(self, name: str, tail_bytes: int = 0) -> BinaryIO:
         file = tempfile.SpooledTemporaryFile(OBJECT_IN_MEMORY)  # noqa: SIM115 - the caller closes it
         try:
             with self._readable(name):
-                for chunk in self._bucket.read(self._address.key + name, last)[1]:
+                for chunk in self._bucket.read(self._address.key + name, tail_bytes)[1]:
                     file.write(chunk)
         except BaseException:
             file.close()

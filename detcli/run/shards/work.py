@@ -157,8 +157,8 @@ class _OpenTask:
     task: Task
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
-    last: int | None = None  # index of its last record in the pipeline, once that is known
-    outage_signs: int = 0  # how many of the last records, in a row, have an error of an outage
+    last_index: int | None = None  # of its last record in the pipeline, once that is known
+    outage_errors_in_a_row: int = 0  # among the latest records, errors that may mean an outage
     outage: DetcliError | None = None  # why the task is given up
 
     def add(self, record: Record) -> None:
@@ -171,19 +171,19 @@ class _OpenTask:
     def _look_for_outage(self, record: Record) -> None:
         """Set `outage`, so that the task is given up, if its images seem to be out of reach.
 
-        A single file that is missing is a result. But if one after the other is, the drive or the
-        server that has them is probably gone. How many errors in a row tell so depends on the
-        error, whose `outage_at` is that number; it is 0 for an error that is no sign of it.
+        A single file that is missing is a result. But if one after the other is missing, the drive
+        or the server that has them is probably gone. The class of an error says in `outage_at` how
+        many in a row mean an outage; 0 for errors that never do.
 
         Args:
             record: The record that has just been made, with its error if it has one.
         """
         error = record.error
         if error is None or error.outage_at == 0:
-            self.outage_signs = 0
+            self.outage_errors_in_a_row = 0
             return
-        self.outage_signs += 1
-        if self.outage is None and self.outage_signs >= error.outage_at:
+        self.outage_errors_in_a_row += 1
+        if self.outage is None and self.outage_errors_in_a_row >= error.outage_at:
             self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
 
     def _fields(self, record: Record) -> RecordJson:
@@ -215,12 +215,12 @@ class _Worker:
         sources: Sources,
         report: Callable[[WorkReport], None],
     ) -> None:
-        """Prepare to work tasks.
+        """Prepare to process tasks.
 
         Args:
             store: Where parts are published.
-            sources: Opens the names of tasks.
-            report: As for `work`.
+            sources: Opens the inputs that a task names.
+            report: Is called with what the run has to know, from one thread at a time.
         """
         self._store = store
         self._sources = sources
@@ -234,20 +234,22 @@ class _Worker:
         """Yield the items of all tasks, the images and frames of videos, to the pipeline.
 
         The pipeline reads ahead: on its reader thread it takes items from here, while the records
-        of earlier ones come to `add` on another thread. So each task is put into `_open_tasks`
-        before its first item is yielded, and the index of its last item is noted before that is.
+        of earlier ones come to `add` on another thread. So a task has to be in `_open_tasks` before
+        its first item is yielded, and its `last_index` has to be set before its last item is.
         """
-        index = 0  # of the next item among those of all tasks; its record gets the same
+        next_index = 0  # counts the items of all tasks; a record has the index of its item
         for task in tasks:
             open_task = _OpenTask(task, PartWriter(task.shard))
             self._open_tasks.append(open_task)
+
             has_items = False
             for task_item in self._items_until_outage(open_task):
                 has_items = True
                 if task_item.is_last:
-                    open_task.last = index
-                index += 1
+                    open_task.last_index = next_index
+                next_index += 1
                 yield task_item.item
+
             if not has_items:  # as with videos without frames: no record will end the task
                 self._open_tasks.remove(open_task)
                 self._finish_task(open_task)
@@ -284,7 +286,7 @@ class _Worker:
         open_task = self._open_tasks[0]
         open_task.add(record)
         self._unreported_records += 1
-        is_last = open_task.last == record.index
+        is_last = open_task.last_index == record.index
         is_report_due = time.monotonic() - self._reported_s >= PROGRESS_S
         if is_last or is_report_due:
             self._tell(Progress(self._unreported_records))

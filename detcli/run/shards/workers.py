@@ -80,42 +80,42 @@ class ShardWorker(Protocol):
         """Wait a moment for the worker to end, then kill it."""
 
 
-Begin = Callable[[int, Tell, Collection[str]], ShardWorker | None]
-"""Starts the worker with an index; it avoids the nodes named, and is None if all are avoided."""
+StartWorker = Callable[[int, Tell, Collection[str]], ShardWorker | None]
+"""Starts the worker with an index on a node that is not among those named; None if none is left."""
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
-    def __init__(self, count: int, begin: Begin) -> None:
+    def __init__(self, count: int, start_worker: StartWorker) -> None:
         """Prepare to run workers; none is started yet.
 
-        The first one is started when the context is entered, and the others in `run`.
+        The first one is started when the context is entered, and the others in `run`. A worker has
+        an index, from 0 on, by which everything here is noted; the one that replaces it when it
+        dies has the same.
 
         Args:
             count: How many workers to start at most.
-            begin: Starts a worker.
+            start_worker: Starts the worker with an index.
         """
         self._count = count
-        self._begin = begin
+        self._start = start_worker
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
-        self._warnings: set[str] = set()  # the texts of those that were shown
-        self._has_finished_task = (
-            False  # whether any worker ever has; if not, an outage may be final
-        )
+        self._shown_warnings: set[str] = set()  # their texts
+        self._has_finished_task = False  # whether any worker has; if not, an outage may be final
 
-        # Workers have an index, from 0 on. One that dies is replaced by a worker with its index.
         self._workers: dict[int, ShardWorker] = {}
-        self._waiting: set[int] = set()  # those that have asked for a task
-        self._nodes: dict[int, str] = {}  # the machines of those that have begun
+        self._waiting: set[int] = set()  # the workers that have asked for a task
+        self._nodes: dict[int, str] = {}  # the machines of the workers that are ready
 
         # How often in a row a worker could not reach the store, or what else it needs.
-        self._outages: Counter[int] = Counter()
+        self._outages_in_a_row: Counter[int] = Counter()
         # How often in a row a worker died without a shard in hand, on each machine.
-        self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._losses_by_node: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
+        # For the warning of `_report_silent`, and the workers that it has named already.
         self._time_since_event: dict[int, RunningTime] = {}
-        self._reported_silent: set[int] = set()  # those that a warning has named as silent
+        self._reported_as_silent: set[int] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -144,8 +144,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             if isinstance(message.event, Ready):
                 return message.event
             if isinstance(message.event, Ended):
-                self._losses[message.number][message.event.node] += 1
-                self._replace(message.number, message.event, "none has started")
+                self._losses_by_node[message.number][message.event.node] += 1
+                self._replace_worker(message.number, message.event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
         """Let the workers do all tasks of a schedule, until the last worker has ended.
@@ -195,8 +195,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 )
             case Done():
                 self._has_finished_task = True
-                self._outages.pop(number, None)
-                self._losses.pop(number, None)
+                self._outages_in_a_row.pop(number, None)
+                self._losses_by_node.pop(number, None)
                 return schedule.done(number, event)
             case Failed(task, error, have_most_failed):
                 schedule.failed(number, task)
@@ -218,26 +218,26 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """
         self._waiting.discard(number)
         if schedule.holds(number):
-            self._losses.pop(number, None)
+            self._losses_by_node.pop(number, None)
         else:
-            self._losses[number][ended.node] += 1
+            self._losses_by_node[number][ended.node] += 1
         counts = schedule.died(number, ended.cause)
-        self._replace(number, ended, "the last one had no shard in hand")
+        self._replace_worker(number, ended, "the last one had no shard in hand")
         return counts
 
-    def _replace(self, number: int, ended: Ended, circumstances: str) -> None:
+    def _replace_worker(self, number: int, ended: Ended, circumstances: str) -> None:
         """Start another worker in place of one that has died.
 
         Args:
             number: The index of the worker, which the new one inherits.
-            ended: The event that told the death, and its cause.
+            ended: The event that reported the death, with its cause.
             circumstances: A clause for the message of the error, such as "none has started".
 
         Raises:
             InferenceError: No worker is left, as workers died again and again.
         """
         del self._workers[number]
-        self._start_worker(number)
+        self._start_worker(number)  # starts none if the worker was lost too often on every node
         if not self._workers:
             raise repeated_deaths_error(ended.cause, circumstances)
 
@@ -252,8 +252,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._time_since_event[number] = RunningTime()
                 continue
             silent_s = self._time_since_event[number].seconds()
-            if silent_s > SILENT_S and number not in self._reported_silent:
-                self._reported_silent.add(number)
+            if silent_s > SILENT_S and number not in self._reported_as_silent:
+                self._reported_as_silent.add(number)
                 log.warning(
                     "a worker on %s has given no sign of life for %.0f s; if its process is "
                     "killed, another one takes its place",
@@ -295,8 +295,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Raises:
             DetcliError: The error, if it is final or the worker's ATTEMPTS are used up.
         """
-        self._outages[number] += 1
-        if is_final or self._outages[number] == ATTEMPTS:
+        self._outages_in_a_row[number] += 1
+        if is_final or self._outages_in_a_row[number] == ATTEMPTS:
             raise error
         log.warning("%s; trying again", error)
 
@@ -318,7 +318,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             return None
         # A worker that sends anything is alive: the time for the warning begins anew.
         self._time_since_event[message.number] = RunningTime()
-        self._reported_silent.discard(message.number)
+        self._reported_as_silent.discard(message.number)
         self._update_worker(message.number, message.event)
         return message
 
@@ -342,17 +342,21 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._nodes.pop(number, None)
             case More():
                 self._waiting.add(number)
-            case DetcliWarning() if str(event) not in self._warnings:
-                self._warnings.add(str(event))
+            case DetcliWarning() if str(event) not in self._shown_warnings:
+                self._shown_warnings.add(str(event))
                 warnings.warn(event, stacklevel=3)
             case DetcliError():
                 raise event
 
     def _start_worker(self, number: int) -> None:
-        """Start the worker of an index, on a node where it was not lost STARTS times in a row."""
-        lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
+        """Start the worker of an index on a node where it was not lost STARTS times in a row.
+
+        If there is no such node, none is started.
+        """
+        losses_by_node = self._losses_by_node[number]
+        lost_on = [node for node, losses in losses_by_node.items() if losses >= STARTS]
         with interrupts.held():
-            worker = self._begin(number, self._tell(number), lost_on)
+            worker = self._start(number, self._tell(number), lost_on)
             if worker is not None:
                 self._workers[number] = worker
 

@@ -29,7 +29,7 @@ def test_names_are_cut_into_lots(store, count, size, expected):
     assert [len(shard.names) for shard in shards] == expected
     assert list(manifest.all_names()) == NAMES[:count]
     assert len(manifest) == len(expected)
-    assert manifest.names == count
+    assert manifest.name_count == count
     assert [manifest.shard(number) for number in range(len(shards))] == shards
     assert [shard.first for shard in shards] == [sum(expected[:n]) for n in range(len(shards))]
 

@@ -227,7 +227,7 @@ def publish_part(store, manifest, shard, records):
 
 def test_a_retry_takes_the_place_of_an_error(begun):
     store, manifest = begun
-    shard = Merge(store, manifest).failing(1)
+    shard = Merge(store, manifest).retry_shard(1)
     assert shard.names == ("3.jpg",)
     assert shard.attempt == 1
     publish_part(store, manifest, shard, [image_of("3.jpg", 3)])
@@ -240,8 +240,8 @@ def test_a_retry_takes_the_place_of_an_error(begun):
 
 def test_a_second_retry_takes_the_place_of_the_first(begun):
     store, manifest = begun
-    publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
-    retried = Merge(store, manifest).failing(1)
+    publish_part(store, manifest, Merge(store, manifest).retry_shard(1), [failure_of("3.jpg", 3)])
+    retried = Merge(store, manifest).retry_shard(1)
     assert retried.attempt == 2
     publish_part(store, manifest, retried, [image_of("3.jpg", 3)])
     assert not any("error" in each for each in Merge(store, manifest))
@@ -250,7 +250,7 @@ def test_a_second_retry_takes_the_place_of_the_first(begun):
 def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
     """The names that had not failed are in no other part."""
     store, manifest = begun
-    publish_part(store, manifest, Merge(store, manifest).failing(1), [image_of("3.jpg", 3)])
+    publish_part(store, manifest, Merge(store, manifest).retry_shard(1), [image_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1)).unlink()
     merge = Merge(store, manifest)
     [fault] = merge.faults
@@ -263,8 +263,8 @@ def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
 
 def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_path):
     store, manifest = begun
-    publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
-    retried = Merge(store, manifest).failing(1)
+    publish_part(store, manifest, Merge(store, manifest).retry_shard(1), [failure_of("3.jpg", 3)])
+    retried = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, retried, [image_of("3.jpg", 3)])
     (tmp_path / "boxes" / manifest.part(1, 1)).unlink()
     with pytest.raises(StoreError, match="part-00001-1"):
@@ -273,7 +273,7 @@ def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_
 
 def test_a_retry_with_records_of_other_names_is_a_fault(begun):
     store, manifest = begun
-    shard = Merge(store, manifest).failing(1)
+    shard = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, shard, [image_of("other.jpg", 3)])
     merge = Merge(store, manifest)
     assert column_of(merge, "source") == SOURCES[:2]
@@ -287,7 +287,7 @@ def test_nothing_is_retried_of_a_damaged_part(begun, tmp_path):
     path = tmp_path / "boxes" / manifest.part(1)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CheckError, match=r"part-00001\.jsonl: ") as caught:
-        Merge(store, manifest).failing(1)
+        Merge(store, manifest).retry_shard(1)
     assert caught.value.hint.startswith("remove it")
 
 
