@@ -78,17 +78,17 @@ class Option:
     default: Any = None
     group: Any = None  # class of its group
 
-    def missing_needs(self, given_names: Iterable[str]) -> list[MissingNeed]:
-        """List what else this option needs and the user has not given.
+    def missing_needs(self, set_names: Iterable[str]) -> list[MissingNeed]:
+        """List what this option needs besides itself and the user has not set.
 
         Args:
-            given_names: Names of all options that the user has given.
+            set_names: Names of all options that the user has set.
         """
-        given_names = set(given_names)
+        set_names = set(set_names)
         missing = []
         for names, hint in self.needs.items():
             alternatives = names.split()
-            if given_names.isdisjoint(alternatives):
+            if set_names.isdisjoint(alternatives):
                 missing.append(MissingNeed(alternatives, hint))
         return missing
 
@@ -516,26 +516,26 @@ def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
     return config_type(**groups)
 
 
-def check_combination(options: Mapping[str, Option], given_names: Iterable[str]) -> None:
+def check_combination(options: Mapping[str, Option], set_names: Iterable[str]) -> None:
     """Refuse options that do not go together, or that lack one that they need.
 
     Args:
         options: The options of a command, by name.
-        given_names: Names of those that the user has given.
+        set_names: Names of those that the user has set.
 
     Raises:
-        UsageError: An option needs another one that is not given, or excludes one that is; of the
-            first such option, in the order of `options`.
+        UsageError: An option needs another one that is not set, or excludes one that is. The error
+            is that of the first such option, in the order of `options`.
     """
-    given_names = set(given_names)
+    set_names = set(set_names)
     for name, option in options.items():
-        if name not in given_names:
+        if name not in set_names:
             continue
-        for need in option.missing_needs(given_names):
+        for need in option.missing_needs(set_names):
             flags = " or ".join(options[alternative].flag for alternative in need.alternatives)
             raise UsageError(f"{option.flag} needs {flags}", need.hint)
         for excluded, (message, hint) in option.excludes.items():
-            if excluded in given_names:
+            if excluded in set_names:
                 raise UsageError(message, hint)
 
 

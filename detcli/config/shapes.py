@@ -49,7 +49,7 @@ class Shape:
                 are if all are from 0 to 1.
 
         Raises:
-            UsageError: The name or the points are not those of such a shape.
+            UsageError: The name or the points do not suit a shape of this class.
         """
         kind = type(self).__name__.lower()
         point_list = as_points(kind, points)
@@ -79,7 +79,7 @@ class Shape:
                 from the coordinates: they are fractions if all are from 0 to 1.
 
         Raises:
-            UsageError: The points are not those of such a shape.
+            UsageError: The points do not suit a shape of this class.
         """
         coordinates: list[float] = []
         for x, y in points:
@@ -94,7 +94,7 @@ class Shape:
         self._check(subject)
 
     def _check(self, subject: str) -> None:
-        """Refuse points that are not those of such a shape, which errors call `subject`."""
+        """Refuse points that do not suit a shape of this class; errors call it `subject`."""
 
     @classmethod
     def _hint(cls) -> str:
@@ -107,7 +107,7 @@ class Shape:
         """Parse the value of --zone, --line or --region, as in `door=0.1,0.4,0.5,0.4,0.5,1`.
 
         Raises:
-            UsageError: It is not a list of points of such a shape, with a name if it has one.
+            UsageError: It is not a list of points that suits this class, with a name if it has one.
         """
         subject = f"--{cls.__name__.lower()} '{text}'"
         hint = cls._hint()

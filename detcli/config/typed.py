@@ -132,7 +132,7 @@ def convert(value: Any, value_type: Any, parse: ParseText | None = None) -> Any:
         value: Anything that a user of the library has passed.
         value_type: A class, `Literal`, a union, or a tuple type.
         parse: Parses text for types that are written as text on the command line, such as
-            `Tiling`; without it, only values of such a type itself are accepted.
+            `Tiling`; without it, only values of these types are accepted.
 
     Raises:
         UnfitError: The value cannot be converted.

@@ -264,7 +264,7 @@ class NearbyBoxes:
         self._boxes = boxes
         self._kinds = kinds
         sides, middles = _sides_and_middles(boxes)  # (N, 2) each
-        # Each size level has a grid of its own: large boxes are in large cells.
+        # Each size level has a separate grid: large boxes are in large cells.
         size_levels = np.floor(np.log(sides) / _LEVEL_HEIGHT).astype(np.int64)
         columns_and_rows = np.floor(middles / _cell_sizes(size_levels)).astype(np.int64)
         cell_keys = _cell_keys(kinds, size_levels, columns_and_rows)  # (N,)
@@ -294,7 +294,7 @@ class NearbyBoxes:
         return selected
 
     def overlapping(self, box_number: int) -> _Integers:
-        """Return the boxes of the same kind that overlap a box with `MIN_IOU`, itself too."""
+        """Return the boxes of the same kind that overlap a box with `MIN_IOU`, including itself."""
         ranges = self._ranges_near(np.array([box_number]))
         parts = []
         for begin, end in zip(ranges.begins[0], ranges.ends[0], strict=True):

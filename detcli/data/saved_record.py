@@ -164,7 +164,7 @@ def _describe(value: Any) -> str:  # noqa: ANN401 - of a record that others wrot
 
 
 def read_fields(where: str, fields: Any, **readers: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
-    """Read some fields of an object of JSON that others wrote, each with a function of its own.
+    """Read some fields of a JSON object that others wrote, and convert each with its reader.
 
     Args:
         where: What errors call the object, such as "images[3]".
@@ -298,10 +298,11 @@ def parse_outline(line: bytes) -> RecordJson:
 
 
 def _has_usual_outline(fields: Fields) -> bool:
-    """Tell whether an object is the record of a detected image, by a quick check.
+    """Tell by a quick check whether a JSON object is an ordinary record of an image.
 
-    It has all fields of such a record, and none but those that most records have; they have values
-    of the right types. The detections are not looked at. An object that fails may be a record, too.
+    Such a record has no other fields than most records have, with values of the right types. The
+    detections are not looked at. If this is False, the object may still be a record: the full check
+    has to tell.
     """
     for name, value in fields.items():
         if type(value) is not _OUTLINE_TYPES.get(name):
@@ -365,9 +366,9 @@ FIELDS_TO_CHECK = frozenset({"zones", "classified", "repeated"})
 
 
 def _has_usual_score(detection: Any) -> bool:  # noqa: ANN401 - JSON
-    """Tell whether a detection has a class and a score, and no zones or repeats, by a quick check.
+    """Tell by a quick check whether a detection has a class and a score, and no zones or repeats.
 
-    A value of JSON that fails may be a detection, too.
+    If this is False, the JSON value may still be a detection: the full check has to tell.
     """
     if type(detection) is not dict or not FIELDS_TO_CHECK.isdisjoint(detection):
         return False

@@ -242,7 +242,7 @@ class BatchDetector:
         return clone
 
     def with_conf(self, conf: float) -> "BatchDetector":
-        """Make a detector with another confidence, for all classes without one of their own.
+        """Make a detector with another confidence for all classes that have no separate one.
 
         It shares this one's model on the device: nothing is opened, and closing one closes both.
 

@@ -155,8 +155,8 @@ class Detector:
                 Pillow, which is read as its file is: turned upright as its EXIF says, which it
                 keeps in `rotate` and `transpose`, so call `ImageOps.exif_transpose` before these.
                 An array `(N, H, W, 3)` is a list of N images.
-            conf: The confidence of this call, in place of that of the settings. Classes that have
-                one of their own in the settings keep it.
+            conf: The confidence of this call, in place of that of the settings. Classes for which
+                the settings have a separate confidence keep that.
             channels: "bgr", or "rgb" for arrays of red, green and blue. Other images know it.
 
         Returns:

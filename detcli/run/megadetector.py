@@ -224,7 +224,7 @@ class _EntryReader:
         return record
 
     def _frames(self, where: str, entry: Fields, size: Size) -> Iterator[Fields]:
-        """Yield for each frame of a video what its record has of its own: number, time, boxes.
+        """Yield the fields that only the record of one frame has: number, time and detections.
 
         The frames are those with detections, and those without that the entry lists as processed.
         If there are none, the first frame stands for the video.

@@ -143,7 +143,7 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
 
 
 def class_confidences(contract: Contract, settings: Settings) -> dict[int, float]:
-    """Return the confidence of each class that has one of its own, by class id.
+    """Return the confidence of each class for which one is set separately, by class id.
 
     The settings come before what the model recommends, and a confidence for all classes also
     before what it recommends for single ones.
@@ -194,8 +194,8 @@ def log_confidence_and_suppression(
     Args:
         contract: What the model promises, and recommends.
         settings: What the user asked for.
-        conf: The confidence of classes that have none of their own.
-        class_conf: The confidence of each class that has its own, by class id.
+        conf: The confidence of all classes but those in `class_conf`.
+        class_conf: The confidences that are set for single classes, by class id.
         nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
     """
     class_text = ""

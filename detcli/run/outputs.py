@@ -64,7 +64,7 @@ class Destination:
 
     @property
     def appends(self) -> bool:
-        """Whether records are added to what a file has, as those of a run that may never end."""
+        """Whether records are appended to an existing file, as for a run that may never end."""
         return (
             self.endless
             and isinstance(self.target, Path)

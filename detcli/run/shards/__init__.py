@@ -1,15 +1,15 @@
-"""Shards: a run that is cut into parts, each worked and published once, wherever.
+"""Shards: a run that is cut into parts, each processed and published once, wherever.
 
     names -> _manifest.jsonl -> shards -> part-00000.jsonl, part-00001.jsonl, ... -> merge
 
-The manifest is written down first. Engines only work shards, in processes of this machine or
+The manifest is written down first. Engines only process shards, in processes of this machine or
 elsewhere; whatever dies, each part is published once.
 
     manifest.py            what there is to do, also where a run is resumed
     store.py               where manifest and parts are: on a disk, in an object store
     workers.py             the workers, each replaced when it dies
     local.py, ray.py       where they run: processes of this machine, or a cluster
-    work.py                how a worker works a shard
+    work.py                how a worker processes a shard
     schedule.py            which worker gets which shard
     parts.py               the records of a shard, and of all
 """

@@ -268,9 +268,9 @@ class Manifest:
     def last_attempts(self) -> dict[int, int]:
         """Find the shards whose records are published, and the last attempt at each.
 
-        Attempt 0 is the first, which works the whole shard; each --retry-failed is a further one,
-        with a file of its own. For example `part-00042.jsonl` and `part-00042-1.jsonl` are
-        attempts 0 and 1 at shard 42.
+        Attempt 0 is the first, which processes the whole shard. Each --retry-failed is a further
+        one, with a separate file: `part-00042.jsonl` and `part-00042-1.jsonl` are attempts 0 and 1
+        at shard 42.
 
         Returns:
             The number of the last attempt, by the number of the shard.
@@ -395,7 +395,7 @@ def _index_shards(header_line: bytes, file: BinaryIO) -> _ShardIndex:
         {"shard": 1, "names": ["c.jpg"]}
         {"shards": 2, "names": 3}
 
-    of which the last tells that the file is complete.
+    The last one tells that the file is complete.
 
     Args:
         header_line: Its first line, which was read already.

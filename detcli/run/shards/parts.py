@@ -350,7 +350,7 @@ class Merge:
         """Yield the records of one shard, and check that they are those of its inputs.
 
         An image has one record; a video or an archive has any number. Where --retry-failed has
-        worked an input again, its new records are yielded in place of those in the shard's file.
+        processed an input again, its new records are yielded in place of those in the shard's file.
 
         Raises:
             TornError: The records are not those of the inputs, in the order of the manifest.
@@ -380,7 +380,7 @@ class Merge:
     def _records_of_attempt(self, shard: Shard, attempt: int) -> dict[int, list[RecordJson]]:
         """Read the records of a shard that one attempt has written, by the number of their input.
 
-        Each run with --retry-failed is another attempt, with a file of its own.
+        Each run with --retry-failed is another attempt, with a separate file.
 
         Raises:
             TornError: The file is damaged; or it is whole, but has records of other names.
@@ -403,9 +403,9 @@ class Merge:
         return records_by_input
 
     def stamps_of_retried_files(self) -> dict[bytes, str | None]:
-        """Return the stamp of each input that --retry-failed has worked, by the hash of its name.
+        """Return the stamp of each input that --retry-failed has retried, by the hash of its name.
 
-        The stamp of a file is its size and time of change when it was worked; None for an input
+        The stamp of a file is its size and time of change when it was retried; None for an input
         without a stamp, such as one behind an address. Shards with damaged files are left out:
         whoever reads their records finds the damage.
         """

@@ -423,7 +423,7 @@ def work_here(
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
 ) -> None:
-    """Start a thread that works tasks in this process, which belongs to an actor; returns at once.
+    """Start a thread that runs tasks in this process, which belongs to an actor; returns at once.
 
     The engine, the process that has started the actors, sends the tasks and gets events.
 

@@ -1,8 +1,8 @@
 """The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
 
-A shard whose worker died is worked again, by a worker that has nothing else in hand. After three
-deaths its names are worked one by one; a name whose worker has died three times over it alone gets
-a record with an error. The others are worked as usual.
+A shard whose worker died is processed again, by a worker that has nothing else in hand. After three
+deaths its names are processed one by one, and a name over which alone three workers died gets a
+record with an error. The others are processed as usual.
 
 An engine calls `next_task` for each worker that wants one, and `done`, `failed` or `died` when the
 worker has finished one, given one up or died. A schedule is not thread-safe.
@@ -23,7 +23,7 @@ from detcli.run.shards.work import Done, Task
 from detcli.source.listing import meta_of, source_of
 
 DEATHS = 3
-"""Deaths after which a shard is worked name by name, and a single name counts as their cause."""
+"""Deaths after which a shard is processed name by name, and a single name counts as their cause."""
 
 STARTS = 5
 """How often in a row a worker may be lost without a shard in hand before it is not replaced."""
@@ -37,7 +37,7 @@ WorkerId = Hashable
 
 
 class Schedule:
-    """The shards that are left to do, in random order: a run beside this one works others."""
+    """The shards that are left to do, in random order: a run beside this one processes others."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Schedule:
         Args:
             store: The output folder of the run, where the records of each shard are published.
             manifest: The list of all shards, with the names of the inputs of each.
-            shards: The numbers of the shards to work.
-            retried: By number, shards of which only some names are worked: those that failed
-                before, for --retry-failed. Other shards are worked as the manifest lists them.
+            shards: The numbers of the shards to process.
+            retried: By number, shards with only those names that failed before, for
+                --retry-failed. Other shards are processed as the manifest lists them.
         """
         self.manifest = manifest
         self._store = store
@@ -61,7 +61,7 @@ class Schedule:
         shuffled = list(shards)
         random.shuffle(shuffled)
 
-        self.total = len(shuffled)  # how many shards there are to work
+        self.total = len(shuffled)  # how many shards there are to process
         # How many of them were found to be done already, by another run, or by a worker that died
         # after it had published the records and before it said so.
         self.elsewhere = 0
@@ -71,7 +71,7 @@ class Schedule:
         self._held: dict[WorkerId, list[Task]] = defaultdict(list)
 
         # A task whose worker has died is a suspect: it may be what killed the worker. It waits
-        # here, to be worked by a worker that holds nothing else.
+        # here, to be processed by a worker that holds nothing else.
         self._suspects: deque[Task] = deque()
         self._deaths_over: Counter[Task] = Counter()  # how many workers died while they held a task
         self.deaths = 0  # of workers in all
@@ -88,7 +88,7 @@ class Schedule:
 
     @property
     def held(self) -> list[int]:
-        """The shards that are being worked."""
+        """The shards that are being processed."""
         numbers: set[int] = set()
         for tasks in self._held.values():
             numbers.update(task.shard.number for task in tasks)
@@ -99,7 +99,7 @@ class Schedule:
         return bool(self._held.get(worker))
 
     def next_task(self, worker: WorkerId) -> Task | None:
-        """Choose the task that a worker works next, and note that the worker holds it.
+        """Choose the next task of a worker, and note that the worker holds it.
 
         Suspects, the tasks over which a worker has died, come before the shards that wait. A task
         whose records are published already, by another run or by a worker that died before it
@@ -141,7 +141,7 @@ class Schedule:
         """Tell whether a worker may get a task now.
 
         One that holds nothing may get any. One that holds a task may get a second, but not if
-        either is a suspect: a suspect is worked alone, so that it is known which task killed the
+        either is a suspect: a suspect is processed alone, so that it is known which task killed the
         worker if it dies again.
         """
         held_tasks = self._held[worker]
@@ -179,8 +179,8 @@ class Schedule:
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
         """Decide what becomes of the tasks that a worker held when it died.
 
-        Each is worked again. But after DEATHS deaths over the same shard, each of its names
-        becomes a task of its own; and after DEATHS deaths over a single name, the name is given
+        Each is processed again. But after DEATHS deaths over the same shard, each of its names
+        becomes a separate task; and after DEATHS deaths over a single name, the name is given
         up: it gets a record with an error.
 
         Args:
@@ -248,7 +248,7 @@ class Schedule:
         return task.part is None or self._deaths_over[task] > 0
 
     def _add_done_input(self, done_input: Done) -> Counts | None:
-        """Add the records of one input to those of its shard, whose inputs are worked one by one.
+        """Add the records of an input to those of its shard, whose inputs are processed singly.
 
         When all inputs of the shard are done, their records are published as its file, in the order
         of the inputs.

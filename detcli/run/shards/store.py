@@ -1,7 +1,7 @@
 """Stores: where the manifest and the parts of a run are, each written once and never changed.
 
 A published file is complete and never changes: of two processes that publish the same name, one
-wins, and the other learns that it lost. So no locks are needed, and a shard that is worked twice
+wins, and the other learns that it lost. So no locks are needed, and a shard that is processed twice
 does no harm.
 """
 
@@ -28,7 +28,7 @@ from detcli.storage.objects import Address, Bucket, checked
 CHUNK = 1 << 20
 
 NOTE = "_working-"
-"""How the names of files begin that say which shards are being worked, for a time."""
+"""How the names of files begin that say which shards are being processed, for a time."""
 
 MAX_NOTE_BYTES = 1 << 24
 """The size of a note that a run leaves of the shards that it has in hand."""

@@ -43,7 +43,7 @@ class WorkRequest:
     cores: int | None = None  # how many cores of the CPU are for the worker; None for all
 
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
-        """Copy the request for one worker, with the devices, detectors and cores of its own.
+        """Copy the request for one worker, with its devices, detectors and cores.
 
         The sources of the run are left out, as their names come with the tasks.
         """
@@ -60,8 +60,8 @@ class Task:
     shard: Shard
     # the name under which its records are published; None for a piece, whose records are sent back
     part: str | None
-    start: int  # the first of its names that is worked
-    stop: int  # the first that is not
+    start: int  # the first of its names to process
+    stop: int  # the first name after them
 
     @classmethod
     def whole(cls, shard: Shard, part: str) -> "Task":
@@ -152,7 +152,7 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
 
 @dataclass(eq=False, slots=True)
 class _OpenTask:
-    """A task that is being worked."""
+    """A task that is being processed."""
 
     task: Task
     writer: PartWriter
@@ -190,7 +190,7 @@ class _OpenTask:
         """Return the fields that a record has in the part.
 
         The stamp of a file tells whether the file has changed since. The manifest has it, so that
-        parts leave it out; but a file that --retry-failed works may have another one by now.
+        parts leave it out; but a file that --retry-failed reads again may have another one by now.
         """
         fields = record.to_json()
         in_part = self.task.part is not None

@@ -366,7 +366,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
-    """Be a worker: work the tasks that the engine sends, until the last or until an error.
+    """Be a worker: process the tasks that the engine sends, until the last or until an error.
 
     The engine is the process that has started the worker. It also gets the worker's warnings and
     errors, as events, to show and to raise them.
