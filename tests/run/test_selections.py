@@ -9,7 +9,7 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.config.config import Settings
 from detcli.model.contract import Suppression
 from detcli.model.recognise import read_graph
-from detcli.run.selections import confident_selection, covering_selection
+from detcli.run.selections import covering_selection, selection_options
 
 CONTRACT = read_graph(colour_model.build(), "colours").contract
 CONFIDENT = SelectionOptions(conf=0.5, max_det=10, class_ids=None, nms_iou=0.3)
@@ -37,6 +37,6 @@ def test_boxes_are_blended_by_families_that_do_and_only_with_suppression():
     blending = replace(CONTRACT, suppression=Suppression.BLEND)
     thresholds = np.full(CONTRACT.class_count, 0.5, np.float32)
     settings = Settings()
-    assert confident_selection(blending, settings, 0.3, thresholds).blends
-    assert not confident_selection(blending, settings, None, thresholds).blends
-    assert not confident_selection(CONTRACT, settings, 0.3, thresholds).blends
+    assert selection_options(blending, settings, 0.3, thresholds).blends
+    assert not selection_options(blending, settings, None, thresholds).blends
+    assert not selection_options(CONTRACT, settings, 0.3, thresholds).blends
