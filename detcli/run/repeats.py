@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from detcli.core import Fields, frozen
 from detcli.core.text import pluralize
+from detcli.data.geometry import Boxes
 from detcli.data.record import RecordJson
 from detcli.data.repeats import MIN_IMAGES, RepeatFinder, RepeatGroup
 from detcli.page.find_images import Finder
@@ -99,11 +100,13 @@ class RepeatsPage:
             records: The records that the groups were found in, read again from the beginning.
         """
         for record_number, record in enumerate(records):
+            # This is needed of records without a tile, too: it notes which tracks are hidden.
+            boxes_to_hide = self._hidden.boxes_to_hide(record)
             if record_number in self._records_to_name:
                 self._image_names[record_number] = _name_of_image(record)
             groups = self._groups_by_shown_record.get(record_number)
             if groups is not None:
-                self._store_group_tiles(record, groups)
+                self._store_group_tiles(record, groups, boxes_to_hide)
         for group in self._repeats.groups:
             self._add_to_page(group)
 
@@ -111,7 +114,9 @@ class RepeatsPage:
         """End the page, which says what was found."""
         self._page.close(Conclusion(summary=self._repeats.sentences))
 
-    def _store_group_tiles(self, record: RecordJson, groups: list[RepeatGroup]) -> None:
+    def _store_group_tiles(
+        self, record: RecordJson, groups: list[RepeatGroup], boxes_to_hide: Boxes
+    ) -> None:
         """Store the image of a record in the page, and a tile for each group that it shows.
 
         A tile has the image and one box. Hidden classes are hidden in the image, and texts of
@@ -120,8 +125,8 @@ class RepeatsPage:
         Args:
             record: The record.
             groups: The groups whose boxes on the page are boxes of this record.
+            boxes_to_hide: `(N, 4)`, the boxes of the record that are of hidden classes.
         """
-        boxes_to_hide = self._hidden.boxes_to_hide(record)
         hide_in_image = None
         if self._hidden:
             hide_in_image = partial(self._hidden.in_image, boxes_to_hide)

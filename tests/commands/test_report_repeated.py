@@ -114,6 +114,27 @@ def test_the_tile_of_a_group_shows_its_image(run, make_image, tmp_path):
     run("report card.jsonl --repeated --existing -o page", records + [records[0]], says=says)
 
 
+def test_a_text_on_a_track_that_was_hidden_earlier_is_not_shown(run, make_image, tmp_path):
+    """In the first frame the track is a person; that frame has no tile."""
+    make_image("clip/0.png", ("red", 2, 3))
+    place = {"x1": 8, "y1": 16, "x2": 40, "y2": 48, "track_id": 7}
+    first = record("clip/0.png", box(0.5, name="person") | place, width=64, height=64, frame=0)
+    records = [first]
+    for number in range(1, 12):
+        code = box(0.9, name="qr_code") | place | {"text": "SECRET"}
+        records.append(record("clip/0.png", code, width=64, height=64, frame=number))
+    run("report card.jsonl --repeated -o page", records)
+    assert "SECRET" in written_text(tmp_path / "page")
+    run("report card.jsonl --repeated --blur person -o hidden", records)
+    assert pages.entries(tmp_path / "hidden")
+    assert "SECRET" not in written_text(tmp_path / "hidden")
+
+
+def written_text(folder):
+    """All that the scripts of a page say."""
+    return "".join(path.read_text() for path in folder.rglob("*.js"))
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
