@@ -47,12 +47,9 @@ from detcli.core import frozen
 from detcli.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from detcli.commands.eval.comparison import Read
+    from detcli.commands.eval.comparison import ComparisonOfModels, DatasetReader
     from detcli.commands.eval.findings import Finding
-    from detcli.core.timing import StageTimes
-    from detcli.data.record import Record
+    from detcli.commands.eval.run import Evaluation
     from detcli.model.file import ModelFile
 
 
@@ -120,8 +117,9 @@ class EvalRequest:
         "conf",
         default=0.001,
         help="Evaluate scores above this; higher values lower mAP.",
+        # One number for all classes, not a list such as 0.5,person=0.3.
         parse_fields=None,
-        separator="",  # one number, not a list
+        separator="",
     ),
     override_option(
         "max_det",
@@ -150,18 +148,23 @@ def evaluate(
     images that differ most.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    other_results = (config.outputs.report, config.outputs.save_coco, request.plots)
-    require_output(other_results)
+    output_paths = (config.outputs.report, config.outputs.save_coco, request.plots)
+    require_output(output_paths)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.eval.labels import open_dataset
     from detcli.run import set_up_process
 
     set_up_process()
-    read = partial(open_dataset, request.data, request.images, request.split)
+    read_dataset = partial(open_dataset, request.data, request.images, request.split)
     if request.other is None:
-        _evaluate_model(request, read, report_format)
+        _evaluate_model(request, read_dataset, report_format)
     else:
-        _compare_models(request, request.other, read, report_format)
+        _compare_models(
+            request,
+            other_model=request.other,
+            read_dataset=read_dataset,
+            report_format=report_format,
+        )
 
 
 def _locate(config: Config) -> "ModelFile":
@@ -173,43 +176,56 @@ def _locate(config: Config) -> "ModelFile":
         return locate(config, show)
 
 
-def _evaluate_model(request: EvalRequest, read: "Read", report_format: ReportFormat | None) -> None:
-    """Measure one model, and write its report.
+def _evaluate_model(
+    request: EvalRequest, read_dataset: "DatasetReader", report_format: ReportFormat | None
+) -> None:
+    """Measure one model, and write its report to standard output.
 
     Args:
         request: What the user asked for.
-        read: Reads the labelled images, given the number of classes of the model.
+        read_dataset: Reads the labelled images, given the number of classes of the model.
         report_format: How the report is written.
+
+    Raises:
+        typer.Exit: Some images could not be read.
     """
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
 
     config = request.config
     model = _locate(config)
-    with open_evaluation(config, model, read, request.plots) as evaluation:
-        image_count = len(evaluation.samples)
-        _detect_with_progress(evaluation.records(), image_count, config, lambda: evaluation.times)
+    with open_evaluation(config, model, read_dataset, plots=request.plots) as evaluation:
+        _detect_with_progress(evaluation, len(evaluation.samples), config)
         report = evaluation.report(request.data, request.plots, advised=request.advise)
-    other_results = (config.outputs.report, config.outputs.save_coco, request.plots)
-    write_report(report, report_format, render, other_results=other_results)
-    is_json = choose_report_format(report_format) is ReportFormat.JSON
-    if is_json and not config.verbosity.quiet:
+
+    output_paths = (config.outputs.report, config.outputs.save_coco, request.plots)
+    write_report(report, report_format, render, other_results=output_paths)
+    if _findings_need_printing(report_format, config):
         for finding in report.findings:
             _print_finding(finding)
+
     if report.failed:
         raise typer.Exit(InputError.exit_code)
 
 
 def _compare_models(
-    request: EvalRequest, other: str, read: "Read", report_format: ReportFormat | None
+    request: EvalRequest,
+    other_model: str,
+    read_dataset: "DatasetReader",
+    report_format: ReportFormat | None,
 ) -> None:
     """Measure two models on the same images, and write a report of how they differ.
 
+    The report goes to standard output.
+
     Args:
-        request: What the user asked for.
-        other: The second model.
-        read: Reads the labelled images, given the number of classes of the model.
+        request: What the user asked for, with the first model.
+        other_model: The path or name of the second model.
+        read_dataset: Reads the labelled images, given the number of classes of a model.
         report_format: How the report is written.
+
+    Raises:
+        typer.Exit: Some images could not be read by one of the models.
     """
     from detcli.commands.eval.comparison import open_comparison
     from detcli.commands.eval.comparison_report import (
@@ -219,37 +235,48 @@ def _compare_models(
     )
 
     config = request.config
-    configs = (config, replace(config, runtime=replace(config.runtime, model=other)))
-    models = [_locate(config_of_side) for config_of_side in configs]
-    with open_comparison(configs, models, read) as comparison:
+    # Both models run with the same options.
+    other_runtime = replace(config.runtime, model=other_model)
+    configs = (config, replace(config, runtime=other_runtime))
+    models = [_locate(model_config) for model_config in configs]
+
+    with open_comparison(configs, models, read_dataset) as comparison:
         image_count = len(comparison.left.samples) + len(comparison.right.samples)
-        _detect_with_progress(comparison.records(), image_count, config, lambda: comparison.times)
+        _detect_with_progress(comparison, image_count, config)
         report = comparison.report(request.data)
-    other_results = (config.outputs.report,)
-    write_report(report, report_format, render_comparison, other_results=other_results)
-    is_json = choose_report_format(report_format) is ReportFormat.JSON
-    if is_json and not config.verbosity.quiet:
+
+    output_paths = (config.outputs.report,)
+    write_report(report, report_format, render_comparison, other_results=output_paths)
+    if _findings_need_printing(report_format, config):
         for prefix, finding in named_findings(report):
             _print_finding(finding, prefix)
         for sentence in class_sentences(report):
             print_line(sentence, label="warning:")
+
     if report.failed:
         raise typer.Exit(InputError.exit_code)
 
 
+def _findings_need_printing(report_format: ReportFormat | None, config: Config) -> bool:
+    """Whether to print on stderr what is odd about the data, as the report is JSON.
+
+    Tables show it themselves, but someone who reads a single figure out of the JSON would miss it.
+    """
+    is_json = choose_report_format(report_format) is ReportFormat.JSON
+    return is_json and not config.verbosity.quiet
+
+
 def _detect_with_progress(
-    records: "Iterator[Record]",
-    image_count: int,
-    config: Config,
-    stage_times: "Callable[[], StageTimes]",
+    evaluation: "Evaluation | ComparisonOfModels", image_count: int, config: Config
 ) -> None:
-    """Go through the records of all images, and show how far that is and how long it took.
+    """Detect on all images, and print the progress, warnings and a summary of the run on stderr.
+
+    The last line, "comparing", says that the detections are now compared with the labels.
 
     Args:
-        records: Yields the record of each image as soon as it is there.
-        image_count: How many records there are going to be.
+        evaluation: The model with its images, or two models.
+        image_count: How often an image is going to run: twice if there are two models.
         config: Says how much is printed.
-        stage_times: Returns the times of the stages of the pipeline, after all images.
     """
     from detcli.cli.console import progress
     from detcli.run.counts import Counts
@@ -258,22 +285,28 @@ def _detect_with_progress(
     counts = Counts()
     start_s = time.perf_counter()
     with progress(lambda: image_count, enabled=not quiet) as advance:
-        for record in records:
+        for record in evaluation.records():
             counts.add(record)
             print_new_messages(counts, quiet=quiet)
             advance()
     print_message_counts(counts)
-    seconds = time.perf_counter() - start_s
-    times = None
+    duration_s = time.perf_counter() - start_s
+
+    stage_times = None
     if config.verbosity.verbose:
-        times = stage_times()
+        stage_times = evaluation.times
     if not quiet:
-        for line in counts.summary(seconds, times=times, above=config.settings.conf):
+        for line in counts.summary(duration_s, times=stage_times, above=config.settings.conf):
             print_line(line)
         print_line("comparing")
 
 
 def _print_finding(finding: "Finding", prefix: str = "") -> None:
-    """Print a warning or a failure for those who read a single figure out of the JSON."""
+    """Print a warning or a failure with an example on stderr; notes are left out.
+
+    Args:
+        finding: What is odd about the data.
+        prefix: What the line begins with, such as "left: " for the first of two models.
+    """
     if finding.level != "note":
         print_line(f"{prefix}{finding.level}: {finding.text()} ({finding.examples[0]})")

@@ -30,16 +30,19 @@ SEED = 0
 
 
 class RankedMatches(NamedTuple):
-    """Which detections of a category are right at one IoU, as ascending positions by rank."""
+    """Which detections of a category are right at one IoU, by their ascending ranks.
 
-    correct: Indices  # (T,) those that match an object
-    ignored: Indices  # (I,) those that count neither way, as those of crowds
+    The detection with the best score has rank 0.
+    """
+
+    correct_ranks: Indices  # (T,) of those that match an object
+    ignored_ranks: Indices  # (I,) of those that count neither as right nor as wrong: of crowds
 
 
 class CategoryRanking(NamedTuple):
     """The detections of one category in all images, and the objects to be detected.
 
-    Images are numbered from 0 on, in an order of their own.
+    Images are numbered from 0 on, as the columns of `repeats` are.
     """
 
     object_images: Indices  # (M,) the image of each object
@@ -49,8 +52,8 @@ class CategoryRanking(NamedTuple):
     def average_precisions(self, repeats: DrawCounts) -> Doubles:
         """Compute the average precision of the category on resampled images.
 
-        An image that was drawn twice counts as two images, and each of its detections and objects
-        as two. So nothing is matched again: detections are only counted more or less often.
+        If an image was drawn twice, each of its detections and objects counts twice. So nothing has
+        to be matched again.
 
         Args:
             repeats: `(R, images)` how often each image was drawn, for each of R resamples.
@@ -65,23 +68,23 @@ class CategoryRanking(NamedTuple):
         detection_repeats = repeats[:, self.detection_images]  # (R, N)
         detection_sums = _running_sums(detection_repeats)  # (R, N + 1)
 
-        averages = np.empty((len(self.matches), len(repeats)))
+        average_precisions = np.empty((len(self.matches), len(repeats)))
         for iou_index, matches in enumerate(self.matches):
             # Precision and recall are computed at each of the T correct detections, from counts of
-            # the detections down to it and with it. All of these counts are (R, T).
-            correct_repeats = detection_repeats[:, matches.correct]
+            # this detection and all with better scores. All of these counts are (R, T).
+            correct_repeats = detection_repeats[:, matches.correct_ranks]
             true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)
-            counts_down_to = detection_sums[:, matches.correct + 1]
+            detection_counts = detection_sums[:, matches.correct_ranks + 1]
             # Ignored detections count neither as true nor as false positives.
-            ignored_sums = _running_sums(detection_repeats[:, matches.ignored])
-            ignored_before = np.searchsorted(matches.ignored, matches.correct)  # (T,)
-            positives = counts_down_to - ignored_sums[:, ignored_before]
+            ignored_sums = _running_sums(detection_repeats[:, matches.ignored_ranks])
+            ignored_before = np.searchsorted(matches.ignored_ranks, matches.correct_ranks)  # (T,)
+            positives = detection_counts - ignored_sums[:, ignored_before]
 
             precision = true_positives / np.maximum(positives, 1)
             recall = true_positives / at_least_one_object
-            averages[iou_index] = _area_under_curve(precision, recall)
-        averages[:, object_counts == 0] = np.nan
-        return averages
+            average_precisions[iou_index] = _area_under_curve(precision, recall)
+        average_precisions[:, object_counts == 0] = np.nan
+        return average_precisions
 
 
 def _running_sums(counts: DrawCounts) -> DrawCounts:
@@ -97,8 +100,8 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
 
     The precision at a recall is the best one at this recall or a higher one, and 0 where the
     detections never reach the recall. For example, two of four objects are detected, the first with
-    a precision of 1, the second with one of 0.5. Then the precision is 1 at the 26 recalls up to
-    0.25, 0.5 at the 25 up to 0.5, and 0 at the other 50.
+    a precision of 1, the second with a precision of 0.5. Then the precision is 1 at the 26 recalls
+    up to 0.25, 0.5 at the 25 recalls after that up to 0.5, and 0 at the other 50.
 
     Args:
         precision: `(R, T)` the precision down to each of T correct detections, best score first,
@@ -110,18 +113,19 @@ def _area_under_curve(precision: Doubles, recall: Doubles) -> Doubles:
     """
     from_last_to_first = precision[:, ::-1]
     best_from_here_on = np.maximum.accumulate(from_last_to_first, axis=1)[:, ::-1]
-    # How many of the 101 recalls are reached with each detection, and how many of them not before:
-    # 26 and 51 in the example, and so 26 and 25. The precision counts as often as the latter says.
+
+    # In the example, 26 of the 101 recalls are reached with the first detection, and 51 with the
+    # second. So the first one's precision counts for 26 recalls, the second one's for 25.
     reached_counts = np.searchsorted(RECALLS, recall, side="right")  # (R, T)
-    newly_reached = np.diff(reached_counts, axis=1, prepend=0)  # (R, T)
-    sum_over_recalls: Doubles = (best_from_here_on * newly_reached).sum(axis=1)
+    newly_reached_counts = np.diff(reached_counts, axis=1, prepend=0)  # (R, T)
+    sum_over_recalls: Doubles = (best_from_here_on * newly_reached_counts).sum(axis=1)
     return sum_over_recalls / len(RECALLS)
 
 
 def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: DrawCounts) -> Doubles:
     """Compute the mAP of a model on resampled images.
 
-    As on any images, it is the mean over the categories that have objects in them.
+    It is the mean over the categories that have an object in a resample.
 
     Args:
         rankings: The ranked detections of each category.
@@ -133,11 +137,11 @@ def mean_average_precisions(rankings: Sequence[CategoryRanking], repeats: DrawCo
     sums = np.zeros((len(IOUS), len(repeats)))
     category_counts = np.zeros(len(repeats))
     for ranking in rankings:
-        averages = ranking.average_precisions(repeats)
-        has_objects = ~np.isnan(averages[0])
-        sums[:, has_objects] += averages[:, has_objects]
+        average_precisions = ranking.average_precisions(repeats)
+        has_objects = ~np.isnan(average_precisions[0])
+        sums[:, has_objects] += average_precisions[:, has_objects]
         category_counts += has_objects
-    category_counts[category_counts == 0] = np.nan
+    category_counts[category_counts == 0] = np.nan  # so that the mean is NaN, too
     return sums / category_counts
 
 
@@ -175,16 +179,16 @@ def resample(image_count: int) -> Iterator[DrawCounts]:
         `(R, image_count)` how often each image was drawn, for a few resamples at once.
     """
     generator = np.random.default_rng(SEED)
-    equal_shares = np.full(image_count, 1 / image_count)
+    equal_probabilities = np.full(image_count, 1 / image_count)
     for _ in range(RESAMPLES // RESAMPLES_AT_ONCE):
-        repeats = generator.multinomial(image_count, equal_shares, size=RESAMPLES_AT_ONCE)
+        repeats = generator.multinomial(image_count, equal_probabilities, size=RESAMPLES_AT_ONCE)
         yield repeats.astype(np.int32)
 
 
 def bootstrap(
     left: Sequence[CategoryRanking], right: Sequence[CategoryRanking], image_count: int
 ) -> DifferenceIntervals:
-    """Find out how much the difference of two models in mAP varies with the images.
+    """Compute the 95% intervals of the difference in mAP between two models.
 
     Args:
         left: The ranked detections of the first model, by category.
@@ -193,12 +197,12 @@ def bootstrap(
     """
     if image_count == 0:
         return DifferenceIntervals(None, None)
-    differences = []
+    difference_chunks = []  # (10, R) for a few resamples each
     for repeats in resample(image_count):
         left_map = mean_average_precisions(left, repeats)
         right_map = mean_average_precisions(right, repeats)
-        differences.append(right_map - left_map)
-    differences_by_iou = np.concatenate(differences, axis=1)  # (10, RESAMPLES)
+        difference_chunks.append(right_map - left_map)
+    differences_by_iou = np.concatenate(difference_chunks, axis=1)  # (10, RESAMPLES)
     return DifferenceIntervals(
         MapInterval.of(differences_by_iou.mean(axis=0)),  # of mAP50-95, the mean over the IoUs
         MapInterval.of(differences_by_iou[0]),  # of mAP50

@@ -164,29 +164,32 @@ class Evaluator:
     def _score_of(
         self, positions: list[int], accumulated: _Accumulated, matching: _Matching
     ) -> Score:
-        """Compute the result for one category, or for several together.
+        """Compute the figures and the curve for one category, or for K categories together.
 
         Args:
-            positions: The indexes of the categories in `_categories`, which are also their indexes
-                on the axis of categories of the accumulated arrays.
+            positions: Which of `_categories`, by their indexes in it. The accumulated arrays have
+                the categories in the same order.
             accumulated: The precision and recall of all categories.
             matching: Which detections match which objects, at any confidence.
         """
-        # For the curve: the score of each detection, and whether it is right.
         categories = [self._categories[position] for position in positions]
         object_categories = self._objects["category"][matching.objects]
         box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
 
+        # The curve needs the score of each detection, and whether it is right.
         detections = self._detections[matching.detections]
         is_of_categories = np.isin(detections["category"], categories)
         scores = detections["score"][is_of_categories]
-        is_true_positive = matching.matched_objects[is_of_categories] >= 0
+        matched_objects = matching.matched_objects[is_of_categories]
+        is_true_positive = matched_objects >= 0  # -1 stands for no object
 
-        # `Metrics.of` describes the axes of both arrays.
-        precision = accumulated.precision[:, :, positions]
-        recall = accumulated.recall[:, positions]
-        # At the first IoU, 0.5; objects of all sizes; with the best 100 detections of an image.
-        precision_at_50 = accumulated.precision[0, :, positions, 0, -1]  # (categories, 101)
+        # The axes of precision are IoU, recall, category, size of objects, number of detections;
+        # those of recall are the same without recall itself.
+        precision = accumulated.precision[:, :, positions]  # (10, 101, K, 4, 3)
+        recall = accumulated.recall[:, positions]  # (10, K, 4, 3)
+        # The first IoU is 0.5, the first size stands for all sizes, and the last number of
+        # detections is 100. NumPy puts the axis of a list of indexes first: (K, 101).
+        precision_at_50 = accumulated.precision[0, :, positions, 0, -1]
         return Score(
             metrics=Metrics.of(precision, recall),
             curve=Curve.of(scores, is_true_positive, box_count),
@@ -194,36 +197,42 @@ class Evaluator:
         )
 
     def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
-        """Count which categories are detected as which others, and in which images.
+        """List which categories are detected as which, right or wrong, and in which images.
 
         The detections above a confidence are matched with objects of any category, those with the
         highest scores first.
 
         Returns:
-            For each pair of an object's category and the category it was detected as, the image id
-            of each such object; the most frequent pair first. The second category is None for
-            objects that were missed, the first one is None where nothing was at a detection.
+            By pair of an object's category and the category it was detected as, the image ids, one
+            for each object; the most frequent pair comes first. A missed object has None as the
+            second category. A detection that matches no object has None as the first.
         """
+        # All detections of an image are matched, not only the best 100.
         matching = self._match(confidence, len(self._detections), by_class=False)
         object_categories = self._objects["category"]
         detection_categories = self._detections["category"]
-        image_ids: defaultdict[CategoryPair, list[int]] = defaultdict(list)
+        image_ids_by_pair: defaultdict[CategoryPair, list[int]] = defaultdict(list)
+
         for detection_row, object_row in zip(
             matching.detections, matching.matched_objects.tolist(), strict=True
         ):
             true_category = None
-            if object_row >= 0:
+            if object_row >= 0:  # -1 stands for no object
                 true_category = int(object_categories[object_row])
             detected_category = int(detection_categories[detection_row])
             image_id = self._image_id(self._detection_images[detection_row])
-            image_ids[true_category, detected_category].append(image_id)
+            image_ids_by_pair[true_category, detected_category].append(image_id)
+
         for object_row in matching.missed_objects:
             true_category = int(object_categories[object_row])
             image_id = self._image_id(self._object_images[object_row])
-            image_ids[true_category, None].append(image_id)
+            image_ids_by_pair[true_category, None].append(image_id)
 
-        most_frequent_first = sorted(image_ids, key=lambda pair: (-len(image_ids[pair]), str(pair)))
-        return {pair: image_ids[pair] for pair in most_frequent_first}
+        # Equally frequent pairs are ordered by their texts, as None cannot be compared with numbers.
+        most_frequent_first = sorted(
+            image_ids_by_pair, key=lambda pair: (-len(image_ids_by_pair[pair]), str(pair))
+        )
+        return {pair: image_ids_by_pair[pair] for pair in most_frequent_first}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
         """Find out what became of the boxes of each image, matched by class at IoU 0.5.
@@ -259,16 +268,17 @@ class Evaluator:
     def rankings(self) -> dict[int, CategoryRanking]:
         """Rank the detections of each category by score, and say at each IoU which are right.
 
-        The average precision on resampled images is computed from this, without matching again.
+        The bootstrap computes the average precision on resampled images from this, without matching
+        again.
 
         Returns:
             The ranking of each category, by the category's index in the data.
         """
         takes_part = _is_among_best(self._detections, self._detection_images, PER_CLASS)
-        # Of each detection at each IoU; and the rows of the objects to be detected.
+        # `outcomes` is (10, N), by IoU and detection.
         outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(takes_part))
         object_categories = self._objects["category"][object_rows]
-        # Images are numbered from 1 on here, and from 0 on in a ranking.
+        # The evaluator's images are numbered from 1 on, those of a ranking from 0 on.
         images_of_objects = self._object_images[object_rows] - 1
         images_of_detections = self._detection_images - 1
 
@@ -278,23 +288,18 @@ class Evaluator:
             detection_rows = np.flatnonzero(takes_part & is_of_category)
             by_score = rank_descending(self._detections["score"][detection_rows])
             ranked_rows = detection_rows[by_score]
-            matches = []  # at each IoU, the ranks of detections: 0 for the best score
-            for outcomes_at_iou in outcomes[:, ranked_rows]:
-                correct_ranks = np.flatnonzero(outcomes_at_iou == CORRECT)
-                ignored_ranks = np.flatnonzero(outcomes_at_iou == IGNORED)
-                matches.append(RankedMatches(correct_ranks, ignored_ranks))
             rankings[category] = CategoryRanking(
                 object_images=images_of_objects[object_categories == category],
                 detection_images=images_of_detections[ranked_rows],
-                matches=matches,
+                matches=_ranked_matches(outcomes[:, ranked_rows]),
             )
         return rankings
 
     def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
         """Find out which detections are right, wrong or ignored at each IoU of mAP50-95.
 
-        The evaluator matches them by class. That is slow, so it only gets the detections near
-        objects: all others are false positives at every IoU.
+        The evaluator matches detections by class. That is slow, so it only gets those near objects:
+        all others are false positives at every IoU.
 
         Args:
             detection_rows: The detections that take part, as rows of `_detections`, ascending.
@@ -304,36 +309,40 @@ class Evaluator:
             FALSE; and the objects that are to be detected, as rows of `_objects`.
         """
         outcomes = np.full((len(IOUS), len(self._detections)), FALSE, np.int8)
-        no_rows = np.zeros(0, np.int64)  # so that there is something to join without images
-        counted_objects = [no_rows]
+        object_rows = [np.zeros(0, np.int64)]  # so that there is something to join without images
         images_of_detections = self._detection_images[detection_rows]
         for image_numbers in self._image_batches():
-            rows_in_images = detection_rows[_rows_of(image_numbers, images_of_detections)]
-            near_rows = self._detections_near_objects(image_numbers, rows_in_images)
+            is_in_batch = _rows_of(image_numbers, images_of_detections)
+            near_rows = self._detections_near_objects(image_numbers, detection_rows[is_in_batch])
             matchings = self._match_at_each_iou(image_numbers, near_rows)
 
-            # A matching only has the detections that count. So at each IoU, all are ignored first,
-            # and then those in the matching are right or wrong.
+            # A matching leaves out the detections that the evaluator ignores. So all are marked as
+            # ignored first, and then those in the matching as right or wrong.
             outcomes[:, near_rows] = IGNORED
-            for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
-                is_correct = matching.matched_objects >= 0
-                outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
-            counted_objects.append(matchings[0].objects)  # the same ones at every IoU
-        return _OutcomesByIou(outcomes, np.concatenate(counted_objects))
+            for iou_index, matching in enumerate(matchings):
+                is_correct = matching.matched_objects >= 0  # -1 stands for no object
+                outcomes[iou_index, matching.detections] = np.where(is_correct, CORRECT, FALSE)
+            object_rows.append(matchings[0].objects)  # they are the same at every IoU
+        return _OutcomesByIou(outcomes, np.concatenate(object_rows))
 
     def _match_at_each_iou(
         self, image_numbers: Sequence[int], detection_rows: Indices
     ) -> list[_Matching]:
-        """Match some detections with the objects of consecutive images, by class.
+        """Match detections with objects of their class at each IoU, in one run of the evaluator.
+
+        Args:
+            image_numbers: The numbers of some consecutive images.
+            detection_rows: The detections in these images that take part, as rows of `_detections`.
 
         Returns:
-            The matching at each of IOUS, from one run of the evaluator.
+            A matching for each of IOUS.
         """
         object_rows = _rows_of(image_numbers, self._object_images)
         evaluator = self._evaluate(
             image_numbers,
             object_rows,
             detection_rows,
+            # Objects of all sizes together, not also small, medium and large ones by themselves.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[PER_CLASS],
@@ -347,14 +356,14 @@ class Evaluator:
     def _detections_near_objects(
         self, image_numbers: Sequence[int], detection_rows: Indices
     ) -> Indices:
-        """Choose the detections that may be something else than false positives.
+        """Choose the detections that are not false positives for certain.
 
-        They overlap an object of any class by half, or their area is out of range: the evaluator
-        may ignore those in place of counting them.
+        These overlap an object of any class with an IoU of 0.5, or their area is out of range: then
+        the evaluator may ignore them.
 
         Args:
             image_numbers: The numbers of some consecutive images.
-            detection_rows: `(N,)`, all detections in these images, as rows of `_detections`.
+            detection_rows: `(N,)` all detections in these images, as rows of `_detections`.
 
         Returns:
             The rows in `detection_rows` that were chosen, in the same order.
@@ -363,16 +372,18 @@ class Evaluator:
 
         boxes = self._detections["box"][detection_rows]  # (N, 4) left, top, width, height
         areas = boxes[:, 2:].prod(axis=1)
+        # An area is negative if, for example, the right edge of a box is left of its left edge.
         is_chosen = (areas < 0) | (areas > MAX_AREA)
+
         image_of_detection = self._detection_images[detection_rows]
         for image_number in image_numbers:
-            in_image = _rows_of([image_number], image_of_detection)  # (D,) indexes of `boxes`
+            box_indexes = _rows_of([image_number], image_of_detection)  # (D,)
             objects = self._objects[_rows_of([image_number], self._object_images)]  # (M,)
-            if len(in_image) == 0 or len(objects) == 0:
+            if len(box_indexes) == 0 or len(objects) == 0:
                 continue
             is_crowd = objects["crowd"].tolist()
-            ious = np.asarray(mask.iou(boxes[in_image], objects["box"], is_crowd))  # (D, M)
-            is_chosen[in_image] |= (ious > IOU - IOU_TOLERANCE).any(axis=1)
+            ious = np.asarray(mask.iou(boxes[box_indexes], objects["box"], is_crowd))  # (D, M)
+            is_chosen[box_indexes] |= (ious > IOU - IOU_TOLERANCE).any(axis=1)
         chosen_rows: Indices = detection_rows[is_chosen]
         return chosen_rows
 
@@ -397,26 +408,26 @@ class Evaluator:
         return self._image_ids[image_number - 1]
 
     def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
-        """Match detections with objects at IoU 0.5, those with the highest scores first.
-
-        Each image is matched by itself.
+        """Match the detections in all images with objects at IoU 0.5, the highest scores first.
 
         Args:
             confidence: Only detections that score more take part.
-            max_detections: How many of them at most, in each image: of each class, if matched by
-                class.
-            by_class: Whether a detection only matches objects of its own class.
+            max_detections: How many detections of an image take part, the best ones. If matched by
+                class, that many of each class.
+            by_class: Whether a detection only matches objects of its class.
         """
-        no_rows = np.zeros(0, np.int64)  # so that there is something to join without images
-        matchings = [_Matching(no_rows, no_rows, no_rows)]
+        no_rows = np.zeros(0, np.int64)
+        # Joining needs at least one matching, and there may be no images.
+        matchings = [_Matching(detections=no_rows, matched_objects=no_rows, objects=no_rows)]
         for image_numbers in self._image_batches():
-            matchings.append(
-                self._match_images(image_numbers, confidence, max_detections, by_class=by_class)
+            matching = self._match_batch(
+                image_numbers, confidence, max_detections, by_class=by_class
             )
+            matchings.append(matching)
         return _Matching(
-            np.concatenate([matching.detections for matching in matchings]),
-            np.concatenate([matching.matched_objects for matching in matchings]),
-            np.concatenate([matching.objects for matching in matchings]),
+            detections=np.concatenate([matching.detections for matching in matchings]),
+            matched_objects=np.concatenate([matching.matched_objects for matching in matchings]),
+            objects=np.concatenate([matching.objects for matching in matchings]),
         )
 
     def _image_batches(self) -> Iterator[list[int]]:
@@ -428,7 +439,7 @@ class Evaluator:
         for start in range(0, len(self._image_numbers), IMAGES_AT_ONCE):
             yield self._image_numbers[start : start + IMAGES_AT_ONCE]
 
-    def _match_images(
+    def _match_batch(
         self,
         image_numbers: Sequence[int],
         confidence: float,
@@ -436,7 +447,15 @@ class Evaluator:
         *,
         by_class: bool,
     ) -> _Matching:
-        """Match the boxes of consecutive images in one run of the evaluator, see `_match`."""
+        """Match detections with objects at IoU 0.5, in consecutive images, by one run of hotcoco.
+
+        Args:
+            image_numbers: The numbers of the images, ascending without gaps.
+            confidence: Only detections that score more take part.
+            max_detections: How many detections of an image take part, the best ones. If matched by
+                class, that many of each class.
+            by_class: Whether a detection only matches objects of its class.
+        """
         object_rows = _rows_of(image_numbers, self._object_images)
         all_detection_rows = _rows_of(image_numbers, self._detection_images)
         is_above = self._detections["score"][all_detection_rows] > confidence
@@ -446,6 +465,7 @@ class Evaluator:
             object_rows,
             detection_rows,
             iou_thrs=[IOU],
+            # Objects of all sizes together, not also small, medium and large ones by themselves.
             area_rng=[[0.0, MAX_AREA]],
             area_rng_lbl=["all"],
             max_dets=[max_detections],
@@ -546,6 +566,20 @@ def _read_matching(
         matched_objects=row_of_object[np.array(matched_numbers, np.int64)],
         objects=row_of_object[np.array(object_numbers, np.int64)],
     )
+
+
+def _ranked_matches(outcomes: npt.NDArray[np.int8]) -> list[RankedMatches]:
+    """List at each IoU the ranks of the detections that are right, and of those that are ignored.
+
+    Args:
+        outcomes: `(10, N)` CORRECT, FALSE or IGNORED, by IoU and detection, best score first.
+    """
+    matches = []
+    for outcomes_at_iou in outcomes:
+        correct_ranks = np.flatnonzero(outcomes_at_iou == CORRECT)
+        ignored_ranks = np.flatnonzero(outcomes_at_iou == IGNORED)
+        matches.append(RankedMatches(correct_ranks, ignored_ranks))
+    return matches
 
 
 def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
