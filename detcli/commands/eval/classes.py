@@ -9,117 +9,135 @@ from detcli.commands.eval.labels import Dataset
 from detcli.core.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES
 
+MAX_NAMES = 5  # that a message lists
+
 MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
 
 
 class ClassMapping(NamedTuple):
     """The model's classes and the data's categories."""
 
-    by: MappedBy
-    category_of: tuple[int | None, ...]  # index of each class's category; None for classes without
+    mapped_by: MappedBy
+    category_of_class: tuple[
+        int | None, ...
+    ]  # by class id, the index of its category, if it has one
 
     def classes_of(self, category: int) -> tuple[int, ...]:
         """Ids of the classes of a category; several if the model has a name twice."""
         return tuple(
-            class_id for class_id, index in enumerate(self.category_of) if index == category
+            class_id for class_id, index in enumerate(self.category_of_class) if index == category
         )
 
     @property
     def categories(self) -> tuple[int, ...]:
-        """Indices of the categories that the model has a class for."""
-        return tuple(sorted({index for index in self.category_of if index is not None}))
+        """Indices of the categories that the model has a class for, ascending."""
+        return tuple(sorted({index for index in self.category_of_class if index is not None}))
 
 
 def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
     """Find out which class of a model stands for which category of the data.
 
+    Classes without a category, and categories with boxes but without a class, become findings.
+
     Args:
         names: The names of the model's classes, by class id.
         dataset: The data, with its categories.
-        findings: Receives classes and categories without a counterpart.
+        findings: Collects what is odd about the data.
 
     Raises:
         UsageError: No class stands for any category.
     """
-    categories = [category.name for category in dataset.categories]
-    mapping = _assign_classes(names, categories, dataset)
+    category_names = [category.name for category in dataset.categories]
+    mapping = _assign_classes(names, category_names, dataset)
     if not mapping.categories:
         raise UsageError(
             "the model's classes and the data's categories have no name in common: "
-            f"{_first_names(names)}; {_first_names(categories)}",
+            f"{_first_names(names)}; {_first_names(category_names)}",
             "give the model's classes the names of the categories: --names FILE",
         )
 
-    for name, index in zip(names, mapping.category_of, strict=True):
-        # Class ids that are taken for ids of categories have no names; most stand for nothing.
-        if index is None and mapping.by != "id":
-            findings.add(Kind.NO_CATEGORY, name)
+    # A mapping by id is of a model with an unknown number of classes, a thousand of which are
+    # supposed. Most of them do not exist, so it is not worth saying that they have no category.
+    if mapping.mapped_by != "id":
+        for name, category in zip(names, mapping.category_of_class, strict=True):
+            if category is None:
+                findings.add(Kind.NO_CATEGORY, name)
+
     box_counts: Counter[int] = Counter()  # by index of the category
     for sample in dataset.samples:
         box_counts.update(sample.objects["category"].tolist())
-    for index, count in sorted(box_counts.items()):
-        if index not in mapping.categories:
-            findings.add(Kind.NO_CLASS, f"{dataset.categories[index].name} ({count} boxes)")
+    mapped_categories = set(mapping.categories)
+    for category, box_count in sorted(box_counts.items()):
+        if category not in mapped_categories:
+            findings.add(Kind.NO_CLASS, f"{category_names[category]} ({box_count} boxes)")
     return mapping
 
 
 def _assign_classes(
-    names: Sequence[str], categories: Sequence[str], dataset: Dataset
+    names: Sequence[str], category_names: Sequence[str], dataset: Dataset
 ) -> ClassMapping:
     """Assign the classes of a model to the categories of the data.
 
-    This is done by name where both have names, else in their order; or by id, if not even the
-    number of the model's classes is known.
+    This is done by name where both have names, and in their order otherwise. It is done by id for a
+    model whose number of classes is unknown, on data in COCO's form.
 
     Args:
         names: The names of the model's classes, by class id.
-        categories: The names of the data's categories.
+        category_names: The names of the data's categories.
         dataset: The data.
     """
-    class_ids = range(len(names))
     # A model without names calls its classes class_0, class_1 and so on.
     is_nameless = all(name == f"class_{class_id}" for class_id, name in enumerate(names))
-    # A graph that selects boxes itself may not even show how many classes it has. Its class ids are
-    # then taken for the ids of COCO's categories.
+    # A graph that selects boxes itself may not even show how many classes it has: UNKNOWN_CLASSES
+    # are supposed. Its class ids are then taken for the ids of COCO's categories.
     has_unknown_classes = is_nameless and len(names) == UNKNOWN_CLASSES
     if has_unknown_classes and dataset.form == "coco":
         index_by_id = {category.id: index for index, category in enumerate(dataset.categories)}
-        return ClassMapping("id", tuple(index_by_id.get(class_id) for class_id in class_ids))
+        mapped_by_id = tuple(index_by_id.get(class_id) for class_id in range(len(names)))
+        return ClassMapping("id", mapped_by_id)
+
     if is_nameless or not dataset.named:
-        indices: list[int | None] = [None] * len(names)
-        for class_id in class_ids[: len(categories)]:
-            indices[class_id] = class_id
-        return ClassMapping("order", tuple(indices))
-    return ClassMapping("name", _match_names(names, categories))
+        # The first class stands for the first category, and so on.
+        mapped_in_order: list[int | None] = []
+        for class_id in range(len(names)):
+            if class_id < len(category_names):
+                mapped_in_order.append(class_id)
+            else:
+                mapped_in_order.append(None)
+        return ClassMapping("order", tuple(mapped_in_order))
+
+    return ClassMapping("name", _match_names(names, category_names))
 
 
-def _match_names(names: Sequence[str], categories: Sequence[str]) -> tuple[int | None, ...]:
+def _match_names(names: Sequence[str], category_names: Sequence[str]) -> tuple[int | None, ...]:
     """Find the category of each class by its name, regardless of case.
 
-    Of several classes of one name, the second has the second category of that name if there are
-    several, too. Otherwise all of them have the only one.
+    Where several classes have the same name, the first gets the first category of that name, the
+    second gets the second one, and so on. If there are fewer categories of that name than classes,
+    each further class gets the first one.
 
     Returns:
         The index of the category of each class; None for a class without one. For the names "Car",
         "dog" and "car" and the categories "car", "bus" and "car" this is (0, None, 2).
     """
-    indices_by_name: dict[str, list[int]] = {}
-    for index, category in enumerate(categories):
-        indices_by_name.setdefault(_folded(category), []).append(index)
+    categories_by_name: dict[str, list[int]] = {}
+    for category, category_name in enumerate(category_names):
+        categories_by_name.setdefault(_folded(category_name), []).append(category)
 
-    mapped_indices: list[int | None] = []
-    class_counts: Counter[str] = Counter()  # how many classes so far have a name
+    category_of_class: list[int | None] = []
+    class_counts: Counter[str] = Counter()  # how many classes with a name came before
     for name in names:
-        folded = _folded(name)
-        indices = indices_by_name.get(folded, [])
-        if class_counts[folded] < len(indices):
-            mapped_indices.append(indices[class_counts[folded]])
-        elif indices:
-            mapped_indices.append(indices[0])
+        folded_name = _folded(name)
+        categories = categories_by_name.get(folded_name, [])
+        position = class_counts[folded_name]
+        if position < len(categories):
+            category_of_class.append(categories[position])
+        elif categories:
+            category_of_class.append(categories[0])
         else:
-            mapped_indices.append(None)
-        class_counts[folded] += 1
-    return tuple(mapped_indices)
+            category_of_class.append(None)
+        class_counts[folded_name] += 1
+    return tuple(category_of_class)
 
 
 def _folded(name: str) -> str:
@@ -128,8 +146,8 @@ def _folded(name: str) -> str:
 
 
 def _first_names(names: Sequence[str]) -> str:
-    """The first five names."""
-    text = ", ".join(names[:5])
-    if len(names) > 5:
+    """List the first names for a message, with "..." if there are more."""
+    text = ", ".join(names[:MAX_NAMES])
+    if len(names) > MAX_NAMES:
         text += ", ..."
     return text

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from detcli.commands.eval.bootstrap import COVERAGE_PERCENT, RESAMPLES, MapInterval, bootstrap
 from detcli.commands.eval.comparison_page import ComparisonPage
@@ -28,13 +29,13 @@ from detcli.data.record import Record
 from detcli.model.file import ModelFile
 from detcli.source.guard import InputGuard
 
-Read = Callable[[int, Findings], Dataset]
+DatasetReader = Callable[[int, Findings], Dataset]
 """Reads the labelled images, given the number of classes of the model, see `open_evaluation`."""
 
 
 @contextlib.contextmanager
 def open_comparison(
-    configs: Sequence[Config], models: Sequence[ModelFile], read: Read
+    configs: Sequence[Config], models: Sequence[ModelFile], read_dataset: DatasetReader
 ) -> Iterator["ComparisonOfModels"]:
     """Open two models and the labelled images, so that the models can be compared on them.
 
@@ -42,9 +43,10 @@ def open_comparison(
     runs.
 
     Args:
-        configs: How each of the two models runs.
+        configs: How each of the two models runs. They only differ in the model, so what the first
+            one says of the page is true of both.
         models: The two models.
-        read: Reads the labelled images.
+        read_dataset: Reads the labelled images.
 
     Yields:
         The comparison, ready to run. The models and the page are closed after the block.
@@ -53,18 +55,22 @@ def open_comparison(
         UsageError: The models have no category of the data in common, or the page would overwrite
             an input.
     """
-    page_folder = configs[0].outputs.report
+    outputs = configs[0].outputs
+    # An evaluation would begin a page of its model alone.
+    outputs_without_page = replace(outputs, report=None)
     with contextlib.ExitStack() as stack:
         evaluations = []
         for config, model in zip(configs, models, strict=True):
-            outputs = replace(config.outputs, report=None)  # the page is one of both models
-            config_of_side = replace(config, outputs=outputs)
-            evaluations.append(stack.enter_context(open_evaluation(config_of_side, model, read)))
-        comparison = ComparisonOfModels(*evaluations)
-        if page_folder is not None:
-            guard = InputGuard(comparison.left.input_files + comparison.right.input_files)
-            linked = configs[0].outputs.report_link
-            page = ComparisonPage(page_folder, guard, linked=linked)
+            config_without_page = replace(config, outputs=outputs_without_page)
+            opened_evaluation = open_evaluation(config_without_page, model, read_dataset)
+            evaluation = stack.enter_context(opened_evaluation)
+            evaluations.append(evaluation)
+        left, right = evaluations
+        comparison = ComparisonOfModels(left, right)
+
+        if outputs.report is not None:
+            guard = InputGuard(left.input_files + right.input_files)
+            page = ComparisonPage(outputs.report, guard, linked=outputs.report_link)
             comparison.page = stack.enter_context(contextlib.closing(page))
         yield comparison
 
@@ -115,35 +121,36 @@ class ComparisonOfModels:
         Args:
             data: What the user named as the data.
         """
-        left_ids = {image.image_id for image in self.left.images}
-        right_ids = {image.image_id for image in self.right.images}
-        shared_ids = left_ids & right_ids
-        categories = list(self._names)
-        left = self.left.evaluate_for_comparison(shared_ids, categories)
-        right = self.right.evaluate_for_comparison(shared_ids, categories)
-        pairs = {}
-        for image_id in left.outcomes:
-            pairs[image_id] = pair_outcomes(left.outcomes[image_id], right.outcomes[image_id])
+        # Only images that both models could read and categories that both know are compared.
+        left_image_ids = {image.image_id for image in self.left.images}
+        right_image_ids = {image.image_id for image in self.right.images}
+        shared_image_ids = left_image_ids & right_image_ids
+        shared_categories = list(self._names)
+        left_side = self.left.evaluate_for_comparison(shared_image_ids, shared_categories)
+        right_side = self.right.evaluate_for_comparison(shared_image_ids, shared_categories)
 
-        intervals = bootstrap(left.rankings, right.rankings, len(shared_ids))
-        left_map = left.shared_metrics
-        right_map = right.shared_metrics
-        classes = self._class_differences(left, right)
-        images = self._image_differences(left, right, pairs)
+        image_count = len(shared_image_ids)
+        map50_95, map50 = _map_differences(left_side, right_side, image_count)
+        class_differences = self._class_differences(left_side, right_side)
+        pairs = {}
+        for image_id, left_outcomes in left_side.outcomes.items():
+            pairs[image_id] = pair_outcomes(left_outcomes, right_side.outcomes[image_id])
+        image_differences = self._image_differences(left_side, right_side, pairs)
+
         report = ComparisonReport(
             evaluator=require_evaluator(),
-            data=self._data_report(data, len(shared_ids), classes),
-            left=left.report,
-            right=right.report,
-            map50_95=_difference(left_map.map50_95, right_map.map50_95, intervals.map50_95),
-            map50=_difference(left_map.map50, right_map.map50, intervals.map50),
+            data=self._data_report(data, image_count, class_differences),
+            left=left_side.report,
+            right=right_side.report,
+            map50_95=map50_95,
+            map50=map50,
             resamples=RESAMPLES,
             coverage=COVERAGE_PERCENT / 100,
-            classes=tuple(classes),
+            classes=tuple(class_differences),
             only_left=_missing_names(self.left.categories, self._names),
             only_right=_missing_names(self.right.categories, self._names),
-            differing=len(images),
-            images=tuple(images[:MAX_REPORTED_IMAGES]),
+            differing=len(image_differences),
+            images=tuple(image_differences[:MAX_REPORTED_IMAGES]),
             failed=tuple(self._failed()),
         )
         if self.page is not None:
@@ -151,23 +158,23 @@ class ComparisonOfModels:
         return report
 
     def _data_report(
-        self, data: Path, image_count: int, classes: Sequence[ClassDifference]
+        self, data: Path, image_count: int, class_differences: Sequence[ClassDifference]
     ) -> ComparedData:
         """What the report says of the data.
 
         Args:
             data: What the user named as the data.
             image_count: How many images took part.
-            classes: The classes with boxes that both models know.
+            class_differences: The classes with boxes that both models know.
         """
         dataset = self.left.dataset
         return ComparedData(
-            data,
-            dataset.form,
-            dataset.split,
+            path=data,
+            form=dataset.form,
+            split=dataset.split,
             listed=len(dataset.samples),
             evaluated=image_count,
-            boxes=sum(of_class.boxes for of_class in classes),
+            boxes=sum(difference.boxes for difference in class_differences),
         )
 
     def _class_differences(
@@ -177,27 +184,30 @@ class ComparisonOfModels:
 
         Classes without boxes have no figures, and are left out.
         """
-        categories = [
+        # Both models see the same labels, so a class has boxes for both or for neither.
+        categories_with_boxes = [
             category for category in self._names if left.scores[category].metrics.map50 is not None
         ]
-        classes = []
-        for category in categories:
+        differences = []
+        for category in categories_with_boxes:
             left_metrics = left.scores[category].metrics
             right_metrics = right.scores[category].metrics
-            left_ap = left_metrics.map50_95 or 0.0
-            right_ap = right_metrics.map50_95 or 0.0
-            of_class = ClassDifference(
+            left_ap50_95 = left_metrics.map50_95 or 0.0  # not None, as there are boxes
+            right_ap50_95 = right_metrics.map50_95 or 0.0
+            # The mAP is the mean over these classes, so each adds this share to the difference.
+            contribution = (right_ap50_95 - left_ap50_95) / len(categories_with_boxes)
+            difference = ClassDifference(
                 name=self._names[category],
                 category_id=self.left.dataset.categories[category].id,
                 boxes=left.scores[category].curve.boxes,
-                left_map50_95=left_ap,
-                right_map50_95=right_ap,
+                left_map50_95=left_ap50_95,
+                right_map50_95=right_ap50_95,
                 left_map50=left_metrics.map50 or 0.0,
                 right_map50=right_metrics.map50 or 0.0,
-                contribution=round((right_ap - left_ap) / len(categories), 6),
+                contribution=round(contribution, 6),
             )
-            classes.append(of_class)
-        return sorted(classes, key=lambda of_class: -abs(of_class.contribution))
+            differences.append(difference)
+        return sorted(differences, key=lambda difference: -abs(difference.contribution))
 
     def _image_differences(
         self, left: EvaluatedSide, right: EvaluatedSide, pairs: Mapping[int, ImagePair]
@@ -209,21 +219,21 @@ class ComparisonOfModels:
             right: That of the second model.
             pairs: What both make of each image, by image id.
         """
-        images = []
+        differences = []
         for sample in self.left.samples:
             image_id = sample.image_id
             if image_id in pairs and pairs[image_id].difference_count:
-                image = ImageDifference(
-                    sample.name,
-                    pairs[image_id].difference_count,
-                    OutcomeCounts.of(left.outcomes[image_id]),
-                    OutcomeCounts.of(right.outcomes[image_id]),
+                difference = ImageDifference(
+                    source=sample.name,
+                    differences=pairs[image_id].difference_count,
+                    left=OutcomeCounts.of(left.outcomes[image_id]),
+                    right=OutcomeCounts.of(right.outcomes[image_id]),
                 )
-                images.append(image)
-        return sorted(images, key=lambda image: -image.differences)
+                differences.append(difference)
+        return sorted(differences, key=lambda difference: -difference.differences)
 
     def _failed(self) -> Iterator[UnevaluatedImage]:
-        """Yield the images that one model could not read at least, each once."""
+        """Yield the images that at least one of the models could not read, each once."""
         sources = set()
         for image in self.left.failed + self.right.failed:
             if image.source not in sources:
@@ -231,13 +241,44 @@ class ComparisonOfModels:
             sources.add(image.source)
 
 
+class _MapDifferences(NamedTuple):
+    """Both figures of two models, with their differences."""
+
+    map50_95: MapDifference
+    map50: MapDifference
+
+
+def _map_differences(
+    left: EvaluatedSide, right: EvaluatedSide, image_count: int
+) -> _MapDifferences:
+    """Subtract the mAP of the first model from that of the second, with intervals by a bootstrap.
+
+    Args:
+        left: The evaluation of the first model.
+        right: That of the second model, on the same images.
+        image_count: How many images took part.
+    """
+    intervals = bootstrap(left.rankings, right.rankings, image_count)
+    left_metrics = left.shared_metrics
+    right_metrics = right.shared_metrics
+    return _MapDifferences(
+        map50_95=_difference(
+            left_metrics.map50_95, right_metrics.map50_95, interval=intervals.map50_95
+        ),
+        map50=_difference(left_metrics.map50, right_metrics.map50, interval=intervals.map50),
+    )
+
+
 def _difference(
     left: float | None, right: float | None, interval: MapInterval | None
 ) -> MapDifference:
     """Subtract a figure of the first model from that of the second; None stands for no boxes."""
+    difference = None
     if left is None or right is None:
-        return MapDifference(left, right, None, None)
-    return MapDifference(left, right, round(right - left, 6), interval)
+        interval = None
+    else:
+        difference = round(right - left, 6)
+    return MapDifference(left=left, right=right, difference=difference, interval=interval)
 
 
 def _missing_names(categories: Mapping[int, str], shared: Mapping[int, str]) -> tuple[str, ...]:

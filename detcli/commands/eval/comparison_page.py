@@ -129,8 +129,13 @@ def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> Iterator[PageBox]:
     for object_pair in pair.objects:
         is_found = CORRECT in {object_pair.left.kind, object_pair.right.kind}
         if is_found:
-            category = object_pair.category
-            yield PageBox(category, names[category], None, corners(object_pair.label), LABEL)
+            yield PageBox(
+                class_id=object_pair.category,
+                class_name=names[object_pair.category],
+                score=None,
+                box=corners(object_pair.object_box),
+                kind=LABEL,
+            )
 
 
 def _detected_object(pair: ObjectPair, names: Mapping[int, str]) -> PageBox:

@@ -59,25 +59,26 @@ class Curve(NamedTuple):
     boxes: int  # number of objects to be detected
 
     @classmethod
-    def of(cls, score: Doubles, is_true: npt.NDArray[np.bool_], boxes: int) -> Self:
+    def of(cls, scores: Doubles, matches_object: npt.NDArray[np.bool_], boxes: int) -> Self:
         """Count true and false positives down to each score that a detection has.
 
         Args:
-            score: `(N,)` scores of all detections, in any order.
-            is_true: `(N,)` whether each of them matches an object.
+            scores: `(N,)` scores of all detections, in any order.
+            matches_object: `(N,)` whether each of them matches an object.
             boxes: Number of objects to be detected.
         """
-        order = rank_descending(score)
-        sorted_score = score[order]
-        sorted_is_true = is_true[order]
-        true_positives = np.cumsum(sorted_is_true, dtype=np.int64)
-        false_positives = np.cumsum(~sorted_is_true, dtype=np.int64)
-        # A confidence is above all of several equal scores or above none of them. So of these only
-        # the counts at the last one matter.
-        is_last_of_equals = np.ones(len(score), np.bool_)
-        is_last_of_equals[:-1] = sorted_score[1:] < sorted_score[:-1]
+        best_first = rank_descending(scores)
+        sorted_scores = scores[best_first]
+        is_true_positive = matches_object[best_first]
+        true_positives = np.cumsum(is_true_positive, dtype=np.int64)
+        false_positives = np.cumsum(~is_true_positive, dtype=np.int64)
+
+        # Detections with the same score are either all above a confidence or none of them is. So
+        # only the counts at the last of them are used.
+        is_last_of_equals = np.ones(len(scores), np.bool_)
+        is_last_of_equals[:-1] = sorted_scores[1:] < sorted_scores[:-1]
         return cls(
-            score=sorted_score[is_last_of_equals],
+            score=sorted_scores[is_last_of_equals],
             true_positives=true_positives[is_last_of_equals],
             false_positives=false_positives[is_last_of_equals],
             boxes=boxes,
@@ -107,28 +108,31 @@ class Curve(NamedTuple):
     def best_confidence(self, floor: float) -> float | None:
         """Find the confidence with the best F1; None if no detection is right.
 
-        It lies between the lowest score to keep and the highest one to drop: near the middle, so
+        It lies between the lowest score to keep and the highest score to drop: near the middle, so
         that scores may vary a little, with as few decimals as possible. Between 0.31 and 0.37, for
         example, it is 0.34.
 
         Args:
-            floor: The confidence of the run; whatever scores less is unknown.
+            floor: The confidence of the run, which has dropped all detections with lower scores.
         """
         if not self.true_positives.any():
             return None
-        index_to_keep = int(self.f1.argmax())  # of equals, the one with fewer detections
-        # Behind the lowest score comes the floor, as the run dropped whatever scores less. The
-        # detector compares in float32.
-        scores = np.append(self.score, floor).astype(np.float32)
-        lowest_kept = scores[index_to_keep]
-        highest_dropped = scores[index_to_keep + 1]
+
+        # The floor stands for the next score below all that the run has kept. The detector compares
+        # scores with a confidence in float32.
+        descending_scores = np.append(self.score, floor).astype(np.float32)
+        lowest_kept_index = int(self.f1.argmax())  # the first of several equal maxima: fewest boxes
+        lowest_kept = descending_scores[lowest_kept_index]
+        highest_dropped = descending_scores[lowest_kept_index + 1]
+
         middle = (float(highest_dropped) + float(lowest_kept)) / 2
         for decimals in range(2, 10):
             confidence = round(middle, decimals)
-            # A score is kept if it is above the confidence, and not if it is equal.
+            # A score equal to the confidence is dropped, one above it is kept.
             if highest_dropped <= np.float32(confidence) < lowest_kept:
                 return confidence
-        # The scores are neighbours among the float32 numbers: only the lower one separates them.
+        # Nine decimals are too few to separate the two scores. The lower one itself does, with
+        # enough decimals to be the same float32 number again.
         return float(decimal(highest_dropped))
 
 

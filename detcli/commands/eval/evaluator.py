@@ -68,7 +68,7 @@ class MatchedBox(NamedTuple):
     box: list[float]
     score: float | None  # None for an object that was missed
     kind: int  # CORRECT, FALSE or MISSED
-    label: list[float] | None = None  # the box of the object that a correct detection matches
+    object_box: list[float] | None = None  # of the object that a correct detection matches
 
 
 class _Matching(NamedTuple):
@@ -228,7 +228,7 @@ class Evaluator:
             image_id = self._image_id(self._object_images[object_row])
             image_ids_by_pair[true_category, None].append(image_id)
 
-        # Equally frequent pairs are ordered by their texts, as None cannot be compared with numbers.
+        # Equally frequent pairs are in the order of their texts, as None and numbers have none.
         most_frequent_first = sorted(
             image_ids_by_pair, key=lambda pair: (-len(image_ids_by_pair[pair]), str(pair))
         )
@@ -391,16 +391,16 @@ class Evaluator:
         """Describe what became of a detection; its object is -1 if it matches none."""
         detection = self._detections[detection_row]
         kind = FALSE
-        label = None
+        object_box = None
         if object_row >= 0:
             kind = CORRECT
-            label = self._objects["box"][object_row].tolist()
+            object_box = self._objects["box"][object_row].tolist()
         return MatchedBox(
             category=int(detection["category"]),
             box=detection["box"].tolist(),
             score=round(float(detection["score"]), 4),
             kind=kind,
-            label=label,
+            object_box=object_box,
         )
 
     def _image_id(self, image_number: int) -> int:

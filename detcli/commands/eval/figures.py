@@ -408,17 +408,20 @@ def _facts(report: EvalReport) -> list[tuple[str, str]]:
 
 
 def _page_box(outcome: MatchedBox, class_id: int, class_name: str) -> PageBox:
-    """Convert what became of a box to a box of the page, with the label that it matches, if any."""
-    label = None
-    if outcome.label is not None:
-        label = (None, _corners(outcome.label))
+    """Convert a detection or a missed object to a box of the page.
+
+    A correct detection gets the labelled object that it matches as its counterpart.
+    """
+    counterpart = None
+    if outcome.object_box is not None:
+        counterpart = (None, _corners(outcome.object_box))  # labels have no score
     return PageBox(
         class_id=class_id,
         class_name=class_name,
         score=outcome.score,
         corners=_corners(outcome.box),
         kind=outcome.kind,
-        counterpart=label,
+        counterpart=counterpart,
     )
 
 

@@ -11,7 +11,7 @@ from detcli.commands.eval.evaluator import CORRECT, FALSE, IOU, MISSED, MatchedB
 from detcli.core import frozen
 from detcli.data.geometry import overlap
 
-LabelKey = tuple[int, tuple[float, ...]]
+ObjectKey = tuple[int, tuple[float, ...]]
 """The category of a labelled object and its box: left, top, width and height in pixels."""
 
 
@@ -19,7 +19,7 @@ class ObjectPair(NamedTuple):
     """A labelled object, and what each model makes of it: CORRECT or MISSED."""
 
     category: int
-    label: tuple[float, ...]  # left, top, width, height in pixels
+    object_box: tuple[float, ...]  # left, top, width, height in pixels
     left: MatchedBox
     right: MatchedBox
 
@@ -60,11 +60,7 @@ class ImagePair(NamedTuple):
 
     @property
     def differing_categories(self) -> list[int]:
-        """The category of each box that sets the models apart.
-
-        These are the objects that only one of them finds, and the false positives that only one of
-        them has.
-        """
+        """The category of each object or false positive that only one of the models has."""
         categories = [pair.category for pair in self.objects if pair.is_found_by_one]
         for false_positive in self.false_positives:
             if false_positive.counterpart is None:
@@ -73,67 +69,81 @@ class ImagePair(NamedTuple):
 
     @property
     def difference_count(self) -> int:
-        """How many boxes set the models apart."""
+        """How many objects and false positives only one of the models has."""
         return len(self.differing_categories)
 
 
 def pair_outcomes(left: Sequence[MatchedBox], right: Sequence[MatchedBox]) -> ImagePair:
-    """Pair what two models make of one image.
+    """Pair the outcomes of two models on one image.
+
+    The two outcomes for the same labelled object make a pair, and so do false positives that
+    overlap.
 
     Args:
-        left: What became of the boxes of the first model and of the objects that it missed.
-        right: The same of the second model, of the same labelled objects.
+        left: The detections of the first model, right or wrong, and the objects that it missed.
+        right: Those of the second model, on the same labelled objects.
     """
-    left_by_label = _by_label(left)
-    right_by_label = _by_label(right)
+    left_by_object = _group_by_object(left)
+    right_by_object = _group_by_object(right)
     objects = []
-    for (category, label), left_outcomes in left_by_label.items():
-        right_outcomes = right_by_label[category, label]
-        # An object may be labelled twice by the same box.
+    for (category, object_box), left_outcomes in left_by_object.items():
+        right_outcomes = right_by_object[category, object_box]
+        # There are several outcomes if the data has several labels with the same box.
         for left_outcome, right_outcome in zip(left_outcomes, right_outcomes, strict=True):
-            objects.append(ObjectPair(category, label, left_outcome, right_outcome))
+            objects.append(
+                ObjectPair(
+                    category=category,
+                    object_box=object_box,
+                    left=left_outcome,
+                    right=right_outcome,
+                )
+            )
     return ImagePair(objects, _pair_false_positives(left, right))
 
 
-def _by_label(outcomes: Sequence[MatchedBox]) -> Mapping[LabelKey, list[MatchedBox]]:
+def _group_by_object(outcomes: Sequence[MatchedBox]) -> Mapping[ObjectKey, list[MatchedBox]]:
     """Group the outcomes of an image by the labelled object, without the false positives."""
-    by_label: defaultdict[LabelKey, list[MatchedBox]] = defaultdict(list)
+    by_object: defaultdict[ObjectKey, list[MatchedBox]] = defaultdict(list)
     for outcome in outcomes:
         if outcome.kind == MISSED:
-            by_label[outcome.category, tuple(outcome.box)].append(outcome)
-        elif outcome.label is not None:
-            by_label[outcome.category, tuple(outcome.label)].append(outcome)
-    return by_label
+            by_object[outcome.category, tuple(outcome.box)].append(outcome)
+        elif outcome.object_box is not None:
+            by_object[outcome.category, tuple(outcome.object_box)].append(outcome)
+    return by_object
 
 
 def _pair_false_positives(
     left: Sequence[MatchedBox], right: Sequence[MatchedBox]
 ) -> list[FalsePositive]:
-    """Pair the false positives of two models that are of one class and overlap by half.
+    """Pair the false positives of two models that have the same class and an IoU of at least 0.5.
 
-    Each of the left is paired with the one on the right that it overlaps most, of those that are
-    not paired yet. False positives without a counterpart stay alone.
+    Each false positive of the first model is paired with the one of the second model that it
+    overlaps most and that has no counterpart yet. Those without a counterpart stay alone.
     """
     left_false = [outcome for outcome in left if outcome.kind == FALSE]
     right_false = [outcome for outcome in right if outcome.kind == FALSE]
+    ious = _overlaps_within_classes(left_false, right_false)
+
     false_positives = []
-    paired_indices = set()  # of `right_false`
-    ious = _overlaps(left_false, right_false)
+    paired_right_indices = set()
     for left_index, detection in enumerate(left_false):
         counterpart = None
         if right_false and ious[left_index].max() >= IOU:
             right_index = int(ious[left_index].argmax())
             counterpart = right_false[right_index]
-            paired_indices.add(right_index)
+            paired_right_indices.add(right_index)
             ious[:, right_index] = 0  # so that nothing else is paired with it
         false_positives.append(FalsePositive(detection, is_left=True, counterpart=counterpart))
+
     for right_index, detection in enumerate(right_false):
-        if right_index not in paired_indices:
+        if right_index not in paired_right_indices:
             false_positives.append(FalsePositive(detection, is_left=False))
     return false_positives
 
 
-def _overlaps(left: Sequence[MatchedBox], right: Sequence[MatchedBox]) -> npt.NDArray[np.float64]:
+def _overlaps_within_classes(
+    left: Sequence[MatchedBox], right: Sequence[MatchedBox]
+) -> npt.NDArray[np.float64]:
     """`(L, R)` the IoU of each of L boxes with each of R others; 0 where their classes differ."""
     left_boxes = np.array([corners(outcome.box) for outcome in left]).reshape(-1, 1, 4)
     right_boxes = np.array([corners(outcome.box) for outcome in right]).reshape(-1, 4)

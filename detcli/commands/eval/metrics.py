@@ -40,7 +40,7 @@ class Metrics:
 
     @classmethod
     def of(cls, precision: Doubles, recall: Doubles) -> Self:
-        """Average the precision and recall that the evaluator accumulated.
+        """Average the precision and recall of the K categories over the axes of both arrays.
 
         Both arrays hold -1 where a category has no objects of a size; these are left out.
 
@@ -49,24 +49,29 @@ class Metrics:
                 size (all, small, medium, large), and number of detections (1, 10, 100).
             recall: `(10, K, 4, 3)`, the same without the axis of recall.
         """
-        # The last number of detections is 100; the first size of objects stands for all sizes.
-        precision_of_100 = precision[..., -1]  # (10, 101, K, 4)
-        precision_of_all_sizes = precision_of_100[..., 0]  # (10, 101, K), at IoU 0.5, 0.55 ... 0.95
-        recall_of_100 = recall[..., -1]  # (10, K, 4)
-        recall_of_all_sizes = recall[..., 0, :]  # (10, K, 3)
+        # Indexes on the axes of IoU, size and number of detections.
+        iou_50 = 0
+        iou_75 = 5
+        all_sizes, small, medium, large = range(4)
+        best_1, best_10, best_100 = range(3)
+
+        precision_by_size = precision[..., best_100]  # (10, 101, K, 4)
+        precision_all_sizes = precision_by_size[..., all_sizes]  # (10, 101, K)
+        recall_by_size = recall[..., best_100]  # (10, K, 4)
+        recall_all_sizes = recall[..., all_sizes, :]  # (10, K, 3)
         return cls(
-            map50_95=_mean_figure(precision_of_all_sizes),
-            map50=_mean_figure(precision_of_all_sizes[0]),
-            map75=_mean_figure(precision_of_all_sizes[5]),
-            map_small=_mean_figure(precision_of_100[..., 1]),
-            map_medium=_mean_figure(precision_of_100[..., 2]),
-            map_large=_mean_figure(precision_of_100[..., 3]),
-            ar_1=_mean_figure(recall_of_all_sizes[..., 0]),
-            ar_10=_mean_figure(recall_of_all_sizes[..., 1]),
-            ar_100=_mean_figure(recall_of_all_sizes[..., 2]),
-            ar_small=_mean_figure(recall_of_100[..., 1]),
-            ar_medium=_mean_figure(recall_of_100[..., 2]),
-            ar_large=_mean_figure(recall_of_100[..., 3]),
+            map50_95=_mean_figure(precision_all_sizes),
+            map50=_mean_figure(precision_all_sizes[iou_50]),
+            map75=_mean_figure(precision_all_sizes[iou_75]),
+            map_small=_mean_figure(precision_by_size[..., small]),
+            map_medium=_mean_figure(precision_by_size[..., medium]),
+            map_large=_mean_figure(precision_by_size[..., large]),
+            ar_1=_mean_figure(recall_all_sizes[..., best_1]),
+            ar_10=_mean_figure(recall_all_sizes[..., best_10]),
+            ar_100=_mean_figure(recall_all_sizes[..., best_100]),
+            ar_small=_mean_figure(recall_by_size[..., small]),
+            ar_medium=_mean_figure(recall_by_size[..., medium]),
+            ar_large=_mean_figure(recall_by_size[..., large]),
         )
 
 

@@ -56,7 +56,7 @@ MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall 
 
 
 def _prepare_plots(folder: Path) -> list[Path]:
-    """Make sure that plots can be drawn, make the folder for them, and return their paths.
+    """Check that plots can be drawn, create the folder for them, and return their paths.
 
     Raises:
         DependencyError: matplotlib is not installed.
@@ -72,7 +72,7 @@ def _prepare_plots(folder: Path) -> list[Path]:
 def open_evaluation(
     config: Config,
     model: ModelFile,
-    read: Callable[[int, Findings], Dataset],
+    read_dataset: Callable[[int, Findings], Dataset],
     plots: Path | None = None,
 ) -> Iterator["Evaluation"]:
     """Open a model and labelled images, so that the model can be evaluated on them.
@@ -83,8 +83,8 @@ def open_evaluation(
     Args:
         config: What the user asked for.
         model: The model to evaluate.
-        read: Reads the labelled images. It is called with the number of the model's classes, and
-            with a list to which it adds whatever is odd about the labels.
+        read_dataset: Reads the labelled images. It is called with the number of the model's
+            classes, and with the findings to which it adds whatever is odd about the labels.
         plots: The folder for plots; None for no plots.
 
     Yields:
@@ -104,7 +104,7 @@ def open_evaluation(
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(open_run(config, model))
         contract = run.detector.contract
-        dataset = read(contract.class_count, findings)
+        dataset = read_dataset(contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
 
         input_files = dataset.files + [str(model.path)]
@@ -171,33 +171,37 @@ class Evaluation(CocoIds):
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:  # noqa: ARG002
         """The category's id in the data; None for a class that the data does not have."""
-        index = self._mapping.category_of[class_id]
-        return None if index is None else self._dataset.categories[index].id
+        category = self._mapping.category_of_class[class_id]
+        if category is None:
+            return None
+        return self._dataset.categories[category].id
 
     def records(self) -> Iterator[Record]:
-        """Detect on all images, and yield the record of each one as soon as it is there.
+        """Detect on all images, and yield the record of each one as soon as it is detected.
 
-        Records are collected for the evaluation, and written to COCO results and to the page where
-        the user asked for these.
+        Before a record is yielded, it is written to COCO results and to the page, where the user
+        asked for these, and its detections are collected for the evaluation. From the first record
+        on, `times` has the seconds that each stage of the pipeline has taken.
         """
         pipeline = self._run.pipeline()
-        outputs = self._run.config.outputs
         self.times = pipeline.times
+        coco_path = self._run.config.outputs.save_coco
         with contextlib.ExitStack() as stack:
-            sink = None
-            if outputs.save_coco is not None:
-                sink = CocoSink(open_output(outputs.save_coco), self)
-                stack.callback(sink.close)
+            coco_sink = None
+            if coco_path is not None:
+                output = open_output(coco_path)
+                coco_sink = CocoSink(output, self)
+                stack.callback(coco_sink.close)
             for record in pipeline.run(self._items()):
-                self._write(record, sink)
-                self.add(record)
+                self._write_outputs(record, coco_sink)
+                self.collect(record)
                 yield record
 
-    def _write(self, record: Record, sink: CocoSink | None) -> None:
+    def _write_outputs(self, record: Record, coco_sink: CocoSink | None) -> None:
         """Write a record to COCO results and to the page, where there are any."""
-        if sink is not None:
+        if coco_sink is not None:
             with self.times.stage(Stage.WRITE):
-                sink.write(record)
+                coco_sink.write(record)
         if self.page is not None:
             with self.times.stage(Stage.WRITE):
                 self.page.keep(self.image_id(record), record)
@@ -209,11 +213,11 @@ class Evaluation(CocoIds):
                 load = partial(load_file, sample.path, self._run.decode)
                 yield Item(Origin(str(sample.path), sample.path), load)
 
-    def add(self, record: Record) -> None:
-        """Collect the labels and detections of an image, both in pixels.
+    def collect(self, record: Record) -> None:
+        """Add the labels and detections of an image, both in pixels, to `images`.
 
         Detections of classes that have no category in the data are left out. An image that could
-        not be read is noted as failed.
+        not be read is added to `failed` instead. Whatever is odd becomes a finding.
         """
         sample = self.samples[record.index]
         if record.picture is None or record.detections is None:
@@ -243,8 +247,11 @@ class Evaluation(CocoIds):
     def _category_by_class(self) -> npt.NDArray[np.int64]:
         """`(C,)` the index of each class's category, by class id; -1 for classes without one."""
         categories = []
-        for category in self._mapping.category_of:
-            categories.append(-1 if category is None else category)
+        for category in self._mapping.category_of_class:
+            if category is None:
+                categories.append(-1)
+            else:
+                categories.append(category)
         return np.array(categories, np.int64)
 
     def _report_oddities(
@@ -314,7 +321,7 @@ class Evaluation(CocoIds):
         image_count = len(self.images)
         self.images.clear()  # the evaluator has copied their boxes
         overall, score_of_category = evaluator.score()
-        classes = tuple(self._class_reports(score_of_category))
+        classes = self._class_reports(score_of_category)
         self._report_high_confidence()
         best_conf = self._best_conf(overall)
         confusions = self._confusions(evaluator, best_conf)
@@ -337,15 +344,15 @@ class Evaluation(CocoIds):
                 class_ids[category_name] = self._mapping.classes_of(category)[0]
             plot_files = plot(plots, title, scores, confusions, class_ids)
         report = EvalReport(
-            require_evaluator(),
-            self._model_report(),
-            self._data_report(data, image_count, overall.curve.boxes),
-            self._limits_report(),
-            overall.metrics,
-            classes,
-            confusions,
-            advice,
-            self.findings.report(),
+            evaluator=require_evaluator(),
+            model=self._model_report(),
+            data=self._data_report(data, image_count, box_count=overall.curve.boxes),
+            limits=self._limits_report(),
+            metrics=overall.metrics,
+            classes=tuple(classes),
+            confusions=confusions,
+            advice=advice,
+            findings=self.findings.report(),
             failed=tuple(self.failed),
             plots=plot_files,
         )
@@ -354,7 +361,7 @@ class Evaluation(CocoIds):
         return report
 
     def _report_high_confidence(self) -> None:
-        """Report a confidence of the run that is so high that the figures are too low."""
+        """Add a finding if the run's confidence is so high that the figures are too low."""
         conf = self._run.detector.conf
         if conf > MAX_CONFIDENCE:
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
@@ -378,58 +385,77 @@ class Evaluation(CocoIds):
         names = self._run.detector.contract.names
         categories = {}
         for category in self._mapping.categories:
-            class_id = self._mapping.classes_of(category)[0]  # of several, the first
-            categories[category] = names[class_id]
+            first_class_id = self._mapping.classes_of(category)[0]
+            categories[category] = names[first_class_id]
         return categories
 
     def evaluate_for_comparison(
         self, image_ids: Container[int], categories: Sequence[int]
     ) -> EvaluatedSide:
-        """Evaluate the model for a comparison with another one; this can be done once.
+        """Evaluate the model for a comparison with another one.
+
+        This empties `images` to free memory, so it can be done once.
 
         Args:
             image_ids: The images that both models could read; others do not take part.
             categories: The categories that both models know, as indexes of the data's categories.
         """
         images = [image for image in self.images if image.image_id in image_ids]
-        self.images.clear()  # to free memory: the evaluator has copied their boxes
+        self.images.clear()
+        # First over all categories that this model knows, as in an evaluation of it alone.
         evaluator = Evaluator(images, self._mapping.categories)
-        overall, scores = evaluator.score()
+        overall, score_of_category = evaluator.score()
 
-        # The figures of the comparison are over the categories that both models know.
+        # Then over the categories that both models know, as the comparison does.
         shared_metrics = overall.metrics
-        if len(categories) < len(scores):
+        if len(categories) < len(score_of_category):
             evaluator = Evaluator(images, categories)
-            score_of_shared, _ = evaluator.score()
-            shared_metrics = score_of_shared.metrics
+            shared_score, _ = evaluator.score()
+            shared_metrics = shared_score.metrics
+        best_conf = self._best_conf(overall)
+        outcomes = evaluator.outcomes(best_conf)
 
         self._report_high_confidence()
-        conf = self._best_conf(overall)
-        outcomes = evaluator.outcomes(conf)
+        return EvaluatedSide(
+            report=self._side_report(overall, best_conf, outcomes),
+            shared_metrics=shared_metrics,
+            scores=score_of_category,
+            rankings=list(evaluator.rankings().values()),
+            outcomes=outcomes,
+        )
+
+    def _side_report(
+        self, overall: Score, best_conf: float, outcomes: Mapping[int, list[MatchedBox]]
+    ) -> ComparedSide:
+        """What the report of a comparison says of this model by itself.
+
+        Args:
+            overall: The result for all categories that the model knows.
+            best_conf: Its confidence with the best F1, above which `outcomes` are.
+            outcomes: What became of the boxes of each image, by image id.
+        """
         all_outcomes: list[MatchedBox] = []
         for outcomes_of_image in outcomes.values():
             all_outcomes.extend(outcomes_of_image)
-        report = ComparedSide(
-            self._model_report(),
-            self._mapping.by,
-            self._limits_report(),
-            overall.metrics,
-            conf,
-            OutcomeCounts.of(all_outcomes),
-            self.findings.report(),
+        return ComparedSide(
+            model=self._model_report(),
+            mapped_by=self._mapping.mapped_by,
+            limits=self._limits_report(),
+            metrics=overall.metrics,
+            conf=best_conf,
+            outcomes=OutcomeCounts.of(all_outcomes),
+            findings=self.findings.report(),
         )
-        rankings = list(evaluator.rankings().values())
-        return EvaluatedSide(report, shared_metrics, scores, rankings, outcomes)
 
     def _model_report(self) -> EvalModel:
         """What the report says of the model: its file, where it ran, its input and classes."""
         detector = self._run.detector
         return EvalModel(
-            self._run.config.runtime.model,
-            detector.model_sha256,
-            detector.placement,
-            detector.canvas,
-            len(detector.contract.names),
+            file=self._run.config.runtime.model,
+            sha256=detector.model_sha256,
+            device=detector.placement,
+            input_size=detector.canvas,
+            classes=len(detector.contract.names),
         )
 
     def _data_report(self, data: Path, image_count: int, box_count: int) -> EvalData:
@@ -441,31 +467,34 @@ class Evaluation(CocoIds):
             box_count: How many labelled boxes there were to be detected.
         """
         return EvalData(
-            data,
-            self._dataset.form,
-            self._dataset.split,
+            path=data,
+            form=self._dataset.form,
+            split=self._dataset.split,
             listed=len(self._dataset.samples),
             evaluated=image_count,
             boxes=box_count,
-            mapped_by=self._mapping.by,
+            mapped_by=self._mapping.mapped_by,
             categories=len(self._mapping.categories),
         )
 
     def _limits_report(self) -> EvalLimits:
-        """What the report says of the limits that were set to detections."""
+        """What the report says of the detections that took part: thresholds and maximum numbers."""
         detector = self._run.detector
+        tile = None
+        if detector.tiling is not None:
+            tile = str(detector.tiling)
         return EvalLimits(
-            detector.conf,
-            self._run.config.settings.max_det,
-            PER_CLASS,
-            detector.nms,
-            tile=None if detector.tiling is None else str(detector.tiling),
+            conf=detector.conf,
+            max_det=self._run.config.settings.max_det,
+            per_class=PER_CLASS,
+            nms=detector.nms,
+            tile=tile,
         )
 
-    def _class_reports(self, score_of_category: Mapping[int, Score]) -> Iterator[ClassReport]:
-        """Yield the result of each class that is a category of the data, in the model's order.
+    def _class_reports(self, score_of_category: Mapping[int, Score]) -> list[ClassReport]:
+        """Report the result of each class that is a category of the data, in the model's order.
 
-        For a class without any labelled box, a finding is added as well.
+        Adds a finding for each class without any labelled box.
 
         Args:
             score_of_category: The results, by the category's index in the data.
@@ -473,34 +502,47 @@ class Evaluation(CocoIds):
         names = self._run.detector.contract.names
         category_of_class = {}
         for category in score_of_category:
-            class_id = self._mapping.classes_of(category)[0]  # of several, the first
-            category_of_class[class_id] = category
+            # A category may have several classes of the same name; the first stands for all.
+            first_class_id = self._mapping.classes_of(category)[0]
+            category_of_class[first_class_id] = category
+
+        class_reports = []
         for class_id, category in sorted(category_of_class.items()):
             score = score_of_category[category]
             box_count = score.curve.boxes
-            # Above the lowest possible confidence, and so of all detections.
-            true_positives, false_positives = score.curve.counts(-np.inf)
+            true_positives, false_positives = score.curve.counts(-np.inf)  # at any confidence
             detection_count = true_positives + false_positives
             if box_count == 0:
                 self.findings.add(Kind.EMPTY, f"{names[class_id]} ({detection_count} detections)")
-            yield ClassReport(
-                class_id,
-                self._dataset.categories[category].id,
-                names[class_id],
-                box_count,
-                detection_count,
-                score.metrics,
+            class_report = ClassReport(
+                class_id=class_id,
+                category_id=self._dataset.categories[category].id,
+                name=names[class_id],
+                boxes=box_count,
+                detections=detection_count,
+                metrics=score.metrics,
             )
+            class_reports.append(class_report)
+        return class_reports
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
-        """Count which categories were detected as which others above a confidence, by name."""
-        name_of: dict[int | None, str] = {}
+        """Count the objects of each category by the category that they were detected as.
+
+        Args:
+            evaluator: Has the labels and detections of all images.
+            conf: Only detections that score more take part.
+        """
+        # None stands for no object, or for no detection, and has no name.
+        name_of_category: dict[int | None, str | None] = {None: None}
         for index, category in enumerate(self._dataset.categories):
-            name_of[index] = category.name
-        counts = []
-        for (true_category, detected_as), image_ids in evaluator.confusions(conf).items():
-            # None stands for no object, or no detection, and has no name.
-            counts.append(
-                Confusion(name_of.get(true_category), name_of.get(detected_as), len(image_ids))
+            name_of_category[index] = category.name
+        confusions = []
+        for category_pair, image_ids in evaluator.confusions(conf).items():
+            true_category, detected_category = category_pair
+            confusion = Confusion(
+                true=name_of_category[true_category],
+                found=name_of_category[detected_category],
+                count=len(image_ids),  # each object adds the id of its image
             )
-        return Confusions(conf, IOU, tuple(counts))
+            confusions.append(confusion)
+        return Confusions(conf, IOU, counts=tuple(confusions))

@@ -293,10 +293,10 @@ def test_the_page_shows_the_boxes_of_both_models_beside_the_labels(evaluate, mod
     assert record_numbers[classes.index("green")] == []
 
 
-def box(kind, left, category=0, label=None):
+def box(kind, left, category=0, object_box=None):
     """What became of a box of ten pixels that begins at `left`."""
     score = None if kind == MISSED else 0.5
-    return MatchedBox(category, [float(left), 0.0, 10.0, 10.0], score, kind, label)
+    return MatchedBox(category, [float(left), 0.0, 10.0, 10.0], score, kind, object_box)
 
 
 def test_false_positives_of_both_models_are_paired_once():
@@ -314,9 +314,9 @@ def test_false_positives_of_both_models_are_paired_once():
 
 
 def test_an_object_that_is_labelled_twice_is_paired_twice():
-    label = [0.0, 0.0, 10.0, 10.0]
-    left = [box(CORRECT, 1, label=label), box(MISSED, 0)]
-    right = [box(CORRECT, 2, label=label), box(CORRECT, 3, label=label)]
+    object_box = [0.0, 0.0, 10.0, 10.0]
+    left = [box(CORRECT, 1, object_box=object_box), box(MISSED, 0)]
+    right = [box(CORRECT, 2, object_box=object_box), box(CORRECT, 3, object_box=object_box)]
     pair = pair_outcomes(left, right)
     assert [(entry.left.kind, entry.right.kind) for entry in pair.objects] == [
         (CORRECT, CORRECT),

@@ -151,4 +151,4 @@ def test_confusions_and_outcomes_say_where():
     assert evaluator.confusions(0.3) == {
         (0, 0): [7], (0, 1): [5], (1, None): [7], (None, 1): [7],
     }  # fmt: skip
-    assert evaluator.outcomes(0.3)[7][0].label == list(BOX)
+    assert evaluator.outcomes(0.3)[7][0].object_box == list(BOX)

@@ -69,8 +69,8 @@ TWO = ("class_0", "class_1")
 )
 def test_classes_as_categories(names, data, by, category_of, findings):
     mapping, reported = mapped(names, data)
-    assert mapping.by == by
-    assert mapping.category_of == category_of
+    assert mapping.mapped_by == by
+    assert mapping.category_of_class == category_of
     assert reported == findings
     assert mapping.categories == tuple(sorted(set(category_of) - {None}))
     for index in mapping.categories:
@@ -80,7 +80,7 @@ def test_classes_as_categories(names, data, by, category_of, findings):
 def test_classes_by_cocos_numbers_match_its_categories():
     names, _, _ = class_names("", 91)
     mapping, _ = mapped(names, dataset("person", "traffic light", "toothbrush"))
-    assert mapping.category_of[:2] == (None, 0)
+    assert mapping.category_of_class[:2] == (None, 0)
     assert mapping.classes_of(2) == (90,)
 
 

@@ -33,7 +33,7 @@ def collect(objects, rows=(), *, size=(40, 60), form="coco"):
     scores = np.array([row[1] for row in rows], np.float32)
     class_ids = np.array([row[2] for row in rows], np.int64)
     detections = Detections(boxes, scores, class_ids, ("x", "y", "z"))
-    collected.add(Record(Origin("a.png"), 0, "m", "cpu", picture=IMAGE, detections=detections))
+    collected.collect(Record(Origin("a.png"), 0, "m", "cpu", picture=IMAGE, detections=detections))
     return collected.images[0], {finding.kind: finding for finding in collected.findings.report()}
 
 
@@ -87,7 +87,7 @@ def test_more_than_a_hundred_of_a_class_are_reported():
 
 def test_an_image_that_failed_is_left_out():
     collected = collector([], None)
-    collected.add(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
+    collected.collect(Record(Origin("a.png"), 0, "m", "cpu", error=DecodeError("torn")))
     assert collected.images == []
     assert [(failure.source, failure.error) for failure in collected.failed] == [("a.png", "torn")]
     assert [finding.kind for finding in collected.findings.report()] == ["unreadable picture"]
