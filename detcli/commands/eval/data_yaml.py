@@ -29,13 +29,13 @@ class CategoryNames(NamedTuple):
     """The names of the categories, in their order."""
 
     names: tuple[str, ...]
-    are_names: bool  # and not numbers, or made up
+    are_real: bool  # False if they are numbers, or generated
 
 
-class ImagePlaces(NamedTuple):
+class ImageSources(NamedTuple):
     """Where the images of a part of the data are."""
 
-    folders: list[Path]  # folders of images, and lists of images
+    paths: list[Path]  # folders of images, and lists of images
     roots: Sequence[Path]  # the folders that names in a list may be relative to
 
 
@@ -84,136 +84,152 @@ def category_names(path: Path, content: Mapping[str, Any], class_count: int) -> 
 
     Args:
         path: The file, for errors.
-        content: What is in it; nothing for data that is described by no `data.yaml`.
+        content: The values in the file, by key; empty if the data has no `data.yaml`.
         class_count: The number of the model's classes.
 
     Raises:
         UsageError: `names` or `nc` are malformed, or contradict each other.
     """
-    listed = content.get("names")
-    if isinstance(listed, str) and listed not in YAML_NULLS:
-        raise UsageError(f"{path}: names is {listed!r}", NAMES_HINT)
+    value = content.get("names")
+    if isinstance(value, str) and value not in YAML_NULLS:
+        raise UsageError(f"{path}: names is {value!r}", NAMES_HINT)
     try:
-        names = _parse_listed_names(listed)
-        count = _parse_count(content.get("nc"))
+        names = _parse_list_of_names(value)
+        count = _parse_category_count(content.get("nc"))
     except (TypeError, ValueError):
         raise UsageError(
             f"{path}: names or nc are malformed", f"{NAMES_HINT}, and nc their number"
         ) from None
+
     if not names:
         generated_names = [f"class_{index}" for index in range(count or class_count)]
-        return CategoryNames(tuple(generated_names), are_names=False)
+        return CategoryNames(tuple(generated_names), are_real=False)
     if count is not None and count != len(names):
         reason = f"nc is {count}, but names has {len(names)}"
         raise UsageError(f"{path}: {reason}", "correct one of the two")
+    # A list such as 0, 1, 2 numbers the categories and does not name them.
     numbers = [str(index) for index in range(len(names))]
-    return CategoryNames(tuple(names), are_names=names != numbers)
+    return CategoryNames(tuple(names), are_real=names != numbers)
 
 
-def _parse_listed_names(listed: object) -> list[str]:
-    """Parse the value of `names`, without spaces around the names; an empty list if it is null.
+def _parse_list_of_names(value: object) -> list[str]:
+    """Parse `names`, a list or a mapping from 0 on, and strip the names; empty for other values.
 
     Raises:
-        TypeError: It cannot be written as JSON.
-        ValueError: It is neither a list nor a mapping from 0 on.
+        TypeError: The value contains something else than text and numbers.
+        ValueError: The names are malformed, see `parse_names`.
     """
-    if not isinstance(listed, list | dict):
+    if not isinstance(value, list | dict):
         return []
-    names = parse_names(json.dumps(listed))
+    names = parse_names(json.dumps(value))  # which parses text, as in a model's metadata
     if names is None:
         raise ValueError("malformed names")
     return [name.strip() for name in names]
 
 
-def _parse_count(text: Any) -> int | None:  # noqa: ANN401 - YAML
+def _parse_category_count(value: Any) -> int | None:  # noqa: ANN401 - YAML
     """Parse the value of `nc`, the number of categories; None if it is missing or null.
 
     Raises:
-        TypeError: It is a list or a mapping.
-        ValueError: It is not the number of categories of any model.
+        TypeError: The value is a list or a mapping.
+        ValueError: The value is no number, or not one that class ids can reach.
     """
-    if text is None or (isinstance(text, str) and text in YAML_NULLS):
+    if value is None or (isinstance(value, str) and value in YAML_NULLS):
         return None
-    count = int(text)
+    count = int(value)
     if not 0 <= count < MAX_CLASS:
         raise ValueError("malformed nc")
     return count
 
 
-def keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
-    """How many numbers of keypoints follow each box in a line; None for data without keypoints.
+def count_keypoint_numbers(path: Path, content: Mapping[str, Any]) -> int | None:
+    """Count the numbers that describe keypoints in each line of a label file, after the box.
 
-    The `kpt_shape` of a `data.yaml` is the number of keypoints, and how many numbers each one has.
+    That is the product of `kpt_shape` in a `data.yaml`: how many keypoints an object has, and how
+    many numbers a keypoint has.
+
+    Args:
+        path: The file, for errors.
+        content: The values in the file, by key.
+
+    Returns:
+        The number, such as 51 for [17, 3]; None for data without keypoints.
+
+    Raises:
+        UsageError: `kpt_shape` is malformed.
     """
     shape = content.get("kpt_shape")
     if shape is None or (isinstance(shape, str) and shape in YAML_NULLS):
         return None
+    malformed = UsageError(
+        f"{path}: kpt_shape is malformed",
+        "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
+    )
     try:
-        count, dimensions = map(int, shape)
+        keypoint_count, numbers_per_keypoint = map(int, shape)
     except (TypeError, ValueError):
-        count = 0
-        dimensions = 0
-    if count < 1 or dimensions not in {2, 3}:
-        raise UsageError(
-            f"{path}: kpt_shape is malformed",
-            "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
-        )
-    return count * dimensions
+        raise malformed from None
+    if keypoint_count < 1 or numbers_per_keypoint not in {2, 3}:
+        raise malformed
+    return keypoint_count * numbers_per_keypoint
 
 
-def places_of_split(path: Path, content: Mapping[str, Any], split: str) -> ImagePlaces:
+def find_image_sources(path: Path, content: Mapping[str, Any], split: str) -> ImageSources:
     """Find the folders and lists of images that a `data.yaml` names for a split of the data.
 
     Args:
         path: The file.
-        content: What is in it.
+        content: The values in the file, by key.
         split: "train", "val" or "test".
 
     Raises:
         UsageError: The file names nothing for the split, or what it names does not exist.
     """
     entries = _entries_of_split(path, content, split)
-    root = Path(str(content.get("path") or "."))
-    # Trainers take `path` from where they run.
-    roots = [path.parent / root, Path.cwd() / root, path.parent]
-    folders = []
+    data_root = Path(str(content.get("path") or "."))
+    # `path` may be relative to the file; for trainers, it is relative to the working directory.
+    roots = [path.parent / data_root, Path.cwd() / data_root, path.parent]
+    source_paths = []
     for entry in entries:
-        folder = _existing_folder(entry, roots)
-        if folder is None:
+        source_path = _find_below_roots(entry, roots)
+        if source_path is None:
             raise UsageError(
                 f"{path}: its {split} images do not exist: {roots[0] / entry}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
-        folders.append(folder)
-    return ImagePlaces(folders, roots)
+        source_paths.append(source_path)
+    return ImageSources(source_paths, roots)
 
 
 def _entries_of_split(path: Path, content: Mapping[str, Any], split: str) -> list[str]:
-    """List the folders or lists of images that a `data.yaml` names for a split of the data.
+    """List the folders or lists of images that a `data.yaml` names for a split, as written there.
 
     Args:
         path: The file, for errors.
-        content: What is in it.
+        content: The values in the file, by key.
         split: "train", "val" or "test".
 
     Raises:
-        UsageError: It names none.
+        UsageError: The file names nothing for the split.
     """
-    value = content.get(split) or ""
-    texts = value
-    if isinstance(value, str):
-        texts = [value]
-    entries = [text for text in texts if text.strip() not in YAML_NULLS]
-    if not entries:
-        hint = "name its folder of images"
-        splits = [name for name in SPLITS if str(content.get(name) or "") not in YAML_NULLS]
-        if splits:
-            hint = f"it has {', '.join(splits)}: --split {splits[0]}"
-        raise UsageError(f"{path} has no part '{split}'", hint)
-    return entries
+    values = content.get(split) or []
+    if isinstance(values, str):  # a split may be a single text in place of a list
+        values = [values]
+    entries = [value for value in values if value.strip() not in YAML_NULLS]
+    if entries:
+        return entries
+
+    splits_with_images = []
+    for name in SPLITS:
+        if str(content.get(name) or "") not in YAML_NULLS:
+            splits_with_images.append(name)
+    hint = "name its folder of images"
+    if splits_with_images:
+        hint = f"it has {', '.join(splits_with_images)}: --split {splits_with_images[0]}"
+    raise UsageError(f"{path} has no part '{split}'", hint)
 
 
-def _existing_folder(entry: str, roots: Sequence[Path]) -> Path | None:
+def _find_below_roots(entry: str, roots: Sequence[Path]) -> Path | None:
     """Find a folder or list below one of the roots; None if it is nowhere.
 
     Exporters write `../val/images` for val/images, so this is looked for, too.

@@ -31,7 +31,7 @@ class Object(NamedTuple):
 class _Label(NamedTuple):
     """A line of a label file."""
 
-    numbers: tuple[float, ...]  # all of the line, first that of the class
+    numbers: tuple[float, ...]  # all numbers in the line, beginning with the class
     box: LabelBox
     category: int
 
@@ -39,50 +39,72 @@ class _Label(NamedTuple):
 class LabelReader:
     """Reads files of labels in YOLO's form, and notes what is odd about them.
 
-    Each line is `class cx cy w h`, maybe with keypoints behind, or a class and a polygon; all
+    Each line is `class cx cy w h`, perhaps followed by keypoints, or a class and a polygon; all
     numbers but the class are fractions of the image's width or height.
     """
 
-    def __init__(self, class_count: int, keypoints: int | None, findings: Findings) -> None:
-        """`keypoints` is how many numbers of keypoints follow a box; None for none, or unknown."""
+    def __init__(
+        self, class_count: int, keypoint_number_count: int | None, findings: Findings
+    ) -> None:
+        """Begin without any file.
+
+        Args:
+            class_count: How many classes there are; boxes of others are left out.
+            keypoint_number_count: How many numbers after a box describe keypoints; None if there
+                are no keypoints, or the data does not say.
+            findings: Collects what is odd about the labels.
+        """
         self._class_count = class_count
-        self._keypoints = keypoints
+        self._keypoint_number_count = keypoint_number_count
         self._findings = findings
         # How many lines were read as polygons, by the count of their numbers without the class.
         self._polygon_lines: Counter[int] = Counter()
         self._first_polygon = ""  # the file and the line of the first of them
 
     def read(self, path: Path) -> Iterator[Object]:
-        """Yield the objects of a file, one a line; lines that cannot be read are left out."""
+        """Yield the objects of a file, one a line.
+
+        A file or a line that cannot be read, a repeated line and one of an unknown class are left
+        out, and added to the findings.
+        """
         try:
             lines = read_text(path).splitlines()
         except (OSError, ValueError) as error:
             self._findings.add(Kind.BAD_LABEL, f"{path}: {error}")
             return
-        earlier_lines: set[tuple[float, ...]] = set()  # their numbers, to tell repeated ones
-        for line_number, line in enumerate(lines, 1):
+
+        numbers_of_earlier_lines: set[tuple[float, ...]] = set()
+        for line_number, line in enumerate(lines, start=1):
             fields = line.split()
             if not fields:
                 continue
+
             where = f"{path}:{line_number}"
             try:
                 label = self._parse(fields, where)
             except ValueError as error:
                 self._findings.add(Kind.BAD_LABEL, f"{where}: {error}")
                 continue
-            if label.numbers in earlier_lines:
+
+            if label.numbers in numbers_of_earlier_lines:
                 self._findings.add(Kind.REPEATED_LABEL, where)
                 continue
-            earlier_lines.add(label.numbers)
+            numbers_of_earlier_lines.add(label.numbers)
+
             if 0 <= label.category < self._class_count:
                 yield Object(label.box, label.category)
             else:
                 self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {label.category}")
 
     def _parse(self, fields: list[str], where: str) -> _Label:
-        """Parse the fields of a line, and raise ValueError if they are not those of a label.
+        """Parse a line of a label file.
 
-        `where` are the file and the number of the line.
+        Args:
+            fields: The texts between the spaces of the line, beginning with the class.
+            where: The file and the number of the line.
+
+        Raises:
+            ValueError: The fields are not those of a label.
         """
         class_number = float(fields[0])
         numbers = [finite(field) for field in fields[1:]]
@@ -101,8 +123,8 @@ class LabelReader:
         [(number_count, line_count)] = self._polygon_lines.items()
         if line_count == 1:
             return
-        count_in_line = number_count + 1  # with the number of the class
-        example = f"{self._first_polygon}: {count_in_line} numbers"
+        count_with_class = number_count + 1
+        example = f"{self._first_polygon}: {count_with_class} numbers"
         if number_count == OBB_NUMBERS:  # probably the four corners of oriented boxes
             self._findings.add(Kind.CORNERS, example, line_count)
         else:
@@ -111,8 +133,8 @@ class LabelReader:
     def _convert_to_box(self, numbers: list[float], where: str) -> LabelBox:
         """Convert the numbers of a line, without the class, to a box in fractions of the image.
 
-        They are `cx cy w h`, maybe with keypoints behind, or the corners of a polygon, `x y x y
-        ...`. Lines with polygons are counted for `report_doubtful_polygons`.
+        The numbers are `cx cy w h`, perhaps followed by keypoints, or the corners of a polygon, `x
+        y x y ...`. Lines with polygons are counted for `report_doubtful_polygons`.
 
         Args:
             numbers: The numbers.
@@ -121,28 +143,39 @@ class LabelReader:
         Raises:
             ValueError: There are too few or too many numbers.
         """
-        count = len(numbers)
-        has_keypoints = self._keypoints is not None and count == BOX_NUMBERS + self._keypoints
-        if count == BOX_NUMBERS or has_keypoints:
+        number_count = len(numbers)
+        box_counts = {BOX_NUMBERS}
+        if self._keypoint_number_count is not None:
+            box_counts.add(BOX_NUMBERS + self._keypoint_number_count)
+        if number_count in box_counts:
             centre_x, centre_y, width, height = numbers[:BOX_NUMBERS]
             return centre_x - width / 2, centre_y - height / 2, width, height
 
-        self._require_polygon(count)
-        self._polygon_lines[count] += 1
+        self._require_polygon(number_count)
+        self._polygon_lines[number_count] += 1
         self._first_polygon = self._first_polygon or where
         return _box_around(numbers)
 
-    def _require_polygon(self, count: int) -> None:
-        """Raise ValueError if that many numbers cannot be the corners of a polygon."""
-        count_in_line = count + 1  # with the number of the class
-        if self._keypoints is not None:
-            expected_count = 1 + BOX_NUMBERS + self._keypoints
-            raise ValueError(f"{count_in_line} numbers in a line, not {expected_count}")
-        if count >= MIN_POLYGON_NUMBERS and count % 2 == 0:
+    def _require_polygon(self, number_count: int) -> None:
+        """Raise ValueError if a line that is no box cannot be a polygon either.
+
+        In data with keypoints, a line is never a polygon. Otherwise, a polygon has an x and a y for
+        each of at least three corners.
+
+        Args:
+            number_count: How many numbers follow the class in the line.
+        """
+        count_with_class = number_count + 1
+        if self._keypoint_number_count is not None:
+            count_with_keypoints = 1 + BOX_NUMBERS + self._keypoint_number_count
+            raise ValueError(f"{count_with_class} numbers in a line, not {count_with_keypoints}")
+        if number_count >= MIN_POLYGON_NUMBERS and number_count % 2 == 0:
             return
-        reason = f"{count_in_line} numbers in a line"
+
+        reason = f"{count_with_class} numbers in a line"
         # Keypoints have three numbers each: x, y and visibility.
-        may_have_keypoints = count > BOX_NUMBERS and (count - BOX_NUMBERS) % 3 == 0
+        count_after_box = number_count - BOX_NUMBERS
+        may_have_keypoints = count_after_box > 0 and count_after_box % 3 == 0
         if may_have_keypoints:
             reason += "; boxes with keypoints need a data.yaml with kpt_shape"
         raise ValueError(reason)

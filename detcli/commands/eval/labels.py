@@ -19,7 +19,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -28,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.commands.eval.data_yaml import (
-    ImagePlaces,
+    ImageSources,
     category_names,
+    count_keypoint_numbers,
     find_description,
-    keypoint_count,
-    places_of_split,
+    find_image_sources,
     read_yaml,
 )
 from detcli.commands.eval.findings import Findings, Kind
@@ -110,32 +109,45 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         UsageError: The file is something else, or the folder does not exist.
     """
     content = _read_instances(path)
-    folder = images or path.with_name("images")
-    if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: no such folder", "name the images' folder: --images FOLDER")
+    image_folder = images or path.with_name("images")
+    if not os.path.isdir(image_folder):
+        raise UsageError(
+            f"{image_folder}: no such folder", "name the images' folder: --images FOLDER"
+        )
+
     try:
-        images_by_id = _listed_images_by_id(content["images"], findings)
-        categories = _categories(content["categories"], findings)
+        images_by_id = _read_listed_images(content["images"], findings)
+        categories = _read_categories(content["categories"], findings)
     except ValueError as error:
         raise _unusable(path, str(error)) from error
-    names = {image_id: image.name for image_id, image in images_by_id.items()}
-    objects_by_id = _objects(content["annotations"], categories.index_of_id, names, findings)
-    for image_id, objects in objects_by_id.items():
-        _report_repeated_annotations(names[image_id], objects, findings)
+    image_names = {image_id: image.name for image_id, image in images_by_id.items()}
+    objects_by_image_id = _read_annotations(
+        content["annotations"],
+        category_index_by_id=categories.index_by_id,
+        image_names=image_names,
+        findings=findings,
+    )
+    for image_id, objects in objects_by_image_id.items():
+        _report_repeated_annotations(image_names[image_id], objects, findings)
 
-    files = _files_of_images(folder, names)
+    files_by_image_id = _files_of_images(image_folder, image_names)
     samples = []
     for image_id, image in sorted(images_by_id.items()):
         sample = Sample(
             name=image.name,
-            path=files[image_id],
+            path=files_by_image_id[image_id],
             image_id=image_id,
             size=image.size,
-            objects=np.array(objects_by_id[image_id], OBJECT),
+            objects=np.array(objects_by_image_id[image_id], OBJECT),
         )
         samples.append(sample)
     return Dataset(
-        "coco", None, categories.categories, named=True, samples=samples, origins=(path,)
+        form="coco",
+        split=None,
+        categories=categories.distinct,
+        named=True,
+        samples=samples,
+        origins=(path,),
     )
 
 
@@ -156,20 +168,22 @@ class _ListedImage(NamedTuple):
     size: tuple[int, int] | None  # height and width
 
 
-def _listed_images_by_id(listed: Iterable[Any], findings: Findings) -> dict[int, _ListedImage]:
-    """Read the images of an `instances.json`; of those with one id, only the first counts.
+def _read_listed_images(entries: Iterable[Any], findings: Findings) -> dict[int, _ListedImage]:
+    """Read the images of an `instances.json`, by id.
+
+    If several have the same id, the first counts, and the others become findings.
 
     Raises:
-        ValueError: One has no id or no name.
+        ValueError: An entry has no id or no name.
     """
-    images: dict[int, _ListedImage] = {}
-    for position, fields in enumerate(listed):
+    images_by_id: dict[int, _ListedImage] = {}
+    for position, fields in enumerate(entries):
         image_id, name = read_fields(f"images[{position}]", fields, id=int, file_name=str)
-        if image_id in images:
-            findings.add(Kind.REPEATED, f"{images[image_id].name} (id {image_id})")
+        if image_id in images_by_id:
+            findings.add(Kind.REPEATED, f"{images_by_id[image_id].name} (id {image_id})")
         else:
-            images[image_id] = _ListedImage(name, _size(fields))
-    return images
+            images_by_id[image_id] = _ListedImage(name, _size(fields))
+    return images_by_id
 
 
 def _read_instances(path: Path) -> dict[str, Any]:
@@ -239,39 +253,44 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 class _Categories(NamedTuple):
     """The categories of an `instances.json`."""
 
-    categories: tuple[Category, ...]  # sorted by id
-    index_of_id: dict[int, int]  # among these, also for ids of categories that became one
+    distinct: tuple[Category, ...]  # each name once, sorted by id
+    index_by_id: dict[int, int]  # in `distinct`, by the id of a category; has repeated ones, too
 
 
-def _categories(listed: Iterable[Mapping[str, Any]], findings: Findings) -> _Categories:
+def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -> _Categories:
     """Read the categories of an `instances.json`.
 
-    Categories of one name, regardless of case, become one; of one id, only the first counts.
+    Categories with the same name, regardless of case, become one, which has the lowest of their
+    ids. If several have the same id, the first counts.
 
     Args:
-        listed: The categories as the file has them.
-        findings: Collects what is there twice.
-    """
-    ids_and_names = []
-    for position, category in enumerate(listed):
-        where = f"categories[{position}]"
-        fields = read_fields(where, category, id=int, name=lambda name: str(name).strip())
-        ids_and_names.append(fields)
+        entries: The list `categories` of the file.
+        findings: Collects categories that repeat a name or an id.
 
-    categories: list[Category] = []
-    index_of_name: dict[str, int] = {}
-    index_of_id: dict[int, int] = {}
-    for category_id, name in sorted(ids_and_names, key=itemgetter(0)):
-        folded_name = name.casefold()
-        if category_id in index_of_id or folded_name in index_of_name:
-            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {category_id})")
-        if category_id in index_of_id:
+    Raises:
+        ValueError: An entry has no id or no name.
+    """
+    categories = []
+    for position, fields in enumerate(entries):
+        category_id, name = read_fields(f"categories[{position}]", fields, id=int, name=str)
+        categories.append(Category(category_id, name.strip()))
+
+    distinct_categories: list[Category] = []
+    index_by_name: dict[str, int] = {}
+    index_by_id: dict[int, int] = {}
+    for category in sorted(categories, key=lambda category: category.id):
+        folded_name = category.name.casefold()
+        has_repeated_id = category.id in index_by_id
+        has_repeated_name = folded_name in index_by_name
+        if has_repeated_id or has_repeated_name:
+            findings.add(Kind.REPEATED_CATEGORY, f"{category.name} (id {category.id})")
+        if has_repeated_id:
             continue
-        if folded_name not in index_of_name:
-            index_of_name[folded_name] = len(categories)
-            categories.append(Category(category_id, name))
-        index_of_id[category_id] = index_of_name[folded_name]
-    return _Categories(tuple(categories), index_of_id)
+        if not has_repeated_name:
+            index_by_name[folded_name] = len(distinct_categories)
+            distinct_categories.append(category)
+        index_by_id[category.id] = index_by_name[folded_name]
+    return _Categories(tuple(distinct_categories), index_by_id)
 
 
 class _Annotation(NamedTuple):
@@ -285,47 +304,53 @@ class _Annotation(NamedTuple):
     ignored: bool
 
 
-def _objects(
-    annotations: Iterable[Any],
-    category_index: Mapping[int, int],
-    names: Mapping[int, str],
+def _read_annotations(
+    entries: Iterable[Any],
+    category_index_by_id: Mapping[int, int],
+    image_names: Mapping[int, str],
     findings: Findings,
 ) -> defaultdict[int, list[Object]]:
     """Read the labelled objects of an `instances.json`.
 
+    Objects that cannot be read, or whose image or category is unknown, are left out.
+
     Args:
-        annotations: The objects as the file has them; those that cannot be read are left out.
-        category_index: The index of each category, by its id.
-        names: The names of the images, by image id.
-        findings: Collects what is left out.
+        entries: The list `annotations` of the file.
+        category_index_by_id: The index of each category, by its id.
+        image_names: The names of the images, by image id.
+        findings: Collects the objects that are left out.
 
     Returns:
-        The objects of each image, by its image id.
+        The objects of each image, by its image id; an empty list for any other id.
     """
-    objects: defaultdict[int, list[Object]] = defaultdict(list)
-    for position, fields in enumerate(annotations):
+    objects_by_image_id: defaultdict[int, list[Object]] = defaultdict(list)
+    for position, fields in enumerate(entries):
         where = f"annotations[{position}]"
         try:
             annotation = _read_annotation(where, fields)
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))
             continue
+
         image_id = annotation.image_id
-        category_id = annotation.category_id
-        if image_id not in names:
+        if image_id not in image_names:
             findings.add(Kind.UNKNOWN_IMAGE, f"{where}: image_id {image_id}")
-        elif category_id not in category_index:
-            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[image_id]}: category_id {category_id}")
-        else:
-            labelled_object = Object(
-                annotation.box,
-                category_index[category_id],
-                annotation.area,
-                annotation.crowd,
-                annotation.ignored,
-            )
-            objects[image_id].append(labelled_object)
-    return objects
+            continue
+        category_id = annotation.category_id
+        if category_id not in category_index_by_id:
+            example = f"{image_names[image_id]}: category_id {category_id}"
+            findings.add(Kind.UNKNOWN_CATEGORY, example)
+            continue
+
+        labelled_object = Object(
+            box=annotation.box,
+            category=category_index_by_id[category_id],
+            area=annotation.area,
+            crowd=annotation.crowd,
+            ignored=annotation.ignored,
+        )
+        objects_by_image_id[image_id].append(labelled_object)
+    return objects_by_image_id
 
 
 def _read_annotation(where: str, fields: Any) -> _Annotation:  # noqa: ANN401 - JSON
@@ -341,13 +366,22 @@ def _read_annotation(where: str, fields: Any) -> _Annotation:  # noqa: ANN401 - 
     image_id, category_id, box = read_fields(
         where, fields, image_id=int, category_id=int, bbox=coco_box
     )
-    # These may be missing or null; some tools write -1 for an unknown area.
-    optional_fields = {"area": -1, "iscrowd": 0, "ignore": 0}
-    optional_fields |= {key: value for key, value in fields.items() if value is not None}
-    area, crowd, ignored = read_fields(where, optional_fields, area=float, iscrowd=int, ignore=int)
+    # The other fields may be missing or null; some tools write -1 for an unknown area.
+    defaults = {"area": -1, "iscrowd": 0, "ignore": 0}
+    present_fields = {name: value for name, value in fields.items() if value is not None}
+    area, crowd, ignored = read_fields(
+        where, defaults | present_fields, area=float, iscrowd=int, ignore=int
+    )
     if not 0 <= area < math.inf:
         area = math.nan
-    return _Annotation(image_id, category_id, box, area, bool(crowd), bool(ignored))
+    return _Annotation(
+        image_id=image_id,
+        category_id=category_id,
+        box=box,
+        area=area,
+        crowd=bool(crowd),
+        ignored=bool(ignored),
+    )
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
@@ -364,28 +398,29 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     """
     path = data
     if data.is_dir():
-        path = find_description(data)
+        path = find_description(data)  # the data.yaml in the folder, if there is one
     content: Mapping[str, Any] = {}
-    part = None
-    places = ImagePlaces([path], [path.parent])
+    sources = ImageSources([path], roots=[path.parent])
     if path.suffix.lower() in {".yaml", ".yml"}:
         content = read_yaml(path)
-        part = split or "val"
-        places = places_of_split(path, content, part)
+        split = split or "val"
+        sources = find_image_sources(path, content, split)
     elif split is not None:
         raise UsageError(f"--split: {path} has no parts", "only a data.yaml has parts")
 
-    names, are_names = category_names(path, content, class_count)
-    reader = LabelReader(len(names), keypoint_count(path, content), findings)
-    samples = _samples(_images(places), reader, findings)
-    reader.report_doubtful_polygons()
+    names, are_real_names = category_names(path, content, class_count)
+    keypoint_number_count = count_keypoint_numbers(path, content)
+    label_reader = LabelReader(len(names), keypoint_number_count, findings)
+    image_names = _image_names(sources)
+    samples = _read_samples(image_names, label_reader, findings)
+    label_reader.report_doubtful_polygons()
     return Dataset(
-        "yolo",
-        part,
+        form="yolo",
+        split=split,
         categories=_numbered_categories(names),
-        named=are_names,
+        named=are_real_names,
         samples=samples,
-        origins=(path, *places.folders),
+        origins=(path, *sources.paths),
     )
 
 
@@ -397,20 +432,20 @@ def _numbered_categories(names: tuple[str, ...]) -> tuple[Category, ...]:
     return tuple(Category(category_id, name) for category_id, name in zip(ids, names, strict=True))
 
 
-def _images(places: ImagePlaces) -> Iterator[str]:
-    """Yield the names of the images in folders and lists; a list may name missing ones.
+def _image_names(sources: ImageSources) -> Iterator[str]:
+    """Yield the paths of all images in folders and lists, which may name images that do not exist.
 
     Raises:
         UsageError: A folder cannot be listed, or a file is not a list.
     """
-    for folder in places.folders:
-        if folder.is_dir():
-            yield from _images_in(folder)
-        elif folder.suffix.lower() == ".txt":
-            yield from _listed_images(folder, [folder.parent, *places.roots, Path.cwd()])
+    for path in sources.paths:
+        if path.is_dir():
+            yield from _images_in(path)
+        elif path.suffix.lower() == ".txt":
+            yield from _listed_images(path, [path.parent, *sources.roots, Path.cwd()])
         else:
             raise UsageError(
-                f"{folder} is neither a folder of images nor a list of them",
+                f"{path} is neither a folder of images nor a list of them",
                 "give a data.yaml, a COCO instances.json, a folder, or a list (.txt)",
             )
 
@@ -425,7 +460,13 @@ def _images_in(folder: Path) -> Iterator[str]:
 
 
 def _listed_images(path: Path, bases: Sequence[Path]) -> Iterator[str]:
-    """Yield the images that a list names: where they exist below one of the bases, in order."""
+    """Yield the path of each image in a list, below the first base where it exists.
+
+    If an image exists below none of the bases, its path is below the first one.
+
+    Raises:
+        UsageError: The list cannot be read.
+    """
     for entry in read_list(str(path), Event(), null_separated=False):
         if isinstance(entry, SourceError):
             raise UsageError(f"{path}: {entry}", entry.hint)
@@ -435,41 +476,50 @@ def _listed_images(path: Path, bases: Sequence[Path]) -> Iterator[str]:
             yield _first_file(candidates) or candidates[0]
 
 
-def _samples(images: Iterable[str], reader: LabelReader, findings: Findings) -> list[Sample]:
-    """Read the labels of images in YOLO's form; an image that is named twice counts once."""
-    name_of_path: dict[str, str] = {}
-    for name in images:
+def _read_samples(
+    image_names: Iterable[str], label_reader: LabelReader, findings: Findings
+) -> list[Sample]:
+    """Read the labels of images in YOLO's form; an image that is named twice counts once.
+
+    Args:
+        image_names: The paths of the images, as the data names them.
+        label_reader: Reads their label files.
+        findings: Collects images that are named twice or have no label file.
+    """
+    names_by_path: dict[str, str] = {}  # the first name of each image, by its absolute path
+    for name in image_names:
         path = os.path.abspath(name)
-        if path in name_of_path:
+        if path in names_by_path:
             findings.add(Kind.REPEATED, name)
-        name_of_path.setdefault(path, name)
+        else:
+            names_by_path[path] = name
 
     samples = []
-    image_ids = _image_ids(list(name_of_path))
-    for image_id, (path, name) in zip(image_ids, name_of_path.items(), strict=True):
+    image_ids = _image_ids(list(names_by_path))
+    for image_id, (path, name) in zip(image_ids, names_by_path.items(), strict=True):
         image_path = None
         if os.path.isfile(path):
             image_path = Path(name)
-        labels = _label_file(path)
-        if labels is None and image_path is not None:
+        label_path = _label_file(path)
+        if label_path is None and image_path is not None:
             findings.add(Kind.UNLABELLED, name)
         sample = Sample(
             name=name,
             path=image_path,
             image_id=image_id,
             size=None,
-            objects=_read_objects(labels, reader),
-            labels=labels,
+            objects=_read_objects(label_path, label_reader),
+            labels=label_path,
         )
         samples.append(sample)
     return samples
 
 
-def _read_objects(labels: Path | None, reader: LabelReader) -> StructuredRows:
+def _read_objects(label_path: Path | None, label_reader: LabelReader) -> StructuredRows:
     """Read the objects in a label file as rows of OBJECT; none without a file."""
     objects: list[Object] = []
-    if labels is not None:
-        objects.extend(reader.read(labels))
+    if label_path is not None:
+        objects.extend(label_reader.read(label_path))
     return np.array(objects, OBJECT)
 
 
