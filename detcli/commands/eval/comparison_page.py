@@ -1,6 +1,6 @@
 """The page of two models on labelled images: where one is right and the other is not."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from detcli.commands.eval.comparison_report import (
@@ -23,29 +23,40 @@ BOTH_RIGHT, ONLY_LEFT, ONLY_RIGHT, BOTH_FALSE, LEFT_FALSE, RIGHT_FALSE, LABEL, B
 )
 
 
-def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
-    """Say how the page shows each kind of box of two models.
+# In BGR. Apart from the grey, they are the colours of Okabe and Ito, which every kind of colour
+# vision tells apart.
+GREEN = (115, 158, 0)
+BLUE = (178, 114, 0)
+ORANGE = (0, 159, 230)
+GREY = (140, 140, 140)
+PURPLE = (167, 121, 204)
+VERMILLION = (0, 94, 213)
+YELLOW = (66, 228, 240)
+SKY_BLUE = (233, 180, 86)
 
-    The kinds are in the order of their numbers, from BOTH_RIGHT to BOTH_MISSED. Those that set the
-    models apart are `wrong`: images with most of these come first. A kind that only one model has
-    names its side, 0 or 1.
 
-    The colours, in BGR, are those of Okabe and Ito, which every kind of colour vision tells apart.
+def _box_kinds(left_name: str, right_name: str) -> tuple[BoxKind, ...]:
+    """List the kinds of boxes on the page, each with how it is shown.
+
+    Outcomes that differ between the models count as wrong for the page, so that images with most of
+    them come first. If only one model has boxes of a kind, `side` says which: 0 for left, 1 for
+    right.
 
     Args:
-        left: What the page calls the first model.
-        right: What the page calls the second model.
+        left_name: What the page calls the first model.
+        right_name: What the page calls the second model.
     """
-    return (
-        BoxKind("found by both", (115, 158, 0), wrong=False),
-        BoxKind(f"found by {left} only", (178, 114, 0), side=0),
-        BoxKind(f"found by {right} only", (0, 159, 230), side=1),
-        BoxKind("false positive of both", (140, 140, 140), wrong=False),
-        BoxKind(f"false positive of {left}", (167, 121, 204), side=0),
-        BoxKind(f"false positive of {right}", (0, 94, 213), side=1),
-        BoxKind("label", (66, 228, 240), dashed=True, wrong=False),
-        BoxKind("missed by both", (233, 180, 86), dashed=True, wrong=False),
-    )
+    kinds = {
+        BOTH_RIGHT: BoxKind("found by both", GREEN, wrong=False),
+        ONLY_LEFT: BoxKind(f"found by {left_name} only", BLUE, side=0),
+        ONLY_RIGHT: BoxKind(f"found by {right_name} only", ORANGE, side=1),
+        BOTH_FALSE: BoxKind("false positive of both", GREY, wrong=False),
+        LEFT_FALSE: BoxKind(f"false positive of {left_name}", PURPLE, side=0),
+        RIGHT_FALSE: BoxKind(f"false positive of {right_name}", VERMILLION, side=1),
+        LABEL: BoxKind("label", YELLOW, dashed=True, wrong=False),
+        BOTH_MISSED: BoxKind("missed by both", SKY_BLUE, dashed=True, wrong=False),
+    }
+    return tuple(kinds[number] for number in sorted(kinds))  # boxes refer to kinds by number
 
 
 class ComparisonPage(DeferredPage):
@@ -53,40 +64,51 @@ class ComparisonPage(DeferredPage):
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
         """Begin the page; the arguments are those of `DeferredPage`."""
-        super().__init__(path, _kinds("left", "right"), inputs, linked=linked)
+        super().__init__(path, _box_kinds("left", "right"), inputs, linked=linked)
 
     def finish(
         self, report: ComparisonReport, pairs: Mapping[int, ImagePair], names: Mapping[int, str]
     ) -> None:
-        """Add all images with their boxes to the page, and the figures of the comparison.
+        """Add the boxes of all images to the page, and prepare what `close` will write.
+
+        That is a summary of the comparison and a table of the classes.
 
         Args:
             report: The report of the comparison.
-            pairs: What both models make of each image that both could read, by image id.
+            pairs: The paired outcomes of both models on each image that both could read, by image
+                id.
             names: The name of each category, by its index.
         """
         left_name, right_name = report.names
-        min_score = min(report.left.conf, report.right.conf)
-        kinds = _kinds(left_name, right_name)
-        self._page.describe(RunInfo("eval", _facts(report), kinds, report.names, min_score))
+        run_info = RunInfo(
+            command="eval",
+            facts=_facts(report),
+            kinds=_box_kinds(left_name, right_name),
+            sides=report.names,
+            min_score=min(report.left.conf, report.right.conf),
+        )
+        self._page.describe(run_info)
 
-        # The page numbers its records. In a table, a category leads to those where the models
-        # differ.
-        records_of_category: dict[int, list[int]] = {}
-        for image_id, fields, image in self._records:
-            if image_id not in pairs:
-                self._page.add(_failed(fields), image)
+        # The page numbers its records. In the table, a class leads to those where the models differ
+        # in it.
+        differing_by_category: dict[int, list[int]] = {}
+        for stored_record in self._records:
+            pair = pairs.get(stored_record.image_id)
+            if pair is None:
+                self._page.add(_failed(stored_record.fields), stored_record.image)
                 continue
-            pair = pairs[image_id]
-            record_number = self._page.add(fields, image, list(_page_boxes(pair, names)))
+            boxes = _page_boxes(pair, names)
+            record_number = self._page.add(stored_record.fields, stored_record.image, boxes)
             for category in set(pair.differing_categories):
-                records_of_category.setdefault(category, []).append(record_number)
-        records_of_class = {names[key]: numbers for key, numbers in records_of_category.items()}
-        self._conclusion = Conclusion(_summary(report), _tables(report, records_of_class))
+                differing_by_category.setdefault(category, []).append(record_number)
+        differing_by_name = {}
+        for category, record_numbers in differing_by_category.items():
+            differing_by_name[names[category]] = record_numbers
+        self._conclusion = Conclusion(_summary(report), _tables(report, differing_by_name))
 
 
 def _failed(fields: RecordJson) -> RecordJson:
-    """The record of an image that one of the models could not read, or both: it has an error."""
+    """Turn the record of an image that a model could not read into a failed one, and return it."""
     if "error" in fields:
         return fields
     message = "one of the models could not read it"
@@ -110,32 +132,34 @@ def _facts(report: ComparisonReport) -> list[tuple[str, str]]:
     return facts
 
 
-def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> Iterator[PageBox]:
-    """Yield the boxes that the page shows of an image, those that set the models apart first.
+def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> list[PageBox]:
+    """List the boxes that the page shows of an image.
 
-    The labels of the objects that a model has found come last.
+    Objects and false positives that only one model has come first, then those of both models, and
+    at last the labels of all objects that a model has found.
 
     Args:
-        pair: What both models make of the image.
+        pair: The paired outcomes of both models on the image.
         names: The name of each category, by its index.
     """
     boxes = [_detected_object(object_pair, names) for object_pair in pair.objects]
     for false_positive in pair.false_positives:
         boxes.append(_false_positive(false_positive, names))
-    differing_kinds = {ONLY_LEFT, ONLY_RIGHT, LEFT_FALSE, RIGHT_FALSE}
-    yield from (box for box in boxes if box.kind in differing_kinds)
-    yield from (box for box in boxes if box.kind not in differing_kinds)
+    kinds_of_one_model = {ONLY_LEFT, ONLY_RIGHT, LEFT_FALSE, RIGHT_FALSE}
+    boxes.sort(key=lambda box: box.kind not in kinds_of_one_model)  # False sorts before True
 
     for object_pair in pair.objects:
         is_found = CORRECT in {object_pair.left.kind, object_pair.right.kind}
         if is_found:
-            yield PageBox(
+            label = PageBox(
                 class_id=object_pair.category,
                 class_name=names[object_pair.category],
                 score=None,
                 box=corners(object_pair.object_box),
                 kind=LABEL,
             )
+            boxes.append(label)
+    return boxes
 
 
 def _detected_object(pair: ObjectPair, names: Mapping[int, str]) -> PageBox:
@@ -167,14 +191,14 @@ def _page_box(
     names: Mapping[int, str],
     counterpart: MatchedBox | None = None,
 ) -> PageBox:
-    """Convert what became of a box to a box of the page.
+    """Convert a detection or a missed object to a box of the page.
 
     Args:
-        outcome: A detection, or an object that was missed.
+        outcome: The detection, or the object that was missed.
         kind: What the page says of it, BOTH_RIGHT and so on.
         names: The name of each category, by its index.
-        counterpart: The detection of the second model, if `outcome` is one of the first and both
-            are shown together.
+        counterpart: The detection of the second model that is shown together with `outcome`, which
+            is a detection of the first one.
     """
     score_and_corners = None
     if counterpart is not None:
@@ -220,22 +244,36 @@ def _figure_or_unknown(figure: float | None) -> str:
 
 
 def _tables(
-    report: ComparisonReport, records_of_class: Mapping[str, Sequence[int]]
+    report: ComparisonReport, differing_records: Mapping[str, Sequence[int]]
 ) -> list[PageTable]:
-    """Lay out the classes, the largest contribution to the difference first.
+    """Lay out the only table of the page: the classes, the largest contribution first.
 
     Args:
         report: The report of the comparison.
-        records_of_class: Numbers of the records in which the models differ in a class, by name.
+        differing_records: By class name, the numbers of the records in which the models differ in
+            the class; the row of the class leads to these.
     """
-    columns = ["class", "boxes", "left AP50-95", "right AP50-95", "left AP50", "right AP50"]
-    columns.append("contribution")
+    columns = [
+        "class",
+        "boxes",
+        "left AP50-95",
+        "right AP50-95",
+        "left AP50",
+        "right AP50",
+        "contribution",
+    ]
     rows = []
-    records = []
-    for of_class in report.classes:
-        row: list[str | int | float | None] = [of_class.name, of_class.boxes]
-        row += [of_class.left_map50_95, of_class.right_map50_95]
-        row += [of_class.left_map50, of_class.right_map50, of_class.contribution]
+    records = []  # for each row
+    for difference in report.classes:
+        row = [
+            difference.name,
+            difference.boxes,
+            difference.left_map50_95,
+            difference.right_map50_95,
+            difference.left_map50,
+            difference.right_map50,
+            difference.contribution,
+        ]
         rows.append(row)
-        records.append(records_of_class.get(of_class.name, ()))
-    return [PageTable("Classes that decide", columns, rows, records)]
+        records.append(differing_records.get(difference.name, ()))
+    return [PageTable("Classes that decide", columns, rows=rows, images=records)]

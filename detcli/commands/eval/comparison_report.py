@@ -4,7 +4,7 @@
 the second. The JSON Schema is that of eval, which has both reports.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -32,6 +32,7 @@ from detcli.core.text import escape_unprintable
 MAX_CLASSES = 10  # rows of classes that a table shows
 MAX_IMAGES = 10  # rows of images that a table shows
 MAX_REPORTED_IMAGES = 100  # that the report has
+MAX_EXAMPLES = 5  # categories that a sentence names
 
 
 @frozen
@@ -163,9 +164,10 @@ def render_comparison(report: ComparisonReport) -> Iterator[Table | Text]:
 
 
 def named_findings(report: ComparisonReport) -> Iterator[tuple[str, Finding]]:
-    """Yield what is odd about the data, each finding once.
+    """Yield what is odd about the data, each finding with a prefix that names its model.
 
-    Before it comes `left: ` or `right: ` if it is not the same for both models, else nothing.
+    The prefix is "left: " or "right: " if only one model has the finding, and empty if both have
+    it.
     """
     left_findings = report.left.findings
     right_findings = report.right.findings
@@ -182,34 +184,49 @@ def named_findings(report: ComparisonReport) -> Iterator[tuple[str, Finding]]:
 def class_sentences(report: ComparisonReport) -> Iterator[str]:
     """Yield a sentence for each model that knows categories which the other one does not."""
     left_name, right_name = report.names
-    for name, categories in ((left_name, report.only_left), (right_name, report.only_right)):
-        if categories:
-            examples = ", ".join(categories[:5])
-            if len(categories) > 5:
-                examples += ", ..."
-            count = f"{len(categories)} of the categories"
-            if len(categories) == 1:
-                count = "one category"
-            yield f"only {name} knows {count}, left out of the difference: {examples}"
+    if report.only_left:
+        yield _only_sentence(left_name, report.only_left)
+    if report.only_right:
+        yield _only_sentence(right_name, report.only_right)
+
+
+def _only_sentence(model_name: str, categories: Sequence[str]) -> str:
+    """Say which categories only one of the models knows.
+
+    Example:
+        "only yolo knows 2 of the categories, left out of the difference: car, bus"
+    """
+    examples = ", ".join(categories[:MAX_EXAMPLES])
+    if len(categories) > MAX_EXAMPLES:
+        examples += ", ..."
+    count = f"{len(categories)} of the categories"
+    if len(categories) == 1:
+        count = "one category"
+    return f"only {model_name} knows {count}, left out of the difference: {examples}"
 
 
 def _facts(report: ComparisonReport) -> Iterator[tuple[str, str]]:
     """Yield the facts about both models and the data, as pairs of a label and a text."""
     for label, side in (("left", report.left), ("right", report.right)):
         model = side.model
+        file_and_digest = f"{model.file} ({model.sha256[:12]})"
         height, width = model.input_size
-        runs_on = f"on {model.device}, {width}x{height}"
-        yield label, f"{model.file} ({model.sha256[:12]}) {runs_on}; {limits_text(side.limits)}"
+        device_and_size = f"on {model.device}, {width}x{height}"
+        yield label, f"{file_and_digest} {device_and_size}; {limits_text(side.limits)}"
+
     data = report.data
-    labels = str(data.form)
+    form_and_split = str(data.form)
     if data.split:
-        labels += f", {data.split}"
-    yield "data", f"{data.path} ({labels})"
+        form_and_split += f", {data.split}"
+    yield "data", f"{data.path} ({form_and_split})"
     yield "images", f"{data.evaluated} of {data.listed}, {data.boxes} boxes"
+
+    # How classes were assigned to categories, which may not be the same for both models.
     mapped_by = f"by {report.left.mapped_by}"
     if report.right.mapped_by != report.left.mapped_by:
         mapped_by += f" and {report.right.mapped_by}"
     yield "classes", f"{len(report.classes)} with boxes that both know, {mapped_by}"
+
     yield "evaluator", report.evaluator
 
 
@@ -244,37 +261,38 @@ def _figures(report: ComparisonReport) -> Table:
 
 def _class_table(report: ComparisonReport) -> Table:
     """Lay out the classes that decide: those that contribute most to the difference."""
+    # To save width, the title of a figure for the left model holds for the right one beside it.
     columns = ["boxes", "left AP50-95", "right", "left AP50", "right", "contribution"]
-    classes = empty_table("class", columns)
-    classes.columns[0].overflow = "fold"
-    for of_class in report.classes[:MAX_CLASSES]:
-        classes.add_row(
-            Text(escape_unprintable(of_class.name)),
-            str(of_class.boxes),
-            figure_text(of_class.left_map50_95),
-            figure_text(of_class.right_map50_95),
-            figure_text(of_class.left_map50),
-            figure_text(of_class.right_map50),
-            difference_text(of_class.contribution),
+    class_table = empty_table("class", columns)
+    class_table.columns[0].overflow = "fold"  # long names go on in the next line
+    for difference in report.classes[:MAX_CLASSES]:
+        class_table.add_row(
+            Text(escape_unprintable(difference.name)),
+            str(difference.boxes),
+            figure_text(difference.left_map50_95),
+            figure_text(difference.right_map50_95),
+            figure_text(difference.left_map50),
+            figure_text(difference.right_map50),
+            difference_text(difference.contribution),
         )
-    return classes
+    return class_table
 
 
 def _image_table(report: ComparisonReport) -> Table:
     """Lay out the images that differ most, with what became of the boxes of both models."""
     columns = ["differ", "left found", "false", "missed", "right found", "false", "missed"]
-    images = empty_table("image", columns)
-    images.columns[0].overflow = "fold"
+    image_table = empty_table("image", columns)
+    image_table.columns[0].overflow = "fold"  # long names go on in the next line
     for image in report.images[:MAX_IMAGES]:
         cells = [str(image.differences)]
         for outcomes in (image.left, image.right):
             cells += [str(outcomes.found), str(outcomes.false), str(outcomes.missed)]
-        images.add_row(Text(escape_unprintable(image.source)), *cells)
-    return images
+        image_table.add_row(Text(escape_unprintable(image.source)), *cells)
+    return image_table
 
 
 def _title(title: str, row_count: int, limit: int) -> Text:
-    """The title of a table, which says of how many rows it shows the first ones."""
+    """Add to the title of a table how many of its rows are shown, if not all of them are."""
     if row_count > limit:
         title = f"{title}, {limit} of {row_count}"
     return styled_line((title, "cyan"))

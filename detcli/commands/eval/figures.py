@@ -51,31 +51,42 @@ def plot(
     Args:
         folder: The folder to write them to.
         title: The title of each plot.
-        scores: The results of each category and of all.
+        scores: The result of each category by name, and that of all categories together as the
+            last one.
         confusions: Which category was detected as which, above the best confidence.
-        class_ids: The model's class of each category, by name, whose colour its curves have.
+        class_ids: The id of the model's class for each category, by the category's name. It
+            determines the colour of a category's curves.
 
     Returns:
         The files that were written.
     """
     colours = _class_colours(class_ids)
-    figures = [_draw(title, curves, colours) for curves in curves_of(scores, confusions.conf)]
-    figures.append(_matrix(title, confusions))
+    figures = []
+    for curves in curves_of(scores, confusions.conf):
+        figures.append(_draw_curves(title, curves, colours))
+    figures.append(_draw_matrix(title, confusions))
+
+    folder_without_links = make_folder(folder)
     for name, figure in zip(FILES, figures, strict=True):
-        buffer = io.BytesIO()
+        png = io.BytesIO()
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
-            figure.savefig(buffer, format="png", dpi=120)
-        write_file(make_folder(folder) / name, buffer.getvalue())
+            # A character that the font lacks is drawn as a box.
+            warnings.filterwarnings("ignore", "Glyph .* missing")
+            figure.savefig(png, format="png", dpi=120)
+        write_file(folder_without_links / name, png.getvalue())
     return tuple(folder / name for name in FILES)
 
 
 def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
     """Compute the curves to draw: precision by recall, and F1 by confidence, in 100 steps.
 
+    The legend shows the AP50 beside the name of a precision curve, and the best F1 beside that of
+    an F1 curve.
+
     Args:
-        scores: The results of each category and of all; those without boxes have no curve.
-        conf: The confidence to mark, which has the best F1.
+        scores: The result of each category by name, and that of all categories together as the
+            last one. Categories without boxes have no curve.
+        conf: The confidence with the best F1, to be marked.
     """
     precision_lines = []
     f1_lines = []
@@ -83,15 +94,34 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
         box_count = score.curve.boxes
         has_precision = score.precision[0] >= 0  # it is -1 without boxes
         if has_precision:
-            ap50 = score.metrics.map50 or 0.0
-            precision_lines.append((name, box_count, ap50, score.precision.round(3).tolist()))
+            precision_line = _Line(
+                name=name,
+                box_count=box_count,
+                figure=score.metrics.map50 or 0.0,
+                heights=score.precision.round(3).tolist(),
+            )
+            precision_lines.append(precision_line)
         if box_count:
-            best_f1 = float(np.append(0, score.curve.f1).round(3).max())
-            f1_lines.append((name, box_count, best_f1, _f1_by_confidence(score.curve)))
-    return (
-        Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision_lines),
-        Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1_lines, conf),
+            best_f1 = np.max(score.curve.f1, initial=0)  # 0 without detections
+            f1_line = _Line(
+                name=name,
+                box_count=box_count,
+                figure=float(best_f1.round(3)),
+                heights=_f1_by_confidence(score.curve),
+            )
+            f1_lines.append(f1_line)
+    precision_curves = Curves(
+        title=f"Precision at IoU {IOU:g}, with AP50",
+        axes=("recall", "precision"),
+        lines=precision_lines,
     )
+    f1_curves = Curves(
+        title=f"F1 at IoU {IOU:g}, with the best",
+        axes=("confidence", "F1"),
+        lines=f1_lines,
+        marked=conf,
+    )
+    return precision_curves, f1_curves
 
 
 def _f1_by_confidence(curve: Curve) -> list[float]:
@@ -105,11 +135,11 @@ def _f1_by_confidence(curve: Curve) -> list[float]:
 
 
 class _Line(NamedTuple):
-    """A line of a plot, as `Curves` has it."""
+    """A line of a plot, with the fields of a line in `Curves`."""
 
     name: str
     box_count: int
-    best: float  # the figure in the legend
+    figure: float  # beside the name in the legend
     heights: Sequence[float]  # in equal steps from 0 to 1
 
     def draw(self, axes: "Axes", **style: Any) -> "Line2D":  # noqa: ANN401 - as in `plot`
@@ -121,10 +151,10 @@ class _Line(NamedTuple):
     @property
     def label(self) -> str:
         """The text in the legend."""
-        return f"{_short_name(self.name)} {self.best:.3f}"
+        return f"{_short_name(self.name)} {self.figure:.3f}"
 
 
-def _draw(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
+def _draw_curves(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
     """Draw a line for each class, and a bold one for all classes together.
 
     The ten classes with most boxes are in colour and in the legend; the others are grey, and one of
@@ -132,7 +162,7 @@ def _draw(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
 
     Args:
         title: The title of the plot.
-        curves: The lines; the last is of all classes.
+        curves: The lines; the last is of all classes. There are none if there are no boxes.
         colours: The colour of each class, by name.
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
@@ -143,32 +173,41 @@ def _draw(title: str, curves: Curves, colours: Mapping[str, str]) -> "Figure":
 
     lines = [_Line(*line) for line in curves.lines]
     class_lines = sorted(lines[:-1], key=lambda line: -line.box_count)
-    overall_lines = lines[-1:]  # one, or none without boxes
+    coloured_lines = class_lines[:MAX_COLOURS]
     grey_lines = class_lines[MAX_COLOURS:]
-    legend: list[tuple[Line2D, str]] = []
+    handles: list[Line2D] = []
+    labels: list[str] = []
+
+    # Grey lines come first, so that the others are drawn over them.
+    drawn_grey_lines = []
     for line in grey_lines:
-        drawn_line = line.draw(axes, color="0.8", linewidth=0.6)
-        legend = [(drawn_line, f"each of {len(grey_lines)} other classes")]
-    for line in class_lines[:MAX_COLOURS]:
-        drawn_line = line.draw(axes, color=colours[line.name], linewidth=1.2)
-        legend.append((drawn_line, line.label))
-    for line in overall_lines:
-        drawn_line = line.draw(axes, color="black", linewidth=2.2)
-        legend.append((drawn_line, line.label))
+        drawn_grey_lines.append(line.draw(axes, color="0.8", linewidth=0.6))
+    if drawn_grey_lines:
+        handles.append(drawn_grey_lines[-1])
+        labels.append(f"each of {len(grey_lines)} other classes")
+
+    for line in coloured_lines:
+        handles.append(line.draw(axes, color=colours[line.name], linewidth=1.2))
+        labels.append(line.label)
+
+    if lines:
+        overall_line = lines[-1]
+        handles.append(overall_line.draw(axes, color="black", linewidth=2.2))
+        labels.append(overall_line.label)
+
     if marked_line is not None:
-        legend.append((marked_line, f"best F1 of all, at {curves.marked:.3g}"))
-    if legend:
-        handles = [handle for handle, _ in legend]
-        labels = [label for _, label in legend]
+        handles.append(marked_line)
+        labels.append(f"best F1 of all, at {curves.marked:.3g}")
+    if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
 
 
 def _prepare_axes(axes: "Axes", title: str, curves: Curves) -> "Line2D | None":
-    """Draw what a plot of curves has besides the lines: titles, a grid, and the marked place.
+    """Draw what a plot of curves has besides the lines: titles, a grid, and a marked x.
 
     Returns:
-        The dotted line at the marked place, for the legend; None if no place is marked.
+        The dotted line at the marked x, for the legend; None if none is marked.
     """
     x_label, y_label = curves.axes
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x_label, ylabel=y_label)
@@ -196,7 +235,7 @@ class _MatrixLayout(NamedTuple):
         return cls(side, font_size=8, number_size=6)
 
 
-def _matrix(title: str, confusions: Confusions) -> "Figure":
+def _draw_matrix(title: str, confusions: Confusions) -> "Figure":
     """Draw the confusion matrix: what each object is, by row, and what it was found as, by column.
 
     Colours are shares of the row, and cells have counts. Beside the matrix are the pairs of classes
@@ -208,17 +247,21 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
     names, counts = _confusion_matrix(confusions)
     row_count = len(counts)
     layout = _MatrixLayout.of(row_count)
-    figure = Figure(figsize=(layout.side + 5, layout.side + 1), layout="constrained")
+    # There is room for the pairs at the right, and for the title above.
+    figure_size = (layout.side + 5, layout.side + 1)  # inches
+    figure = Figure(figsize=figure_size, layout="constrained")
     axes = figure.subplots()
+    title_size = max(9, 0.6 * layout.side)  # points; larger on a large matrix
 
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    # The square root of the shares, so that small ones are seen.
-    image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
-    colour_scale = figure.colorbar(image, ax=axes, fraction=0.04)
-    title_size = max(9, 0.6 * layout.side)
+    boxes_by_row = counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(boxes_by_row, 1)
+    # Colours follow the square root of the shares, so that small ones are seen.
+    square_root = PowerNorm(gamma=0.5, vmin=0, vmax=1)
+    cells = axes.imshow(shares, cmap="Blues", norm=square_root)
+    colour_scale = figure.colorbar(cells, ax=axes, fraction=0.04)
     colour_scale.set_label("share of the row's boxes", fontsize=title_size)
-    _write_counts(axes, counts, shares, layout.number_size)
-    _write_pairs(figure, confusions, title_size)
+    _write_counts(axes, counts, shares, font_size=layout.number_size)
+    _write_pairs(figure, confusions, font_size=title_size)
 
     axes.set_xticks(range(row_count), [*names, "(missed)"], rotation=90, fontsize=layout.font_size)
     axes.set_yticks(range(row_count), [*names, "(nothing)"], fontsize=layout.font_size)
@@ -363,33 +406,34 @@ class EvaluationPage(DeferredPage):
 
         outcomes = evaluator.outcomes(conf)
         record_numbers: dict[int, int] = {}  # by image id
-        wrong_records: dict[int, list[int]] = {}  # numbers of records, by class id
-        counts: dict[int, list[int]] = {}  # of each kind of outcome, by class id
+        records_with_errors: dict[int, list[int]] = {}  # their numbers, by class id
+        outcome_counts: dict[int, list[int]] = {}  # by class id: CORRECT, FALSE, MISSED
         for class_report in report.classes:
-            wrong_records[class_report.class_id] = []
-            counts[class_report.class_id] = [0] * len(KINDS)
+            records_with_errors[class_report.class_id] = []
+            outcome_counts[class_report.class_id] = [0] * len(KINDS)
+
         for image_id, fields, image in self._records:
             boxes = []
             wrong_classes = set()
             for outcome in outcomes.get(image_id, ()):
                 class_id = mapping.classes_of(outcome.category)[0]
-                counts[class_id][outcome.kind] += 1
+                outcome_counts[class_id][outcome.kind] += 1
                 boxes.append(_page_box(outcome, class_id, names[class_id]))
                 if outcome.kind != CORRECT:
                     wrong_classes.add(class_id)
             record_number = self._page.add(fields, image, boxes)
             record_numbers[image_id] = record_number
             for class_id in wrong_classes:
-                wrong_records[class_id].append(record_number)
+                records_with_errors[class_id].append(record_number)
 
-        confused_records = []  # of each confusion, in the order of the report's
+        records_by_confusion = []  # in the order of the report's confusions
         for image_ids in evaluator.confusions(conf).values():
             unique_ids = dict.fromkeys(image_ids)
-            confused_records.append([record_numbers[image_id] for image_id in unique_ids])
+            records_by_confusion.append([record_numbers[image_id] for image_id in unique_ids])
         self._conclusion = Conclusion(
-            _summary(report, counts),
-            _tables(report, counts, wrong_records, confused_records),
-            curves_of(scores, conf),
+            summary=_summary(report, outcome_counts),
+            tables=_tables(report, outcome_counts, records_with_errors, records_by_confusion),
+            curves=curves_of(scores, conf),
         )
 
 
@@ -430,23 +474,27 @@ def _corners(box: Sequence[float]) -> list[float]:
     return [left, top, left + width, top + height]
 
 
-def _summary(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[str]:
+def _summary(report: EvalReport, outcome_counts: Mapping[int, Sequence[int]]) -> list[str]:
     """Sum up the figures over all classes in two lines.
 
     Args:
         report: The report of the evaluation.
-        counts: By class id, how often each kind of outcome was there: CORRECT, FALSE, MISSED.
+        outcome_counts: By class id, the numbers of correct detections, of false positives and of
+            missed objects; CORRECT, FALSE and MISSED are their indexes.
     """
-    found = sum(of_class[CORRECT] for of_class in counts.values())
-    false = sum(of_class[FALSE] for of_class in counts.values())
-    missed = sum(of_class[MISSED] for of_class in counts.values())
-    limits = f"above {report.confusions.conf:g} and from an IoU of {IOU:g} on"
+    correct_count = 0
+    false_count = 0
+    missed_count = 0
+    for counts in outcome_counts.values():
+        correct_count += counts[CORRECT]
+        false_count += counts[FALSE]
+        missed_count += counts[MISSED]
+
     map50_95 = _figure_or_unknown(report.metrics.map50_95)
     map50 = _figure_or_unknown(report.metrics.map50)
-    return [
-        f"mAP50-95 {map50_95}, mAP50 {map50}",
-        f"{found} found, {false} false positives, {missed} missed, {limits}",
-    ]
+    counts_text = f"{correct_count} found, {false_count} false positives, {missed_count} missed"
+    limits_text = f"above {report.confusions.conf:g} and from an IoU of {IOU:g} on"
+    return [f"mAP50-95 {map50_95}, mAP50 {map50}", f"{counts_text}, {limits_text}"]
 
 
 def _figure_or_unknown(figure: float | None) -> str:
@@ -470,7 +518,7 @@ class _ConfusionTable:
         self._records.append(records)
 
     def page_tables(self) -> list[PageTable]:
-        """Return the table for the page; none if it has no rows."""
+        """Return a list of this table for the page; it is empty if the table has no rows."""
         if not self._rows:
             return []
         return [PageTable(self._title, self._columns, self._rows, self._records)]
@@ -478,66 +526,75 @@ class _ConfusionTable:
 
 def _tables(
     report: EvalReport,
-    counts: Mapping[int, Sequence[int]],
-    wrong_records: Mapping[int, Sequence[int]],
-    confused_records: Sequence[Sequence[int]],
+    outcome_counts: Mapping[int, Sequence[int]],
+    records_with_errors: Mapping[int, Sequence[int]],
+    records_by_confusion: Sequence[Sequence[int]],
 ) -> list[PageTable]:
     """Lay out the tables of the page: each class, and then which classes were confused.
 
+    The page numbers its records, and each row of a table leads to the records that it is about.
+
     Args:
         report: The report of the evaluation.
-        counts: How often each kind of outcome was there, by class id.
-        wrong_records: Numbers of the records with something wrong, by class id.
-        confused_records: Numbers of the records of each of the report's confusions.
+        outcome_counts: The numbers of correct detections, of false positives and of missed objects,
+            by class id.
+        records_with_errors: By class id, the numbers of the records with a false positive or a
+            missed object of the class.
+        records_by_confusion: For each of the report's confusions, the numbers of its records.
     """
-    mistaken = _ConfusionTable("Taken for another class", ["is", "found as", "times"])
-    missed = _ConfusionTable("Not found as anything", ["class", "times"])
-    false = _ConfusionTable("Found where nothing is", ["class", "times"])
-    for confusion, records in zip(report.confusions.counts, confused_records, strict=True):
-        true_name = confusion.true  # None where nothing is
-        found_name = confusion.found  # None if it was missed
+    wrong_class_table = _ConfusionTable("Taken for another class", ["is", "found as", "times"])
+    missed_table = _ConfusionTable("Not found as anything", ["class", "times"])
+    no_object_table = _ConfusionTable("Found where nothing is", ["class", "times"])
+    for confusion, records in zip(report.confusions.counts, records_by_confusion, strict=True):
+        true_name = confusion.true  # None if the detection matches no object
+        found_name = confusion.found  # None if the object was missed
         if true_name == found_name:
             continue
         if true_name is None:
-            false.add([str(found_name), confusion.count], records)
+            no_object_table.add([str(found_name), confusion.count], records)
         elif found_name is None:
-            missed.add([true_name, confusion.count], records)
+            missed_table.add([true_name, confusion.count], records)
         else:
-            mistaken.add([true_name, found_name, confusion.count], records)
+            wrong_class_table.add([true_name, found_name, confusion.count], records)
 
-    tables = [_class_table(report, counts, wrong_records)]
-    for confusion_table in (mistaken, missed, false):
+    tables = [_class_table(report, outcome_counts, records_with_errors)]
+    for confusion_table in (wrong_class_table, missed_table, no_object_table):
         tables += confusion_table.page_tables()
     return tables
 
 
 def _class_table(
     report: EvalReport,
-    counts: Mapping[int, Sequence[int]],
-    wrong_records: Mapping[int, Sequence[int]],
+    outcome_counts: Mapping[int, Sequence[int]],
+    records_with_errors: Mapping[int, Sequence[int]],
 ) -> PageTable:
     """Lay out the outcomes and figures of each class, those with most false positives first.
 
     Args:
         report: The report of the evaluation.
-        counts: How often each kind of outcome was there, by class id.
-        wrong_records: Numbers of the records with something wrong, by class id.
+        outcome_counts: The numbers of correct detections, of false positives and of missed objects,
+            by class id.
+        records_with_errors: By class id, the numbers of the records with a false positive or a
+            missed object of the class; the row of the class leads to these.
     """
-    columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    by_false = sorted(report.classes, key=lambda of_class: -counts[of_class.class_id][FALSE])
+    most_false_first = sorted(
+        report.classes,
+        key=lambda class_report: -outcome_counts[class_report.class_id][FALSE],
+    )
     rows = []
-    records = []
-    for class_report in by_false:
-        outcome_counts = counts[class_report.class_id]
-        metrics = class_report.metrics
-        rows.append(
-            [
-                class_report.name,
-                class_report.boxes,
-                *outcome_counts,
-                metrics.map50_95,
-                metrics.map50,
-            ]
-        )
-        records.append(wrong_records[class_report.class_id])
-    return PageTable("By class", columns, rows, records)
+    records = []  # for each row
+    for class_report in most_false_first:
+        counts = outcome_counts[class_report.class_id]
+        row = [
+            class_report.name,
+            class_report.boxes,
+            counts[CORRECT],
+            counts[FALSE],
+            counts[MISSED],
+            class_report.metrics.map50_95,
+            class_report.metrics.map50,
+        ]
+        rows.append(row)
+        records.append(records_with_errors[class_report.class_id])
+    columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
+    return PageTable("By class", columns, rows=rows, images=records)

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from detcli.commands.inspect.network import NetworkPrecision, Operations
 
 
-@command(*(MODEL_ARGUMENT, "imgsz", "box_format", "preprocess", "boxes_only", "names"), Verbosity)
+@command(
+    MODEL_ARGUMENT,
+    "imgsz",
+    "box_format",
+    "preprocess",
+    "boxes_only",
+    "names",
+    Verbosity,
+)
 def inspect(config: Config, report_format: ReportFormat | None = REPORT_FORMAT) -> None:
     """Describe a model: layout, classes, size, where it runs, what deserves attention.
 
