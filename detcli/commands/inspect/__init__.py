@@ -1,7 +1,7 @@
 """The command `detcli inspect`."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import MODEL_ARGUMENT, command
@@ -109,25 +109,27 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     yield from _metadata_facts(inspection.metadata)
 
 
-def _placement_facts(placements: "Iterable[Placement]") -> Iterator[tuple[str, str]]:
+def _placement_facts(placements: "Sequence[Placement]") -> Iterator[tuple[str, str]]:
     """Yield labels and texts about where the graph runs: "on cuda", and how many nodes it takes.
 
     Devices that cannot be used for the same reason share a row, "on cuda, tensorrt".
+
+    Args:
+        placements: What each execution provider of ONNX Runtime makes of the graph.
     """
-    rows: list[tuple[list[str], str]] = []  # devices, and the text about them
-    devices_by_reason: dict[str, list[str]] = {}  # of those that cannot be used
+    unusable_devices: dict[str, list[str]] = {}  # by the text that says why
+    for placement in placements:
+        if not placement.usable:
+            devices = unusable_devices.setdefault(_placement_text(placement), [])
+            devices.append(_device_name(placement.provider))
+
     for placement in placements:
         text = _placement_text(placement)
-        device = _device_name(placement.provider)
-        if not placement.usable and text in devices_by_reason:
-            devices_by_reason[text].append(device)
-            continue
-        devices = [device]
-        rows.append((devices, text))
-        if not placement.usable:
-            devices_by_reason[text] = devices  # the list in `rows`, which later devices join
-    for devices, text in rows:
-        yield f"on {', '.join(devices)}", text
+        if placement.usable:
+            yield f"on {_device_name(placement.provider)}", text
+        elif text in unusable_devices:  # the first device of the row, which names all of them
+            devices = unusable_devices.pop(text)
+            yield f"on {', '.join(devices)}", text
 
 
 def _file_facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
@@ -187,23 +189,25 @@ def _metadata_facts(metadata: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how detcli reads a detector.
+    """Yield labels and texts about how detcli reads a detector, in the order of the table.
 
-    They go from its family and the tensor with boxes and scores over the preprocessing of images to
-    its classes. What a model does not have is left out.
+    Rows for what a model does not have, such as a cut, are left out.
     """
     yield "family", detector.family
     yield "layout", f"{detector.layout}: {detector.layout_reason}"
     yield "head", _head(detector)
     if detector.cut is not None:
         yield "cut", _cut_text(detector.cut, detector.heads)
+    # Inputs besides the image, such as its size, which detcli feeds to the graph.
     for other_input in detector.other_inputs:
         yield "fed", f"{other_input.name}: {other_input.wants}"
-    boxes = f"{detector.box_format}: {detector.box_format_reason}"
-    yield "boxes", f"{boxes}; in {detector.box_unit} of the input"
+
+    box_format = f"{detector.box_format}: {detector.box_format_reason}"
+    yield "boxes", f"{box_format}; in {detector.box_unit} of the input"
     yield "scores", _scores(detector)
     yield from _recommendations(detector)
     yield from _preprocessing_facts(detector)
+
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
@@ -214,10 +218,10 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 
 
 def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how an image is prepared, and where each step is known from.
+    """Yield labels and texts about how an image is prepared, and how detcli knows each step.
 
-    Each step has a row of its own, except for those that are known from the most frequent origin.
-    They share the last row.
+    The origin that most steps are known from has one row for all of them, the last one. The other
+    steps have a row each.
     """
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 
@@ -225,14 +229,17 @@ def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]
     origins = {}
     for step in PREPROCESSING_STEPS:
         origins[step] = detector.preprocessing_origins.get(step, "unsettled; --preprocess says it")
-    [(common_origin, step_count)] = Counter(origins.values()).most_common(1)
+    most_frequent_origin, sharing_count = Counter(origins.values()).most_common(1)[0]
+    is_shared = sharing_count > 1
+
     for step, origin in origins.items():
-        if origin != common_origin or step_count == 1:
+        shares_last_row = is_shared and origin == most_frequent_origin
+        if not shares_last_row:
             yield f"  {step}", origin
-    if step_count == len(origins):
-        yield "  known from", common_origin
-    elif step_count > 1:
-        yield "  other steps", common_origin
+    if sharing_count == len(origins):
+        yield "  known from", most_frequent_origin
+    elif is_shared:
+        yield "  other steps", most_frequent_origin
 
 
 def _head(detector: "DetectorFacts") -> str:
@@ -291,12 +298,14 @@ def _classes(detector: "DetectorFacts") -> str:
 
 
 def _free_size(detector: "DetectorFacts") -> str:
-    """Say which size images get in front of a graph that takes images of any size."""
+    """Say which size detcli gives to images, for a graph that takes images of any size."""
     from detcli.model.contract import FOLLOWING
     from detcli.model.preprocessing import parse
 
     preprocessing = parse(detector.preprocessing)
-    if preprocessing["resize"] not in FOLLOWING:
+    # With some ways of resizing, the size of the input follows from that of each image.
+    follows_image = preprocessing["resize"] in FOLLOWING
+    if not follows_image:
         height, width = detector.default_size
         return f"any; {width}x{height} unless --imgsz says otherwise"
     multiple = preprocessing.get("multiple", 1)
@@ -381,20 +390,21 @@ def _placement_text(placement: "Placement") -> str:
     """
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
-    left_nodes = placement.left
-    if placement.taken is None or left_nodes is None:
+    nodes_of_others = placement.left  # those that run on another device
+    if placement.taken is None or nodes_of_others is None:
         return "takes it; this ONNX Runtime does not report which nodes"
+
     taken_count = sum(placement.taken.values())
-    node_count = taken_count + len(left_nodes)
-    line = f"takes {taken_count} of {node_count} nodes"
-    if not left_nodes:
-        return line
-    left_operators: Counter[str] = Counter()
-    for node in left_nodes:
-        left_operators[f"{node.operator} ({_device_name(node.provider)})"] += 1
-    first_node = left_nodes[0]
-    example = first_node.name or first_node.operator
-    return f"{line}, leaves {_counts(left_operators)}, such as {example}"
+    node_count = taken_count + len(nodes_of_others)
+    taken_text = f"takes {taken_count} of {node_count} nodes"
+    if not nodes_of_others:
+        return taken_text
+
+    counts_of_others: Counter[str] = Counter()  # by operator and device, such as "TopK (cpu)"
+    for node in nodes_of_others:
+        counts_of_others[f"{node.operator} ({_device_name(node.provider)})"] += 1
+    example = nodes_of_others[0].name or nodes_of_others[0].operator
+    return f"{taken_text}, leaves {_counts(counts_of_others)}, such as {example}"
 
 
 def _device_name(provider: str) -> str:

@@ -96,20 +96,21 @@ def _is_loaded(ir: int, opset: int) -> bool:
 
 
 def advise_on_rounding(roundings: Sequence[Rounding]) -> Iterator[ModelAdvice]:
-    """Yield advice if a graph of 8-bit integers rounds its scores.
+    """Yield advice if an 8-bit graph rounds its scores too coarsely.
 
-    Such a graph joins boxes and scores to one tensor, whose 256 steps suit the boxes, up to some
-    hundred pixels: then small scores become 0.
+    An 8-bit tensor has 256 steps. If a graph joins boxes and scores to one tensor, these have to
+    reach up to the hundreds of pixels of a box. Then a score is less than a step, and becomes 0.
 
     Args:
-        roundings: The nodes that round scores. Advice on the first one mends all.
+        roundings: The nodes that round scores. There is one piece of advice, as the fix for the
+            first of them is a fix for all.
     """
     if not roundings:
         return
     yield ModelAdvice(
-        "coarse-scores",
-        roundings[0].warning,
-        "quantise it again without the node that joins boxes and scores, and what follows it",
+        code="coarse-scores",
+        message=roundings[0].warning,
+        fix="quantise it again without the node that joins boxes and scores, and what follows it",
     )
 
 
@@ -119,52 +120,66 @@ def advise_on_detector(
     """Yield advice on how a detector is read: its names, preprocessing, metadata and size.
 
     Args:
-        contract: What detcli has found out about the graph.
+        contract: How detcli reads the model.
         metadata: The metadata in the file.
-        cut: Where detcli cuts the graph, if it selects boxes itself.
+        cut: Where detcli cuts the graph; None if the graph does not select boxes.
     """
     yield from _advise_on_names(contract, metadata)
     yield from _advise_on_preprocessing(contract)
+    yield from _advise_on_recommendations(contract, metadata)
+    if cut is not None:
+        limit = cut.most_detections or "a computed number of"
+        yield ModelAdvice(
+            code="top-k-cap",
+            message=f"its own TopK nodes keep at most {limit} "
+            "detections an image; detcli cuts the graph before them, other programs do not",
+            fix="for other programs: detcli convert --cut, or --end-to-end with another --max-det",
+        )
+    # A fixed input size is a multiple of the stride already.
+    if contract.input_size is None and not metadata.get("stride"):
+        yield ModelAdvice(
+            code="assumed-stride",
+            message="it takes images of any size but does not name its stride, which both sides "
+            f"must be multiples of: {contract.stride} is assumed",
+            fix=f"detcli convert --metadata stride={contract.stride}, with the right number",
+        )
+
+
+def _advise_on_recommendations(
+    contract: Contract, metadata: dict[str, str]
+) -> Iterator[ModelAdvice]:
+    """Yield advice on each recommendation in the metadata that detcli cannot use."""
     recommendations = read_recommendations(metadata, contract.nms, contract.names)
     for problem in recommendations.ignored:
         yield ModelAdvice(
-            "metadata-ignored", problem, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
-        )
-    if cut is not None:
-        yield ModelAdvice(
-            "top-k-cap",
-            f"its own TopK nodes keep at most {cut.most_detections or 'a computed number of'} "
-            "detections an image; detcli cuts the graph before them, other programs do not",
-            "for other programs: detcli convert --cut, or --end-to-end with another --max-det",
-        )
-    if contract.input_size is None and not metadata.get("stride"):
-        yield ModelAdvice(
-            "assumed-stride",
-            "it takes images of any size but does not name its stride, which both sides must be "
-            f"multiples of: {contract.stride} is assumed",
-            f"detcli convert --metadata stride={contract.stride}, with the right number",
+            code="metadata-ignored",
+            message=problem,
+            fix="detcli convert --metadata KEY=VALUE, or KEY= to remove it",
         )
 
 
 def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
-    """Yield advice if the model file does not say itself how images are prepared for it.
+    """Yield advice if the model file does not say itself all that detcli needs for using it.
+
+    A step of preprocessing may be unknown. A step or the class names may be known from the
+    configuration files of Hugging Face beside the model, without which a copy of it is incomplete.
 
     Args:
-        contract: How detcli reads the model, and what of that it knows from files beside it.
+        contract: How detcli reads the model, with the source of each step and of the names.
     """
-    if contract.unknown_preprocessing:
-        steps = ", ".join(contract.unknown_preprocessing)
+    unknown_steps = contract.unknown_preprocessing
+    if unknown_steps:
         yield ModelAdvice(
-            "preprocessing-unknown",
-            f"nothing says how images are prepared for it: {steps}",
-            "--preprocess, and detcli convert to write it into a copy",
+            code="preprocessing-unknown",
+            message=f"nothing says how images are prepared for it: {', '.join(unknown_steps)}",
+            fix="--preprocess, and detcli convert to write it into a copy",
         )
     files_beside = _files_beside(contract)
     if files_beside:
         yield ModelAdvice(
-            "beside-the-model",
-            f"what it promises is partly in {' and '.join(files_beside)} beside it",
-            "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
+            code="beside-the-model",
+            message=f"what it promises is partly in {' and '.join(files_beside)} beside it",
+            fix="keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
 
@@ -191,28 +206,29 @@ def _advise_on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[M
     There is no advice on missing names if a configuration file beside the model has them.
 
     Args:
-        contract: What detcli has found out about the graph, with the number of its classes.
+        contract: How detcli reads the model, with the number of its classes.
         metadata: The metadata in the file, whose entry "names" should name each class.
     """
     fix = "--names FILE, or detcli convert --names FILE to write them into a copy"
-    text = metadata.get("names", "")
-    names = parse_names(text)
+    names_entry = metadata.get("names", "")
+    names = parse_names(names_entry)
     class_count = contract.class_count
     if names is None:
+        if contract.names_origin == CONFIG:
+            return
         problem = f"it names none of its {class_count} classes"
-        if text:
+        if names_entry:
             problem = "its class names cannot be read"
-        if contract.names_origin != CONFIG:
-            yield ModelAdvice("names-missing", problem, fix)
-    elif len(names) != class_count:
-        comparison = "more"
-        if len(names) < class_count:
-            comparison = "fewer"
-        problem = (
-            f"its metadata names {len(names)} classes, {comparison} than the {class_count} of its "
-            "graph"
-        )
-        yield ModelAdvice(f"names-{comparison}", problem, fix)
+        yield ModelAdvice("names-missing", problem, fix=fix)
+        return
+
+    counts = f"its metadata names {len(names)} classes"
+    if len(names) > class_count:
+        problem = f"{counts}, more than the {class_count} of its graph"
+        yield ModelAdvice("names-more", problem, fix=fix)
+    if len(names) < class_count:
+        problem = f"{counts}, fewer than the {class_count} of its graph"
+        yield ModelAdvice("names-fewer", problem, fix=fix)
 
 
 def _advise_on_transposes(model: ModelProto) -> Iterator[ModelAdvice]:
@@ -237,10 +253,7 @@ def _advise_on_transposes(model: ModelProto) -> Iterator[ModelAdvice]:
 def advise_on_graph(
     model: ModelProto, external: tuple[ExternalFile, ...], weights: list[TensorProto]
 ) -> Iterator[ModelAdvice]:
-    """Yield advice on what makes programs fail on a model file, whether or not it is a detector.
-
-    That are versions, weights in other files, weights that are no numbers, and what the checker of
-    ONNX objects to.
+    """Yield advice on what may make programs fail on a model file, whether it is a detector or not.
 
     Args:
         model: The graph.
@@ -249,29 +262,48 @@ def advise_on_graph(
     """
     yield from _advise_on_transposes(model)
     yield from _advise_on_versions(model)
+    yield from _advise_on_external_data(external)
+    yield from _advise_on_values(weights)
+    yield from _advise_on_sparse_weights(model)
+    yield from _advise_on_validity(model)
+
+
+def _advise_on_external_data(external: tuple[ExternalFile, ...]) -> Iterator[ModelAdvice]:
+    """Yield advice if weights of a model are in files beside it."""
     if external:
         files = ", ".join(file.name for file in external)
         yield ModelAdvice(
-            "external-data",
-            f"weights are in {files}: the model is useless without",
-            "keep the files together; detcli convert writes a single file",
+            code="external-data",
+            message=f"weights are in {files}: the model is useless without",
+            fix="keep the files together; detcli convert writes a single file",
         )
-    yield from _advise_on_values(weights)
+
+
+def _advise_on_sparse_weights(model: ModelProto) -> Iterator[ModelAdvice]:
+    """Yield advice if weights of a model are stored as sparse tensors."""
     sparse_count = len(model.graph.sparse_initializer)
     if sparse_count:
         yield ModelAdvice(
-            "sparse-weights",
-            f"{sparse_count} of its constants are sparse tensors, which not every runtime reads; "
-            "they are not counted as parameters",
-            "export it again with dense weights",
+            code="sparse-weights",
+            message=f"{sparse_count} of its constants are sparse tensors, which not every runtime "
+            "reads; they are not counted as parameters",
+            fix="export it again with dense weights",
         )
+
+
+def _advise_on_validity(model: ModelProto) -> Iterator[ModelAdvice]:
+    """Yield what ONNX's checker objects to in a model, if it does."""
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
         # The checker adds a "context", the node that it was looking at, which is left out.
         objection, _, _ = str(error).partition("==> Context")
-        message = " ".join(objection.split())  # on one line
-        yield ModelAdvice("invalid", f"the ONNX checker objects: {message}", "export it again")
+        objection_in_one_line = " ".join(objection.split())
+        yield ModelAdvice(
+            code="invalid",
+            message=f"the ONNX checker objects: {objection_in_one_line}",
+            fix="export it again",
+        )
 
 
 def _advise_on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
@@ -284,9 +316,9 @@ def _advise_on_values(weights: list[TensorProto]) -> Iterator[ModelAdvice]:
                 names.append(tensor.name)
     if names:
         yield ModelAdvice(
-            "weights-not-finite",
-            f"{len(names)} weights hold NaN or infinity, such as {names[0]}",
-            "export it again; large weights overflow in float16",
+            code="weights-not-finite",
+            message=f"{len(names)} weights hold NaN or infinity, such as {names[0]}",
+            fix="export it again; large weights overflow in float16",
         )
 
 
@@ -296,29 +328,41 @@ def _advise_on_versions(model: ModelProto) -> Iterator[ModelAdvice]:
     A model has two: the opset, which is the version of the operators, and the IR version, which is
     that of the file format.
     """
-    opset = MIN_OPSET
-    for entry in model.opset_import:
-        if not entry.domain:  # ONNX's own operators have an empty domain
-            opset = entry.version
-            break
+    opset = _opset_of_onnx(model)
+    if opset is not None:
+        yield from _advise_on_opset(opset)
+
+    ir = model.ir_version
+    supported_ir = newest_ir(ir)
+    if supported_ir < ir:
+        yield ModelAdvice(
+            code="ir-too-new",
+            message=f"file format (IR) {ir}: this ONNX Runtime supports up to {supported_ir}",
+            fix="upgrade onnxruntime, or export it again with an older onnx",
+        )
+
+
+def _advise_on_opset(opset: int) -> Iterator[ModelAdvice]:
+    """Yield advice if the installed ONNX Runtime does not support a version of ONNX's operators."""
     if opset < MIN_OPSET:
         yield ModelAdvice(
-            "opset-too-old",
-            f"opset {opset}: ONNX Runtime supports {MIN_OPSET} and later",
-            "export it again with opset 13 or later",
+            code="opset-too-old",
+            message=f"opset {opset}: ONNX Runtime supports {MIN_OPSET} and later",
+            fix="export it again with opset 13 or later",
         )
-    else:
-        supported_opset = newest_opset(opset)
-        if supported_opset < opset:
-            yield ModelAdvice(
-                "opset-too-new",
-                f"opset {opset}: this ONNX Runtime supports up to {supported_opset}",
-                f"export it again with opset {supported_opset} or lower, or upgrade onnxruntime",
-            )
-    supported_ir = newest_ir(model.ir_version)
-    if supported_ir < model.ir_version:
+        return
+    supported_opset = newest_opset(opset)
+    if supported_opset < opset:
         yield ModelAdvice(
-            "ir-too-new",
-            f"file format (IR) {model.ir_version}: this ONNX Runtime supports up to {supported_ir}",
-            "upgrade onnxruntime, or export it again with an older onnx",
+            code="opset-too-new",
+            message=f"opset {opset}: this ONNX Runtime supports up to {supported_opset}",
+            fix=f"export it again with opset {supported_opset} or lower, or upgrade onnxruntime",
         )
+
+
+def _opset_of_onnx(model: ModelProto) -> int | None:
+    """Return the version of ONNX's operators in a model; None if it only has those of others."""
+    for entry in model.opset_import:
+        if not entry.domain:  # ONNX's operators have an empty domain
+            return entry.version
+    return None

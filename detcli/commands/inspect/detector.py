@@ -181,13 +181,13 @@ def describe(
 
 
 def _preprocessing_origins(contract: Contract) -> dict[str, str]:
-    """Say for each step of preprocessing what it is known from; unknown steps are missing."""
+    """Say for each step of preprocessing how detcli knows it; unknown steps are left out."""
     sources = contract.preprocessing_sources
     return {step: source for step, source in sources if step in PREPROCESSING_STEPS}
 
 
 def _stride_origin(metadata: dict[str, str]) -> str:
-    """Say where detcli has a model's stride from: the sides of its input are multiples of it."""
+    """Say how detcli knows a model's stride, which the sides of its input are multiples of."""
     if metadata.get("stride"):
         return "the model's metadata"
     return "as in all YOLO detectors with three scales; the model gives none"
@@ -198,13 +198,17 @@ def _describe_tensors(model: ModelProto, names: tuple[str, ...]) -> tuple[Tensor
 
     If the graph says neither the dtype nor the shape of a tensor, its dtype is "unknown".
     """
-    # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
     tensors_by_name = {}
-    for value in (*model.graph.value_info, *model.graph.output):
-        tensors_by_name[value.name] = describe_tensor(value)
+    for inferred_value in model.graph.value_info:
+        tensors_by_name[inferred_value.name] = describe_tensor(inferred_value)
+    # An output of the graph may be among the inferred tensors, too. Its entry replaces that one, as
+    # it has the symbols of its axes.
+    for output in model.graph.output:
+        tensors_by_name[output.name] = describe_tensor(output)
+
     tensors = []
     for name in names:
-        unknown_tensor = TensorInfo(name, "unknown", ())
+        unknown_tensor = TensorInfo(name, dtype="unknown", shape=())
         tensors.append(tensors_by_name.get(name, unknown_tensor))
     return tuple(tensors)
 
@@ -262,8 +266,11 @@ def _left_out(head: Head) -> str:
 def _box_reason(reading: Reading) -> str:
     """Say what in the graph shows whether boxes are corners, or centre and size.
 
-    Mostly, these are the nodes that decode boxes: those that compute pixels from the numbers of the
-    network. For example, "a sigmoid of a layer's output: centre and size".
+    The report shows this text after the format of the boxes. It is mostly about the nodes that
+    decode boxes, which compute pixels from the output of the network's last layer.
+
+    Example:
+        "a sigmoid of a layer's output: centre and size"
     """
     box_format = reading.contract.box_format
     if reading.contract.layout is Layout.ROWS:
@@ -273,15 +280,16 @@ def _box_reason(reading: Reading) -> str:
 
     decoding = reading.adaptation.head.decoded  # None if detcli does not recognise the nodes
     if decoding is not None and decoding.box_format is BoxFormat.CXCYWH:
-        # Most methods that give centres have a text of their own.
+        # A decode from distances to the four edges has no text in CENTRES.
         return CENTRES.get(decoding.method, BOX_FORMATS[box_format])
     return BOX_FORMATS[box_format]
 
 
 def _score_reason(reading: Reading) -> str:
-    """Say what the scores of a detector are, for the report.
+    """Say what the scores of a detector are of, or what they are computed from.
 
-    They may be probabilities, logits (whose sigmoid is the probability), or products with an
+    The report shows this text after the form of the scores, as in "final: of each class".
+    Scores may be probabilities, logits (whose sigmoid is the probability), or products with an
     objectness, which is the probability that there is any object.
     """
     if reading.contract.layout is Layout.ROWS:
@@ -301,40 +309,43 @@ def _score_reason(reading: Reading) -> str:
 def _find_cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     """Find out where detcli cuts a graph that selects boxes, in order to select them itself.
 
+    It drops all nodes that the heads do not depend on.
+
     Args:
         index: The graph.
-        heads: Names of the tensors with boxes and scores, behind which it is cut.
+        heads: Names of the tensors with boxes and scores, which become the outputs.
 
     Returns:
-        The place, and what is dropped; None if no node behind the heads selects boxes.
+        The cut; None if no node after the heads selects boxes.
     """
     needed_tensors: set[str] = set()
     for head in heads:
         nodes, _ = needed_nodes(index.graph, head)
         for node in nodes:
             needed_tensors.update(node.output)
-    dropped_nodes = []
-    dropped_operators: Counter[str] = Counter()
-    for node in index.graph.node:
-        if needed_tensors.isdisjoint(node.output):
-            dropped_nodes.append(node)
-            dropped_operators[node.op_type] += 1
-    if dropped_operators.keys().isdisjoint(SELECTION):
+
+    dropped_nodes = [node for node in index.graph.node if needed_tensors.isdisjoint(node.output)]
+    dropped_operators = Counter(node.op_type for node in dropped_nodes)
+    selects_boxes = any(operator in SELECTION for operator in dropped_operators)
+    if not selects_boxes:
         return None
-    remaining_count = len(index.graph.node) - len(dropped_nodes)
+
     return CutPoint(
         tensor=heads[0],
-        kept=remaining_count,
+        kept=len(index.graph.node) - len(dropped_nodes),
         dropped=dict(dropped_operators.most_common()),
         most_detections=_max_detections(index, dropped_nodes),
     )
 
 
-def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
-    """Find out how many detections of an image the nodes behind the cut select at most.
+def _max_detections(index: GraphIndex, dropped_nodes: list[NodeProto]) -> int | None:
+    """Find out how many detections of an image the nodes after the cut select at most.
 
-    That is the size of the output, (batch, detections, 6), or else the smallest `k` of the TopK
-    nodes, each of which keeps the `k` best values; None if the graph does not say.
+    The output may say it, whose shape is (batch, detections, 6). Otherwise it is the smallest `k`
+    of the TopK nodes, each of which keeps the `k` best values.
+
+    Returns:
+        The number; None if the graph does not say it.
     """
     output_shape = index.shapes.get(index.graph.output[0].name, [])
     if len(output_shape) == 3:
@@ -342,7 +353,7 @@ def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
         if detection_count:
             return detection_count
     limits = []
-    for node in dropped:
+    for node in dropped_nodes:
         if node.op_type == "TopK":
             limit = _limit_of_top_k(index, node)
             if limit is None:
@@ -352,7 +363,7 @@ def _max_detections(index: GraphIndex, dropped: list[NodeProto]) -> int | None:
 
 
 def _limit_of_top_k(index: GraphIndex, node: NodeProto) -> int | None:
-    """How many values a TopK node keeps; None if that is computed when the graph runs."""
+    """Return how many values a TopK node keeps; None if that is computed when the graph runs."""
     if len(node.input) < 2:
         return None
     k = index.constant(node.input[1])  # a list of one number

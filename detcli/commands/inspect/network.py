@@ -85,25 +85,30 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
         input_shape: The shape of its input, with None for an axis of unknown size.
 
     Returns:
-        The operations by kind of node; None if the size of an axis of the input is unknown.
+        The operations by kind of node; None if the input has no axes, or one of unknown size.
     """
-    sizes = [size for size in input_shape if size]
-    has_unknown_size = len(sizes) < len(input_shape)
-    if not sizes or has_unknown_size:
+    known_sizes = []
+    for size in input_shape:
+        if not size:  # unknown, or 0
+            return None
+        known_sizes.append(size)
+    if not known_sizes:
         return None
-    inferred_model = infer_shapes(_without_weights(model, sizes))
-    operations = _count(inferred_model, sizes)
+
+    inferred_model = infer_shapes(_without_weights(model, known_sizes))
+    operations = _count(inferred_model, known_sizes)
     if not operations.uncounted:
         return operations
+
     # Some exporters compute sizes with arithmetic on shapes that onnx does not fully follow, but
     # ONNX Runtime does when it simplifies the graph.
     simplified_content = simplified(inferred_model.SerializeToString())
     if simplified_content is None:
         return operations
     simplified_model = infer_shapes(onnx.load_model_from_string(simplified_content))
-    operations_of_simplified = _count(simplified_model, sizes)
-    if operations_of_simplified.uncounted_count < operations.uncounted_count:
-        return operations_of_simplified
+    operations_after_simplifying = _count(simplified_model, known_sizes)
+    if operations_after_simplifying.uncounted_count < operations.uncounted_count:
+        return operations_after_simplifying
     return operations
 
 
@@ -200,25 +205,31 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
     if node.op_type not in MULTIPLYING:
         return 0
     weight_shape = _known_shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
-    # The weight is applied once for each entry of the output; that of a ConvTranspose, for each
-    # entry of the input.
-    applied_to = node.output[0]
+    # A node computes each number of its output with the same count of multiplications. Only a
+    # ConvTranspose goes the other way, and spreads each number of its input over the output.
+    counted_tensor = node.output[0]
     if node.op_type == "ConvTranspose":
-        applied_to = node.input[0]
-    applied_shape = _known_shape(index, applied_to)
-    if not weight_shape or not applied_shape:
+        counted_tensor = node.input[0]
+    counted_shape = _known_shape(index, counted_tensor)
+    if not weight_shape or not counted_shape:
         return None
-    return 2 * math.prod(applied_shape) * _multiplications_per_entry(node, weight_shape)
+    number_count = math.prod(counted_shape)
+    return 2 * number_count * _multiplications_per_number(node, weight_shape)
 
 
-def _multiplications_per_entry(node: NodeProto, weight_shape: list[int]) -> int:
-    """Count the multiplications for one entry of what a node's weight is applied to.
+def _multiplications_per_number(node: NodeProto, weight_shape: list[int]) -> int:
+    """Count the multiplications for each number of a node's output, or of a ConvTranspose's input.
 
-    A convolution multiplies once for each entry of one filter; its weight is [filters, channels,
+    A convolution multiplies once for each number in one filter; its weight is [filters, channels,
     height, width]. A matrix product multiplies once for each row of its second factor, [..., rows,
-    columns]; with `transB`, that is stored as [columns, rows].
+    columns]. This may be a vector, and with `transB` it is stored as [columns, rows].
+
+    Args:
+        node: A convolution, a ConvTranspose or a matrix product.
+        weight_shape: The shape of its weight, or of its second factor.
     """
-    if node.op_type not in PRODUCTS:
+    is_convolution = node.op_type not in PRODUCTS
+    if is_convolution:
         return math.prod(weight_shape[1:])
     is_vector = len(weight_shape) == 1
     is_transposed = bool(attribute(node, "transB", 0))
