@@ -135,7 +135,7 @@ def advise_on_detector(
             "detections an image; detcli cuts the graph before them, other programs do not",
             fix="for other programs: detcli convert --cut, or --end-to-end with another --max-det",
         )
-    # A fixed input size is a multiple of the stride already.
+    # With a free input size, --imgsz has to be a multiple of the stride.
     if contract.input_size is None and not metadata.get("stride"):
         yield ModelAdvice(
             code="assumed-stride",
