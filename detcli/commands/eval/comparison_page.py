@@ -265,7 +265,7 @@ def _tables(
     rows = []
     records = []  # for each row
     for difference in report.classes:
-        row = [
+        row: list[str | int | float | None] = [
             difference.name,
             difference.boxes,
             difference.left_map50_95,

@@ -585,7 +585,7 @@ def _class_table(
     records = []  # for each row
     for class_report in most_false_first:
         counts = outcome_counts[class_report.class_id]
-        row = [
+        row: list[str | int | float | None] = [
             class_report.name,
             class_report.boxes,
             counts[CORRECT],

@@ -364,5 +364,6 @@ def _opset_of_onnx(model: ModelProto) -> int | None:
     """Return the version of ONNX's operators in a model; None if it only has those of others."""
     for entry in model.opset_import:
         if not entry.domain:  # ONNX's operators have an empty domain
-            return entry.version
+            version: int = entry.version
+            return version
     return None
