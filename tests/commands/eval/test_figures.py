@@ -98,13 +98,13 @@ def test_the_most_confused_pairs_are_of_two_classes():
 
 
 def test_curves_have_the_colours_of_classes_and_name_the_dotted_line(random):
-    from detcli.commands.eval.figures import _class_colours, _draw
+    from detcli.commands.eval.figures import _class_colours, _draw_curves
 
     title, scores, confusions, _ = plotted(random_images(random, 20), list("abc"))
     _, f1 = curves_of(scores, confusions.conf)
     colours = _class_colours({"a": 7, "b": 0, "c": 1})
     assert colours["b"] == "#ee2244"  # of class 0 on annotated images
-    figure = _draw(title, f1, colours)
+    figure = _draw_curves(title, f1, colours)
     [axes] = figure.axes
     legend = axes.get_legend()
     assert legend is not None
