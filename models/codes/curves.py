@@ -29,5 +29,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("log", type=Path)
     parser.add_argument("path", type=Path, help="PNG to write")
-    given = parser.parse_args()
-    draw(given.log, given.path)
+    arguments = parser.parse_args()
+    draw(arguments.log, arguments.path)

@@ -21,6 +21,7 @@ from codes.scene import Scene, generated, render
 from codes.textures import Image
 
 PADDING = 114  # the grey of detcli's letterbox
+MIN_SCENE_SIDE = 64  # pixels
 # Whether x and y are exchanged, and whether x is flipped then.
 TURNS = ((False, False), (True, True), (False, True), (True, False))
 GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
@@ -29,7 +30,7 @@ GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to 
 class Batch(NamedTuple):
     """Images `[B, 3, H, W]`, RGB, uint8, and the objects in them."""
 
-    pictures: Tensor
+    images: Tensor
     objects: Objects
 
 
@@ -50,6 +51,15 @@ class Stage(NamedTuple):
     hard: bool = False
 
 
+class SceneKey(NamedTuple):
+    """What a scene that is shown again depends on, besides the seed and the assets."""
+
+    index: int
+    side: int
+    tiles: int
+    hard: bool
+
+
 class Scenes(Dataset[Batch]):
     """One batch for each training step: a quarter is new, the rest are older scenes, turned.
 
@@ -60,6 +70,9 @@ class Scenes(Dataset[Batch]):
         stages: What images are like, by step.
         part: Which of the `parts` equal parts of each batch to return.
         parts: The number of parts.
+
+    Raises:
+        ValueError: The batch size is not such a multiple.
     """
 
     def __init__(
@@ -78,25 +91,39 @@ class Scenes(Dataset[Batch]):
             )
         self.seed = seed
         self.assets = assets
-        self.fresh = batch_size // len(TURNS)
         self.stages = stages
         self.part = part
         self.parts = parts
-        self.kept: dict[tuple[int, int, int, bool], Scene] = {}
+        self.new_scenes_per_batch = batch_size // len(TURNS)
+        # Scenes that will be shown again; a worker fills and empties its copy of this.
+        self.scenes_to_reuse: dict[SceneKey, Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
-        side, stage = self.side(step), self.stage(step)
-        like = (side, stage.tiles, stage.hard)
-        assets = replace(self.assets, negatives=HARD) if stage.hard else self.assets
-        last = len(TURNS) - 1
+        """The batch of a step: four groups of scenes, each in another of the `TURNS`.
+
+        Group g of the series is shown as it is at step g - 3 * GAP, in the second turn at step
+        g - 2 * GAP, in the third at g - GAP, and in the last at step g. Its scenes are rendered
+        when they are first needed, and stored until their last turn.
+        """
+        stage = self.stage(step)
+        side = self.side(step)
+        assets = self.assets
+        if stage.hard:
+            assets = replace(self.assets, negatives=HARD)
+
+        last_turn = len(TURNS) - 1
         scenes = []
-        for use, (swap, flip) in enumerate(TURNS):
-            first = (step + (last - use) * GAP) * self.fresh
-            for index in range(first + self.part, first + self.fresh, self.parts):
-                scene = self.kept.pop((index, *like), None)
-                scene = scene or mosaic(self.seed, index, assets, side, stage.tiles)
-                if use < last:
-                    self.kept[index, *like] = scene
+        for turn, (swap, flip) in enumerate(TURNS):
+            group = step + (last_turn - turn) * GAP
+            start = group * self.new_scenes_per_batch
+            stop = start + self.new_scenes_per_batch
+            for index in range(start + self.part, stop, self.parts):
+                key = SceneKey(index, side, stage.tiles, stage.hard)
+                scene = self.scenes_to_reuse.pop(key, None)
+                if scene is None:
+                    scene = mosaic(self.seed, index, assets, side, stage.tiles)
+                if turn < last_turn:
+                    self.scenes_to_reuse[key] = scene
                 scenes.append(turned(scene, swap=swap, flip=flip))
         return collated(scenes)
 
@@ -107,89 +134,115 @@ class Scenes(Dataset[Batch]):
 
     def stage(self, step: int) -> Stage:
         """The stage that a step belongs to."""
-        return [stage for stage in self.stages if stage.step <= step][-1]
+        begun = [stage for stage in self.stages if stage.step <= step]
+        return begun[-1]
 
 
 def turned(scene: Scene, *, swap: bool, flip: bool) -> Scene:
     """The scene with x and y exchanged, then flipped horizontally; both turn it by 90 degrees."""
-    image, boxes = scene.picture, scene.boxes.copy()
+    image = scene.image
+    boxes = scene.boxes.copy()
     if swap:
-        image, boxes = image.transpose(1, 0, 2), boxes[:, [1, 0, 3, 2]]
+        image = image.transpose(1, 0, 2)
+        boxes = boxes[:, [1, 0, 3, 2]]
     if flip:
         image = image[:, ::-1]
-        boxes[:, [2, 0]] = image.shape[1] - boxes[:, [0, 2]]
+        width = image.shape[1]
+        boxes[:, [2, 0]] = width - boxes[:, [0, 2]]
     return Scene(image, scene.labels, boxes)
 
 
 def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scene:
-    """A square of `tiles * tiles` scenes, as in YOLOv4 (arXiv 2004.10934) but whole and equal.
+    """A square of `tiles * tiles` scenes of one size, all of them whole.
 
-    A mosaic of four shows more than twice as many symbols as one scene of its size, one of nine
-    about five times as many.
+    The mosaics of YOLOv4 (arXiv 2004.10934) cut scenes off and vary their sizes. A mosaic of four
+    shows more than twice as many symbols as one scene of its size, one of nine about five times as
+    many.
     """
     if tiles == 1:
         return letterboxed_scene(seed, index, assets, side)
-    part, count = side // tiles, tiles * tiles
+
+    tile_side = side // tiles
+    count = tiles * tiles
     image = np.full((side, side, 3), PADDING, np.uint8)
-    scenes = [letterboxed_scene(seed, index * count + i, assets, part) for i in range(count)]
+    labels = []
     boxes = []
-    for i, scene in enumerate(scenes):
-        top, left = i // tiles * part, i % tiles * part
-        image[top : top + part, left : left + part] = scene.picture
+    for number in range(count):
+        scene = letterboxed_scene(seed, index * count + number, assets, tile_side)
+        row, column = divmod(number, tiles)
+        top = row * tile_side
+        left = column * tile_side
+        image[top : top + tile_side, left : left + tile_side] = scene.image
+        labels.append(scene.labels)
         boxes.append(scene.boxes + np.array([left, top, left, top], np.float32))
-    return Scene(image, np.concatenate([scene.labels for scene in scenes]), np.concatenate(boxes))
+    return Scene(image, np.concatenate(labels), np.concatenate(boxes))
 
 
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A scene on a square canvas.
 
-    Two in five are landscape or portrait, as photographs are. One in four is a small image, down
-    to a quarter of the canvas, with padding around it. One in four holds no symbol, most by choice,
-    some by chance. One in fourteen is a symbol and next to nothing else.
+    One in fourteen is a symbol and next to nothing else. Of the others, two in five are landscape
+    or portrait, as photographs are, and one in four is a small image, down to a quarter of the
+    canvas, with padding around it. One in five is meant to hold no symbol; with those that have
+    none by chance it is one in four.
     """
     random = np.random.default_rng([seed, index, 1])
     if random.random() < 0.07:
         return letterboxed(generated(seed, index, assets, side), side)
-    longer = side if random.random() < 0.75 else int(side * random.uniform(0.25, 0.9))
-    shorter = longer if random.random() < 0.6 else int(longer * random.uniform(0.4, 0.95))
-    shorter, longer = max(shorter, 64), max(longer, 64)
-    height, width = (longer, shorter) if random.random() < 0.5 else (shorter, longer)
-    symbols = random.random() < 0.8
-    return letterboxed(render(seed, index, assets, height, width, symbols=symbols), side)
+
+    longer = side
+    if random.random() >= 0.75:
+        longer = int(side * random.uniform(0.25, 0.9))
+    shorter = longer
+    if random.random() >= 0.6:
+        shorter = int(longer * random.uniform(0.4, 0.95))
+    shorter = max(shorter, MIN_SCENE_SIDE)
+    longer = max(longer, MIN_SCENE_SIDE)
+
+    height, width = shorter, longer
+    if random.random() < 0.5:
+        height, width = longer, shorter
+    with_symbols = random.random() < 0.8
+    return letterboxed(render(seed, index, assets, height, width, symbols=with_symbols), side)
 
 
 def letterboxed(scene: Scene, side: int) -> Scene:
     """The scene, made smaller if it does not fit, in the middle of a grey square."""
-    height, width = scene.picture.shape[:2]
+    height, width = scene.image.shape[:2]
     if height == width == side:
         return scene
-    gain = min(side / max(height, width), 1)
-    tall, wide = round(height * gain), round(width * gain)
-    top, left = (side - tall) // 2, (side - wide) // 2
-    image = np.full((side, side, 3), PADDING, np.uint8)
-    fitted = scene.picture
-    if gain != 1:
-        fitted = cv2.resize(fitted, (wide, tall), interpolation=cv2.INTER_LINEAR)
-    image[top : top + tall, left : left + wide] = fitted
-    boxes = scene.boxes * np.float32(gain) + np.array([left, top, left, top], np.float32)
-    return Scene(image, scene.labels, boxes)
+
+    scale = min(side / max(height, width), 1)
+    scaled_height = round(height * scale)
+    scaled_width = round(width * scale)
+    scaled_image = scene.image
+    if scale != 1:
+        scaled_image = cv2.resize(
+            scaled_image, (scaled_width, scaled_height), interpolation=cv2.INTER_LINEAR
+        )
+
+    top = (side - scaled_height) // 2
+    left = (side - scaled_width) // 2
+    canvas = np.full((side, side, 3), PADDING, np.uint8)
+    canvas[top : top + scaled_height, left : left + scaled_width] = scaled_image
+    boxes = scene.boxes * np.float32(scale) + np.array([left, top, left, top], np.float32)
+    return Scene(canvas, scene.labels, boxes)
 
 
 def collated(scenes: list[Scene]) -> Batch:
     """Scenes of the same size as one batch."""
-    stacked = np.stack([_planes(scene.picture) for scene in scenes])  # [B, 3, H, W]
+    images = np.stack([_rgb_planes(scene.image) for scene in scenes])  # [B, 3, H, W]
     counts = torch.tensor([len(scene.labels) for scene in scenes])
-    return Batch(
-        torch.from_numpy(stacked),
-        Objects(
-            torch.arange(len(scenes)).repeat_interleave(counts),
-            torch.from_numpy(np.concatenate([scene.labels for scene in scenes])),
-            torch.from_numpy(np.concatenate([scene.boxes for scene in scenes])),
-        ),
+    objects = Objects(
+        image=torch.arange(len(scenes)).repeat_interleave(counts),
+        label=torch.from_numpy(np.concatenate([scene.labels for scene in scenes])),
+        box=torch.from_numpy(np.concatenate([scene.boxes for scene in scenes])),
     )
+    return Batch(torch.from_numpy(images), objects)
 
 
-def _planes(image: Image) -> Image:
+def _rgb_planes(image: Image) -> Image:
+    """A BGR image `[H, W, 3]` as RGB, `[3, H, W]`."""
     return np.ascontiguousarray(image[..., ::-1].transpose(2, 0, 1))
 
 
@@ -207,5 +260,6 @@ def batches(scenes: Scenes, start: int, stop: int, workers: int) -> Iterator[Bat
 
 
 def _start_worker(_: int) -> None:
+    """Use one thread in each worker process."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)

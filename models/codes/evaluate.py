@@ -26,7 +26,10 @@ from codes.export import CONFS, Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
 
-Body = NDArray[Any]  # float32, [B, 4 + K, N]
+Body = NDArray[Any]  # float32, [B, 4 + K, N]: xyxy in pixels of the input, then scores
+# float64, [D, 6]: xyxy in pixels of the image, score, class id; the best first.
+Detections = NDArray[np.float64]
+SCORE, CLASS = 4, 5  # columns of `Detections`, after the four of the box
 Predict = Callable[[NDArray[Any]], Body]  # of images: float32, [B, 3, H, W]
 Figures = dict[str, Any]
 
@@ -36,11 +39,12 @@ IMGSZ = 640
 SHAPES = ((640, 640), (480, 640), (640, 480), (240, 320), (200, 200))
 IMAGES, NEGATIVES = 1000, 400
 MAX_DETECTIONS = 100  # detections per image, as in COCO
-LEAST = np.array([CONFS[name] for name in NAMES])  # the recommended confidences, by class
+RECOMMENDED = np.array([CONFS[name] for name in NAMES])  # confidences, by class
 CONFIDENCE = 0.5  # where precision and recall are counted, and false alarms once more
 IOU_THRESHOLD = 0.5  # of a true positive
-VIEWED, HALVED = 200, 60  # images that are also turned and halved; pixels of symbols that count
-DUPLICATE = 0.7  # IoU of two detections of one symbol
+AGREEMENT_IMAGES = 200  # how many images are also turned and halved
+MIN_HALVED_SIDE = 60  # pixels of the symbols that count in halved images
+DUPLICATE_IOU = 0.7  # above it, two detections are of one symbol
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -53,22 +57,25 @@ def held_out(count: int, *, symbols: bool = True) -> Iterator[Scene]:
 
 
 def instances(scenes: list[Scene]) -> dict[str, Any]:
-    """Scenes as COCO's `instances.json`, before letterboxing; image i is `000i.jpg`."""
+    """Scenes as COCO's `instances.json`, before letterboxing; image 7 is `000007.jpg`."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for number, scene in enumerate(scenes):
-        height, width = scene.picture.shape[:2]
+        height, width = scene.image.shape[:2]
         name = f"{number:06}.jpg"
         images.append({"id": number, "file_name": name, "height": height, "width": width})
-        for label, box in zip(scene.labels.tolist(), scene.boxes.tolist(), strict=True):
-            wide, tall = box[2] - box[0], box[3] - box[1]
+        for label, (x1, y1, x2, y2) in zip(
+            scene.labels.tolist(), scene.boxes.tolist(), strict=True
+        ):
+            box_width = x2 - x1
+            box_height = y2 - y1
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": number,
                     "category_id": label,
-                    "bbox": [box[0], box[1], wide, tall],
-                    "area": wide * tall,
+                    "bbox": [x1, y1, box_width, box_height],
+                    "area": box_width * box_height,
                     "iscrowd": 0,
                 }
             )
@@ -92,23 +99,35 @@ def predictor(path: Path) -> Predict:
     return run
 
 
-def detections(scene: Scene, predict: Predict) -> NDArray[np.float64]:
-    """Detections `[D, 6]` in pixels of the scene: xyxy, score, class id; the best first."""
-    height, width = scene.picture.shape[:2]
-    gain = min(IMGSZ / max(height, width), 1)
-    margins = [(IMGSZ - round(side * gain)) // 2 for side in (width, height)]
-    images = collated([letterboxed(scene, IMGSZ)]).pictures.numpy().astype(np.float32) / 255
+def detections(scene: Scene, predict: Predict) -> Detections:
+    """The model's best detections, run on the letterboxed image, in pixels of the scene's image."""
+    height, width = scene.image.shape[:2]
+    scale = min(IMGSZ / max(height, width), 1)  # as `letterboxed` computes it
+    left = (IMGSZ - round(width * scale)) // 2
+    top = (IMGSZ - round(height * scale)) // 2
+    images = collated([letterboxed(scene, IMGSZ)]).images.numpy().astype(np.float32) / 255
+
     body = predict(images)[0]  # [4 + K, N]
-    best = np.argsort(-body[4:], axis=None, kind="stable")[:MAX_DETECTIONS]
-    label, anchor = np.unravel_index(best, body[4:].shape)
-    boxes = (body[:4, anchor].T - np.tile(margins, 2)) / gain
+    all_boxes = body[:4]
+    all_scores = body[4:]  # [K, N]
+    best = np.argsort(-all_scores, axis=None, kind="stable")[:MAX_DETECTIONS]
+    label, anchor = np.unravel_index(best, all_scores.shape)
+    scores = all_scores[label, anchor]
+
+    boxes = (all_boxes[:, anchor].T - np.array([left, top, left, top])) / scale
     boxes = np.clip(boxes, 0, [width, height, width, height])
-    scores = body[4:][label, anchor]
     return np.column_stack([boxes, scores, label]).astype(np.float64)
 
 
 class Sample(NamedTuple):
-    """A real image: its file, what it shows, and whether it is a photo or clean."""
+    """A real image.
+
+    Attributes:
+        path: Its file.
+        label: The class that it shows; or `none:NAME` if it shows something else called NAME, and
+            `other:NAME` if it is not to count.
+        kind: Whether it is a photo or clean.
+    """
 
     path: Path
     label: str
@@ -117,152 +136,239 @@ class Sample(NamedTuple):
 
 def samples(folder: Path, count: int) -> list[Sample]:
     """`count` images of a folder with `labels.tsv`, the same ones for the same count; 0: all."""
-    lines = (folder / "labels.tsv").read_text().splitlines()[1:]
-    found = [
-        Sample(folder / row[0], row[1], row[2]) for row in (line.split("\t") for line in lines)
-    ]
-    order = np.random.default_rng(SEED).permutation(len(found))
-    return [found[place] for place in order[: count or None]]
+    all_samples = []
+    for line in (folder / "labels.tsv").read_text().splitlines()[1:]:
+        name, label, kind = line.split("\t")[:3]
+        all_samples.append(Sample(folder / name, label, kind))
+
+    order = np.random.default_rng(SEED).permutation(len(all_samples))
+    if count:
+        order = order[:count]
+    return [all_samples[number] for number in order]
 
 
-def real(path: Path, predict: Predict) -> NDArray[np.float64]:
-    """Detections on the image of a file, as `detections`."""
+def detections_in_file(path: Path, predict: Predict) -> Detections:
+    """Detections on the image of a file, as `detections`.
+
+    Raises:
+        FileNotFoundError: The file is missing, or is not an image.
+    """
     image = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if image is None:
         raise FileNotFoundError(f"{path} is not an image")
-    return detections(Scene(image, np.zeros(0, int), np.zeros((0, 4), np.float32)), predict)
+    no_labels = np.zeros(0, int)
+    no_boxes = np.zeros((0, 4), np.float32)
+    return detections(Scene(image, no_labels, no_boxes), predict)
 
 
-def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
-    """Recall of the right class anywhere in the image, and false alarms, at `LEAST`.
+def measure_samples(predict: Predict, folder: Path, count: int) -> Figures:
+    """Recall of the right class anywhere in the image, and false alarms, as recommended.
 
     In an image labelled `none:NAME`, all detections are false alarms except those of a class
     called NAME, if the model has one; such an image then counts for recall too. `other:` is left
     out.
+
+    Args:
+        predict: The model.
+        folder: Images with `labels.tsv`.
+        count: How many of them to take; 0 for all.
     """
-    hits: dict[str, list[bool]] = {}
-    alarms: dict[str, list[int]] = {}
+    hits: dict[str, list[bool]] = {}  # by kind of image, and by class
+    alarms: dict[str, list[int]] = {}  # by what the image shows
     for sample in samples(folder, count):
         group, _, name = sample.label.rpartition(":")
         if group == "other":
             continue
-        rows = real(sample.path, predict)
-        names = [NAMES[int(label)] for label in _confident(rows)[:, 5]]
+        confident = _confident(detections_in_file(sample.path, predict))
+        detected_names = [NAMES[int(label)] for label in confident[:, CLASS]]
         if name in NAMES:
-            for key in (sample.kind, name):
-                hits.setdefault(key, []).append(name in names)
+            is_hit = name in detected_names
+            hits.setdefault(sample.kind, []).append(is_hit)
+            hits.setdefault(name, []).append(is_hit)
         if group == "none":
-            alarms.setdefault(name, []).append(sum(other != name for other in names))
+            alarm_count = len(detected_names) - detected_names.count(name)
+            alarms.setdefault(name, []).append(alarm_count)
     return {
-        "recall": {key: float(np.mean(of)) for key, of in sorted(hits.items())},
-        "false_alarms": {key: float(np.mean(of)) for key, of in sorted(alarms.items())},
-        "pictures": {key: len(of) for key, of in sorted(hits.items())},
-        "negatives": {key: len(of) for key, of in sorted(alarms.items())},
+        "recall": {key: float(np.mean(hits[key])) for key in sorted(hits)},
+        "false_alarms": {key: float(np.mean(alarms[key])) for key in sorted(alarms)},
+        "pictures": {key: len(hits[key]) for key in sorted(hits)},
+        "negatives": {key: len(alarms[key]) for key in sorted(alarms)},
     }
 
 
-def on_others(predict: Predict, folder: Path) -> Figures:
-    """False alarms for each image of a folder where nothing is to be found."""
-    rows = [real(path, predict) for path in sorted(folder.glob("*.jpg"))]
+def measure_images_without_symbols(predict: Predict, folder: Path) -> Figures:
+    """False alarms for each JPEG of a folder where nothing is to be detected."""
+    recommended_count = 0
+    count = 0  # from `CONFIDENCE` on
+    paths = sorted(folder.glob("*.jpg"))
+    for path in paths:
+        image_detections = detections_in_file(path, predict)
+        recommended_count += len(_confident(image_detections))
+        count += int((image_detections[:, SCORE] >= CONFIDENCE).sum())
     return {
-        "false_alarms": sum(len(_confident(own)) for own in rows) / len(rows),
-        f"false_alarms_at_{CONFIDENCE}": sum(int((own[:, 4] >= CONFIDENCE).sum()) for own in rows)
-        / len(rows),
+        "false_alarms": recommended_count / len(paths),
+        f"false_alarms_at_{CONFIDENCE}": count / len(paths),
     }
 
 
-def _confident(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The detections `(N, 6)` from the recommended confidence of their class on."""
-    return rows[rows[:, 4] >= LEAST[rows[:, 5].astype(int)]]
+def _confident(image_detections: Detections) -> Detections:
+    """The detections from the recommended confidence of their class on."""
+    label = image_detections[:, CLASS].astype(int)
+    return image_detections[image_detections[:, SCORE] >= RECOMMENDED[label]]
 
 
-def duplicates(found: list[NDArray[np.float64]]) -> float:
-    """Share of the detections from `LEAST` on that NMS at `DUPLICATE` would drop."""
-    total = dropped = 0
-    for rows in map(_confident, found):
-        kept: list[NDArray[np.float64]] = []
-        for row in rows:
-            if all(_overlap(other[:4], row[:4]) <= DUPLICATE for other in kept):
-                kept.append(row)
-        total += len(rows)
-        dropped += len(rows) - len(kept)
+def duplicates(detections_by_image: list[Detections]) -> float:
+    """Share of the detections at the recommended confidences that class-agnostic NMS would drop."""
+    total = 0
+    dropped = 0
+    for image_detections in detections_by_image:
+        confident = _confident(image_detections)
+        surviving_boxes: list[NDArray[np.float64]] = []
+        for detection in confident:
+            box = detection[:4]
+            if all(_overlap(other, box) <= DUPLICATE_IOU for other in surviving_boxes):
+                surviving_boxes.append(box)
+        total += len(confident)
+        dropped += len(confident) - len(surviving_boxes)
     return dropped / max(total, 1)
 
 
 def agreement(predict: Predict, scenes: list[Scene]) -> Figures:
-    """How alike symbols score that are turned by 90 degrees or half as large.
+    """How much a symbol's score changes when its image is turned by 90 degrees or halved in size.
 
     Returns:
-        For each view, of the symbols found from `CONFIDENCE` on in the image or in the view, the
-        share found in both, and the mean difference of their scores. In the view of half the size,
-        only symbols count whose longer side has at least `HALVED` pixels there.
+        For each view, of the symbols detected from `CONFIDENCE` on in the image or in the view, the
+        share detected in both, and the mean difference of their scores; NaN if there are none. In
+        the halved view, only symbols count whose longer side has at least `MIN_HALVED_SIDE` pixels.
     """
-    pairs: dict[str, list[tuple[float, float]]] = {"turned": [], "halved": []}
+    turned_pairs: list[tuple[float, float]] = []  # scores in the image and in the view
+    halved_pairs: list[tuple[float, float]] = []
     for scene in scenes:
-        small = cv2.resize(scene.picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-        halved = scene._replace(picture=small, boxes=scene.boxes / 2)  # type: ignore[arg-type]
-        own = _scores(scene, predict)
-        turn = _scores(turned(scene, swap=True, flip=True), predict)
-        half = _scores(halved, predict)
-        sides = (halved.boxes[:, 2:] - halved.boxes[:, :2]).max(1, initial=0)
-        pairs["turned"] += zip(own, turn, strict=True)
-        large = sides >= HALVED
-        pairs["halved"] += zip(np.array(own)[large], np.array(half)[large], strict=True)
-    figures: Figures = {}
-    for view, of in pairs.items():
-        found = np.array([pair for pair in of if max(pair) >= CONFIDENCE]).reshape(-1, 2)
-        figures[view] = {
-            "both": float((found >= CONFIDENCE).all(1).mean()),
-            "difference": float(np.abs(found[:, 0] - found[:, 1]).mean()),
-        }
-    return figures
+        scores = _best_scores(scene, predict)
+
+        turned_scores = _best_scores(turned(scene, swap=True, flip=True), predict)
+        turned_pairs += zip(scores, turned_scores, strict=True)
+
+        halved = _halved(scene)
+        halved_scores = _best_scores(halved, predict)
+        longer_sides = (halved.boxes[:, 2:] - halved.boxes[:, :2]).max(1, initial=0)
+        for side, score, halved_score in zip(longer_sides, scores, halved_scores, strict=True):
+            if side >= MIN_HALVED_SIDE:
+                halved_pairs.append((score, halved_score))
+    return {"turned": _agreement_figures(turned_pairs), "halved": _agreement_figures(halved_pairs)}
 
 
-def _scores(scene: Scene, predict: Predict) -> list[float]:
-    """The best score of each symbol, by a detection of its class with enough overlap; or 0."""
-    rows = detections(scene, predict)
-    return [
-        max(
-            (
-                float(row[4])
-                for row in rows
-                if row[5] == label and _overlap(box, row[:4]) >= IOU_THRESHOLD
-            ),
-            default=0.0,
-        )
-        for label, box in zip(scene.labels, scene.boxes, strict=True)
-    ]
+def _halved(scene: Scene) -> Scene:
+    """The scene at half of its width and height."""
+    image = cv2.resize(scene.image, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    return scene._replace(image=image, boxes=scene.boxes / 2)  # type: ignore[arg-type]
 
 
-def measure(predict: Predict, images: int, negatives: int) -> dict[str, Any]:
-    """Every figure of the model card."""
-    scenes = list(held_out(images))
-    found = [detections(scene, predict) for scene in scenes]
-    report = average_precision(instances(scenes), found)
-    report |= at_confidence(scenes, found)
-    report["duplicates"] = duplicates(found)
-    report["agreement"] = agreement(predict, scenes[:VIEWED])
-    alarms = [
-        int((detections(scene, predict)[:, 4] >= CONFIDENCE).sum())
-        for scene in held_out(negatives, symbols=False)
-    ]
-    report["false_alarms_per_negative"] = sum(alarms) / max(negatives, 1)
-    report["pictures"], report["negatives"] = images, negatives
+def _agreement_figures(score_pairs: list[tuple[float, float]]) -> Figures:
+    """Of pairs with a score from `CONFIDENCE` on: the share with two, and the mean difference."""
+    detected = [pair for pair in score_pairs if max(pair) >= CONFIDENCE]
+    scores = np.array(detected).reshape(-1, 2)
+    return {
+        "both": float((scores >= CONFIDENCE).all(1).mean()),
+        "difference": float(np.abs(scores[:, 0] - scores[:, 1]).mean()),
+    }
+
+
+def _best_scores(scene: Scene, predict: Predict) -> list[float]:
+    """The highest score by which each symbol is detected, as its class; 0 for those that are not.
+
+    A detection counts if its box overlaps the symbol's by `IOU_THRESHOLD` or more.
+    """
+    image_detections = detections(scene, predict)
+    best_scores = []
+    for symbol_label, symbol_box in zip(scene.labels, scene.boxes, strict=True):
+        best = 0.0
+        for detection in image_detections:
+            is_same_class = detection[CLASS] == symbol_label
+            if is_same_class and _overlap(symbol_box, detection[:4]) >= IOU_THRESHOLD:
+                best = max(best, float(detection[SCORE]))
+        best_scores.append(best)
+    return best_scores
+
+
+def measure(predict: Predict, image_count: int, negative_count: int) -> dict[str, Any]:
+    """Render the held-out images, run the model on them, and compute the model card's figures.
+
+    Args:
+        predict: The model.
+        image_count: How many images to render.
+        negative_count: How many images without symbols to render, for false alarms.
+    """
+    scenes = list(held_out(image_count))
+    detections_by_image = [detections(scene, predict) for scene in scenes]
+    report = average_precision(instances(scenes), detections_by_image)
+    report |= at_confidence(scenes, detections_by_image)
+    report["duplicates"] = duplicates(detections_by_image)
+    report["agreement"] = agreement(predict, scenes[:AGREEMENT_IMAGES])
+
+    alarm_count = 0
+    for scene in held_out(negative_count, symbols=False):
+        scores = detections(scene, predict)[:, SCORE]
+        alarm_count += int((scores >= CONFIDENCE).sum())
+    report["false_alarms_per_negative"] = alarm_count / max(negative_count, 1)
+    report["pictures"] = image_count
+    report["negatives"] = negative_count
     return report
 
 
-def average_precision(truth: dict[str, Any], found: list[NDArray[np.float64]]) -> dict[str, Any]:
-    """COCO's average precision, overall, by class and by size."""
-    results = [
-        {
-            "image_id": number,
-            "category_id": int(label),
-            "bbox": [x0, y0, x1 - x0, y1 - y0],
-            "score": score,
-        }
-        for number, rows in enumerate(found)
-        for x0, y0, x1, y1, score, label in rows.tolist()
-    ]
+def average_precision(
+    truth: dict[str, Any], detections_by_image: list[Detections]
+) -> dict[str, Any]:
+    """COCO's average precision, overall, by class and by size.
+
+    Args:
+        truth: What `instances` returns.
+        detections_by_image: The detections on each of its images, in order.
+    """
+    precision = _precision_table(truth, _coco_results(detections_by_image))
+    # The last axis has three limits of detections an image; 2 is the highest, 100.
+    precision = precision[..., 2]
+    all_sizes = precision[..., 0]
+    at_iou_50 = 0
+    at_iou_75 = 5  # the thresholds are 0.5, 0.55 and so on
+
+    by_size = {}
+    for size_number, size in enumerate(("small", "medium", "large"), start=1):  # 0 is all sizes
+        of_size = precision[..., size_number]
+        by_size[size] = {"mAP50-95": _mean(of_size), "mAP50": _mean(of_size[at_iou_50])}
+
+    by_class = {}
+    for label, name in enumerate(NAMES):
+        of_class = all_sizes[:, :, label]
+        by_class[name] = {"AP50-95": _mean(of_class), "AP50": _mean(of_class[at_iou_50])}
+
+    return {
+        "mAP50-95": _mean(all_sizes),
+        "mAP50": _mean(all_sizes[at_iou_50]),
+        "mAP75": _mean(all_sizes[at_iou_75]),
+        "by_size": by_size,
+        "by_class": by_class,
+    }
+
+
+def _coco_results(detections_by_image: list[Detections]) -> list[dict[str, Any]]:
+    """Detections as COCO's results, for the images that `instances` numbers."""
+    results = []
+    for number, image_detections in enumerate(detections_by_image):
+        for x1, y1, x2, y2, score, label in image_detections.tolist():
+            results.append(
+                {
+                    "image_id": number,
+                    "category_id": int(label),
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "score": score,
+                }
+            )
+    return results
+
+
+def _precision_table(truth: dict[str, Any], results: list[dict[str, Any]]) -> NDArray[np.float64]:
+    """Precision `[IoU, recall, class, size, limit of detections]`; -1 where nothing is labelled."""
     with contextlib.redirect_stdout(io.StringIO()):  # it prints
         coco = COCO()
         coco.dataset = truth
@@ -270,80 +376,89 @@ def average_precision(truth: dict[str, Any], found: list[NDArray[np.float64]]) -
         evaluation = COCOeval(coco, coco.loadRes(results), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    table = evaluation.eval["precision"]  # [IoU, recall, class, area, most]
-    sizes = ("all", "small", "medium", "large")
-
-    def mean(part: NDArray[np.float64]) -> float | None:
-        known = part[part > -1]
-        return float(known.mean()) if known.size else None
-
-    return {
-        "mAP50-95": mean(table[:, :, :, 0, 2]),
-        "mAP50": mean(table[0, :, :, 0, 2]),
-        "mAP75": mean(table[5, :, :, 0, 2]),
-        "by_size": {
-            size: {"mAP50-95": mean(table[:, :, :, i, 2]), "mAP50": mean(table[0, :, :, i, 2])}
-            for i, size in enumerate(sizes)
-            if i
-        },
-        "by_class": {
-            name: {"AP50-95": mean(table[:, :, i, 0, 2]), "AP50": mean(table[0, :, i, 0, 2])}
-            for i, name in enumerate(NAMES)
-        },
-    }
+    precision: NDArray[np.float64] = evaluation.eval["precision"]
+    return precision
 
 
-def at_confidence(scenes: list[Scene], found: list[NDArray[np.float64]]) -> dict[str, Any]:
-    """Precision and recall of each class at one confidence, and the confusion matrix."""
-    classes = len(NAMES)
-    confusion = np.zeros((classes + 1, classes + 1), int)  # [truth, found]; last: none
-    for scene, rows in zip(scenes, found, strict=True):
-        kept = rows[rows[:, 4] >= CONFIDENCE]
-        free = list(range(len(scene.labels)))
-        for row in kept:
-            overlaps = [_overlap(scene.boxes[item], row[:4]) for item in free]
-            if overlaps and max(overlaps) >= IOU_THRESHOLD:
-                truth = int(scene.labels[free.pop(int(np.argmax(overlaps)))])
-            else:
-                truth = classes
-            confusion[truth, int(row[5])] += 1
-        for item in free:
-            confusion[scene.labels[item], classes] += 1
-    hits = np.diag(confusion)[:classes]
+def _mean(precision: NDArray[np.float64]) -> float | None:
+    """The mean of the entries that are not -1; None if all are."""
+    defined = precision[precision > -1]
+    return float(defined.mean()) if defined.size else None
+
+
+def at_confidence(scenes: list[Scene], detections_by_image: list[Detections]) -> dict[str, Any]:
+    """Precision and recall of each class at one confidence, and the confusion matrix.
+
+    The matrix has a row for each true class and a column for each detected one, and a last row and
+    column for none: what is detected where there is no symbol, and the symbols that are missed.
+    """
+    none = len(NAMES)
+    confusion = np.zeros((none + 1, none + 1), int)
+    for scene, image_detections in zip(scenes, detections_by_image, strict=True):
+        confident = image_detections[image_detections[:, SCORE] >= CONFIDENCE]
+        unmatched = list(range(len(scene.labels)))
+        for detection in confident:
+            match = _best_match(detection[:4], scene.boxes, unmatched)
+            true_class = none
+            if match is not None:
+                unmatched.remove(match)
+                true_class = int(scene.labels[match])
+            confusion[true_class, int(detection[CLASS])] += 1
+        for number in unmatched:
+            confusion[scene.labels[number], none] += 1
+
+    hits = np.diag(confusion)[:none]
     return {
         "confidence": CONFIDENCE,
-        "precision": _shares(hits, confusion[:, :classes].sum(0)),
-        "recall": _shares(hits, confusion[:classes].sum(1)),
+        "precision": _shares(hits, confusion[:, :none].sum(0)),
+        "recall": _shares(hits, confusion[:none].sum(1)),
         "confusion": confusion.tolist(),
     }
 
 
-def _shares(hits: NDArray[np.int64], of: NDArray[np.int64]) -> dict[str, float]:
-    return {
-        name: float(hit / max(count, 1)) for name, hit, count in zip(NAMES, hits, of, strict=True)
-    }
+def _best_match(
+    box: NDArray[np.float64], symbol_boxes: NDArray[np.float32], unmatched: list[int]
+) -> int | None:
+    """The unmatched symbol that a box overlaps most; None if no overlap is large enough."""
+    overlaps = [_overlap(symbol_boxes[number], box) for number in unmatched]
+    if not overlaps or max(overlaps) < IOU_THRESHOLD:
+        return None
+    return unmatched[int(np.argmax(overlaps))]
+
+
+def _shares(hits: NDArray[np.int64], totals: NDArray[np.int64]) -> dict[str, float]:
+    """Hits over totals by the name of the class, 0 where the total is 0."""
+    shares = {}
+    for name, hit_count, total in zip(NAMES, hits, totals, strict=True):
+        shares[name] = float(hit_count / max(total, 1))
+    return shares
 
 
 def _overlap(first: NDArray[Any], second: NDArray[Any]) -> float:
-    near, far = np.maximum(first[:2], second[:2]), np.minimum(first[2:], second[2:])
+    """Intersection over union of two boxes, xyxy."""
+    near = np.maximum(first[:2], second[:2])
+    far = np.minimum(first[2:], second[2:])
     shared = float(np.prod(np.clip(far - near, 0, None)))
-    both = float(np.prod(first[2:] - first[:2]) + np.prod(second[2:] - second[:2]))
-    return shared / max(both - shared, 1e-9)
+    areas = float(np.prod(first[2:] - first[:2]) + np.prod(second[2:] - second[:2]))
+    return shared / max(areas - shared, 1e-9)
 
 
-def write(folder: Path, count: int) -> None:
+def write_data_set(folder: Path, count: int) -> None:
     """Write the held-out images and their `instances.json`, for `detcli eval`."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     scenes = list(held_out(count))
     truth = instances(scenes)
     for entry, scene in zip(truth["images"], scenes, strict=True):
         path = folder / "images" / entry["file_name"]
-        cv2.imwrite(str(path), scene.picture, [cv2.IMWRITE_JPEG_QUALITY, 95])
+        cv2.imwrite(str(path), scene.image, [cv2.IMWRITE_JPEG_QUALITY, 95])
     (folder / "instances.json").write_text(json.dumps(truth))
 
 
 def main() -> None:
-    """Measure the model of the command line and print JSON."""
+    """Measure the model of the command line and print JSON; or write the held-out images.
+
+    A folder of real images that does not exist is passed over, as not everyone has them.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="codes.onnx or a checkpoint")
     parser.add_argument("--pictures", type=int, default=IMAGES)
@@ -356,16 +471,20 @@ def main() -> None:
         "--others", type=Path, default=SHARED / "coco128" / "images", help="without symbols"
     )
     parser.add_argument("--write", type=Path, help="only write the images, as a COCO data set")
-    given = parser.parse_args()
-    if given.write:
-        write(given.write, given.pictures)
+    arguments = parser.parse_args()
+
+    if arguments.write:
+        write_data_set(arguments.write, arguments.pictures)
         return
-    predict = predictor(given.model)
-    report = measure(predict, given.pictures, given.negatives) if given.pictures else {}
-    if given.photographs.is_dir():
-        report["photographs"] = on_samples(predict, given.photographs, given.sample)
-    if given.others.is_dir():
-        report["others"] = on_others(predict, given.others)
+
+    predict = predictor(arguments.model)
+    report = {}
+    if arguments.pictures:
+        report = measure(predict, arguments.pictures, arguments.negatives)
+    if arguments.photographs.is_dir():
+        report["photographs"] = measure_samples(predict, arguments.photographs, arguments.sample)
+    if arguments.others.is_dir():
+        report["others"] = measure_images_without_symbols(predict, arguments.others)
     print(json.dumps(report, indent=2))
 
 

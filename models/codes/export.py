@@ -40,8 +40,10 @@ TILE = "1024,crowd=10"
 # Enlarged, a small image would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
-SAME = 0.6  # IoU above which two boxes are of one symbol
-REACH = (1, 2)  # how far apart cells of two scales are compared, in cells of the coarser one
+SAME_SYMBOL_IOU = 0.6  # above it, two boxes are of one symbol
+# How far apart cells of two scales are compared, in cells of the coarser one: of strides 8 and 16,
+# and of 16 and 32.
+REACH = (1, 2)
 
 
 class Deployed(nn.Module):
@@ -53,24 +55,40 @@ class Deployed(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        own = folded(network)
-        self.backbone, self.neck, self.head = own.backbone, own.neck, own.one
+        folded_network = folded(network)
+        self.backbone = folded_network.backbone
+        self.neck = folded_network.neck
+        self.head = folded_network.one
 
     def forward(self, images: Tensor) -> Tensor:
-        """Boxes and scores `[B, 4 + K, N]` of images `[B, 3, H, W]`, RGB from 0 to 1."""
+        """Boxes and scores `[B, 4 + K, N]` of images `[B, 3, H, W]`, RGB from 0 to 1.
+
+        Cells that do not score best around a symbol get scores of 0, in their scale (`peaks`) and
+        in the scale beside it (`distinct`).
+        """
         maps = self.neck(self.backbone(images))
-        sides, logits = self.head.branches(maps)
-        boxes, scores = [], []
-        for side, logit, stride in zip(sides, logits, STRIDES, strict=True):
-            shape = logit.shape[2:]
-            centres, sizes = anchors([shape], [stride])
-            boxes.append(decode_boxes(side.flatten(2), centres, sizes).unflatten(2, shape))
-            scores.append(peaks(logit.sigmoid()))
-        for scale, reach in enumerate(REACH):
-            pair = slice(scale, scale + 2)
-            scores[pair] = distinct(*boxes[pair], *scores[pair], reach=reach)
-        rows = zip(boxes, scores, strict=True)
-        return torch.cat([torch.cat(part, 1).flatten(2) for part in rows], 2)
+        distributions_by_scale, logits_by_scale = self.head.branches(maps)
+        boxes = []  # of each scale: [B, 4, H, W]
+        scores = []  # of each scale: [B, K, H, W]
+        for distributions, logits, stride in zip(
+            distributions_by_scale, logits_by_scale, STRIDES, strict=True
+        ):
+            shape = logits.shape[2:]
+            centres, cell_strides = anchors([shape], [stride])
+            flat_boxes = decode_boxes(distributions.flatten(2), centres, cell_strides)
+            boxes.append(flat_boxes.unflatten(2, shape))
+            scores.append(peaks(logits.sigmoid()))
+
+        for fine, reach in enumerate(REACH):
+            coarse = fine + 1
+            scores[fine], scores[coarse] = distinct(
+                boxes[fine], boxes[coarse], scores[fine], scores[coarse], reach=reach
+            )
+
+        bodies = []
+        for scale_boxes, scale_scores in zip(boxes, scores, strict=True):
+            bodies.append(torch.cat([scale_boxes, scale_scores], 1).flatten(2))
+        return torch.cat(bodies, 2)
 
 
 def peaks(scores: Tensor) -> Tensor:
@@ -80,8 +98,9 @@ def peaks(scores: Tensor) -> Tensor:
     that finds them. So cells between which one lies share its score; all but the best get 0.
     """
     best = scores.amax(1, keepdim=True)  # [B, 1, H, W]
-    together = 9 * functional.avg_pool2d(scores, 3, 1, 1)
-    return together.clamp(max=1) * (best >= functional.max_pool2d(best, 3, 1, 1))
+    is_peak = best >= functional.max_pool2d(best, 3, 1, 1)
+    sum_around = 9 * functional.avg_pool2d(scores, 3, 1, 1)  # a mean of nine cells, times nine
+    return sum_around.clamp(max=1) * is_peak
 
 
 def distinct(
@@ -92,55 +111,80 @@ def distinct(
     *,
     reach: int,
 ) -> tuple[Tensor, Tensor]:
-    """The scores of two scales without those of symbols that another cell finds with a higher one.
+    """The scores of two scales, 0 for each cell whose symbol another cell finds with a higher one.
 
-    This is faster than `--nms`, which has little left to do.
+    A fine cell is treated as part of the coarse cell that it lies in; of the four fine cells there,
+    `peaks` has left scores to one at most. Two boxes are of one symbol if their IoU is above
+    `SAME_SYMBOL_IOU`. This is faster than `--nms`, which has little left to drop.
 
     Args:
         fine_boxes: `[B, 4, 2H, 2W]`, xyxy.
         coarse_boxes: `[B, 4, H, W]`.
-        fine_scores: `[B, K, 2H, 2W]`, as `peaks` leaves them: in one of four cells at most.
+        fine_scores: `[B, K, 2H, 2W]`, as `peaks` leaves them.
         coarse_scores: `[B, K, H, W]`.
-        reach: How many coarse cells apart those may be that are compared, of either scale.
+        reach: How many coarse cells apart, across or down, two cells may be to be compared.
+
+    Returns:
+        Fine and coarse scores, shaped as they came.
     """
     height, width = coarse_boxes.shape[2:]
-    fine_best, coarse_best = (part.amax(1, keepdim=True) for part in (fine_scores, coarse_scores))
-    only = 4 * functional.avg_pool2d(fine_boxes * (fine_best > 0), 2)  # that of the four cells
-    boxes = torch.stack([only, coarse_boxes], 2)  # [B, 4, scale, H, W]
-    best = torch.stack([functional.max_pool2d(fine_best, 2), coarse_best], 2)
-    cells = functional.pad(torch.cat([boxes, best], 1), [reach] * 4)
-    steps = [(y, x) for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
-    near = torch.cat([cells[..., y : y + height, x : x + width] for y, x in steps], 2)
-    same = overlap(boxes[:, :, None], near[:, :4, :, None], 1) > SAME
-    rivals = (same * near[:, 4, :, None]).amax(1)  # [B, scale, H, W]
-    kept = (best[:, 0] >= rivals).to(best)
-    fine_kept = functional.pixel_shuffle(kept[:, :1].expand(-1, 4, -1, -1), 2)
-    return fine_scores * fine_kept, coarse_scores * kept[:, 1:]
+    fine_best = fine_scores.amax(1, keepdim=True)
+    coarse_best = coarse_scores.amax(1, keepdim=True)
+
+    # The box of the one fine cell with a score: the other three count as zeros in a mean of four.
+    scoring_boxes = 4 * functional.avg_pool2d(fine_boxes * (fine_best > 0), 2)
+    boxes = torch.stack([scoring_boxes, coarse_boxes], 2)  # [B, 4, scale, H, W]
+    best = torch.stack([functional.max_pool2d(fine_best, 2), coarse_best], 2)  # [B, 1, scale, H, W]
+
+    # Around each cell, boxes and scores of all cells within reach, of both scales, along axis 2.
+    boxes_and_scores = functional.pad(torch.cat([boxes, best], 1), [reach] * 4)
+    shifted = []
+    for y in range(2 * reach + 1):
+        for x in range(2 * reach + 1):
+            shifted.append(boxes_and_scores[..., y : y + height, x : x + width])
+    neighbours = torch.cat(shifted, 2)  # [B, 5, neighbour, H, W]
+    neighbour_boxes = neighbours[:, :4]
+    neighbour_scores = neighbours[:, 4]
+
+    iou = overlap(boxes[:, :, None], neighbour_boxes[:, :, :, None], 1)
+    is_same_symbol = iou > SAME_SYMBOL_IOU  # [B, neighbour, scale, H, W]
+    best_rival = (is_same_symbol * neighbour_scores[:, :, None]).amax(1)  # [B, scale, H, W]
+    stays = (best[:, 0] >= best_rival).to(best)  # 1 or 0
+
+    # Four equal channels become the four fine cells of each coarse one.
+    fine_stays = functional.pixel_shuffle(stays[:, :1].expand(-1, 4, -1, -1), 2)
+    return fine_scores * fine_stays, coarse_scores * stays[:, 1:]
 
 
 def folded(network: Network) -> Network:
-    """A copy in evaluation mode whose convolutions include their batch normalisation."""
-    own = copy.deepcopy(network).eval().requires_grad_(requires_grad=False).float()
-    for module in own.modules():
+    """A copy in evaluation mode with fewer, equivalent layers.
+
+    Its convolutions include their batch normalisation, and large kernels the small ones that they
+    were trained beside.
+    """
+    network_copy = copy.deepcopy(network).eval().requires_grad_(requires_grad=False).float()
+    for module in network_copy.modules():
         if isinstance(module, Conv):
             module.conv = fuse_conv_bn_eval(module.conv, module.norm)
             module.norm = nn.Identity()  # type: ignore[assignment] # no longer one that normalises
-    for module in own.modules():
+
+    for module in network_copy.modules():
         if isinstance(module, LargeKernel) and module.small is not None:
-            large, small = module.large.conv, module.small.conv
+            large = module.large.conv
+            small = module.small.conv
             margin = (large.kernel_size[0] - small.kernel_size[0]) // 2
             large.weight += functional.pad(small.weight, [margin] * 4)
             large.bias += small.bias  # type: ignore[operator] # folded ones have a bias
             module.small = None
-    return own
+    return network_copy
 
 
 @torch.no_grad()
 def restore(network: Network, path: Path, images: Tensor) -> None:
-    """Give a network the weights of an exported file, and both of its heads those of the file's.
+    """Load the weights of an exported file into a network; both heads get those of the file's one.
 
-    Batch normalisation, which the file has no longer, is chosen so that it changes nothing on these
-    images. The scores of classes that the file lacks start untrained. Blocks that it lacks
+    The file has no batch normalisation any more. The network's is chosen so that it changes nothing
+    on these images. The scores of classes that the file lacks start untrained. Blocks that it lacks
     start as identities whose output is not used yet.
 
     Args:
@@ -149,52 +193,70 @@ def restore(network: Network, path: Path, images: Tensor) -> None:
         path: A file written by `export`.
         images: `[B, 3, H, W]`, RGB from 0 to 1.
     """
-    graph = onnx.load(path).graph
-    file = {
-        part.name: torch.tensor(numpy_helper.to_array(part), device=images.device)
-        for part in graph.initializer
-    }
+    file_weights = {}
+    for initializer in onnx.load(path).graph.initializer:
+        array = numpy_helper.to_array(initializer)
+        file_weights[initializer.name] = torch.tensor(array, device=images.device)
+
     hooks = []
     for name, module in network.named_modules():
-        source = re.sub("^(many|one)", "head", name)
+        name_in_file = re.sub("^(many|one)", "head", name)
         if isinstance(module, Conv):
-            hooks.append(_restore_conv(module, file, f"{source}.conv"))
+            hooks.append(_restore_conv(module, file_weights, f"{name_in_file}.conv"))
         elif isinstance(module, nn.Conv2d) and module.bias is not None:  # the last of a branch
-            weight, bias = file[f"{source}.weight"], file[f"{source}.bias"]
+            weight = file_weights[f"{name_in_file}.weight"]
+            bias = file_weights[f"{name_in_file}.bias"]
             module.weight.zero_()
-            module.weight[: len(weight)], module.bias[: len(bias)] = weight, bias
+            module.weight[: len(weight)] = weight
+            module.bias[: len(bias)] = bias
+
+    # Each hook sets a normalisation just before it runs, from what reaches it.
     network.eval()(images)
     for hook in hooks:
         hook.remove()
     network.train()
 
 
-def _restore_conv(module: Conv, file: dict[str, Tensor], name: str) -> RemovableHandle:
-    """Restore the weights, and when the module next runs, its normalisation.
+def _restore_conv(module: Conv, file_weights: dict[str, Tensor], name: str) -> RemovableHandle:
+    """Restore a convolution's weights now, and its normalisation when the module next runs.
 
-    Filters get the length of untrained ones, on which the optimiser's steps depend. A convolution
-    that the file lacks starts untrained. The last one of a block adds nothing at first, like one
-    that was folded into another.
+    Filters get the length of untrained ones, on which the optimiser's steps depend, and the
+    normalisation scales its output back. A convolution that the file lacks starts untrained. The
+    last one of a block adds nothing at first, like one that was folded into another.
+
+    Args:
+        module: The convolution with its normalisation.
+        file_weights: Weights and biases of the file, by name.
+        name: The convolution's name in the file.
+
+    Returns:
+        The hook that sets the normalisation; remove it after the module has run.
     """
-    weight, bias = file.get(f"{name}.weight"), file.get(f"{name}.bias")
+    weight = file_weights.get(f"{name}.weight")
+    bias = file_weights.get(f"{name}.bias")
     if weight is None:
-        gain = torch.full_like(module.norm.bias, float(name.endswith("body.0.conv")))
+        # The first convolution of a new block passes its output on, and all others nothing.
+        output_scale = 1.0 if name.endswith("body.0.conv") else 0.0
+        scale = torch.full_like(module.norm.bias, output_scale)
     else:
-        missing = module.conv.in_channels // module.conv.groups - weight.shape[1]
-        weight = functional.pad(weight, (0, 0, 0, 0, 0, missing))  # inputs from blocks it lacks
+        missing_inputs = module.conv.in_channels // module.conv.groups - weight.shape[1]
+        weight = functional.pad(weight, (0, 0, 0, 0, 0, missing_inputs))  # from blocks it lacks
         fan_in = weight[0].numel()
-        length = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)
-        untrained = (3 * fan_in) ** -0.5
-        module.conv.weight.copy_(weight * (untrained / length)[:, None, None, None])
-        gain = length / untrained
+        length = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)  # root mean square
+        # PyTorch draws weights uniformly up to fan_in ** -0.5, whose root mean square this is.
+        untrained_length = (3 * fan_in) ** -0.5
+        module.conv.weight.copy_(weight * (untrained_length / length)[:, None, None, None])
+        scale = length / untrained_length
+    shift: Tensor | int = 0 if bias is None else bias
 
-    def measure(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
+    def undo_normalisation(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
         variance, mean = torch.var_mean(inputs[0], (0, 2, 3))
-        norm.running_mean, norm.running_var = mean, variance
-        norm.weight.copy_((variance + norm.eps).sqrt() * gain)
-        norm.bias.copy_(mean * gain + (0 if bias is None else bias))
+        norm.running_mean = mean
+        norm.running_var = variance
+        norm.weight.copy_((variance + norm.eps).sqrt() * scale)
+        norm.bias.copy_(mean * scale + shift)
 
-    return module.norm.register_forward_pre_hook(measure)
+    return module.norm.register_forward_pre_hook(undo_normalisation)
 
 
 def trained(path: Path) -> Network:
@@ -206,11 +268,19 @@ def trained(path: Path) -> Network:
 
 
 def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
-    """Write a network as ONNX for any batch and image size, atomically."""
-    height, width = (STRIDES[-1] * torch.export.Dim(name, min=2) for name in ("rows", "columns"))
+    """Write a network as ONNX for any batch and image size, atomically.
+
+    Raises:
+        TypeError: PyTorch's exporter returned nothing.
+    """
+    # Height and width are multiples of the largest stride, of two cells or more.
+    height = STRIDES[-1] * torch.export.Dim("rows", min=2)
+    width = STRIDES[-1] * torch.export.Dim("columns", min=2)
+    # Batch, height and width differ, or the exporter would take two of them for one dimension.
+    example_images = torch.zeros(2, 3, IMGSZ, IMGSZ - STRIDES[-1])
     program = torch.onnx.export(
         Deployed(network),
-        (torch.zeros(2, 3, IMGSZ, IMGSZ - STRIDES[-1]),),  # distinct, so no two are merged
+        (example_images,),
         dynamo=True,
         opset_version=OPSET,
         input_names=["images"],
@@ -220,15 +290,17 @@ def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
     )
     if program is None:
         raise TypeError("torch.onnx.export returned nothing")
+
     model = program.model_proto
     del model.metadata_props[:]
     _strip(model.graph)
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(model, full_check=True)
-    draft = path.with_suffix(".new")
-    onnx.save_model(model, draft)
-    draft.replace(path)
+
+    temporary_path = path.with_suffix(".new")
+    onnx.save_model(model, temporary_path)
+    temporary_path.replace(path)
 
 
 def _strip(graph: onnx.GraphProto) -> None:
@@ -261,9 +333,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("output", type=Path)
-    given = parser.parse_args()
-    step = torch.load(given.checkpoint, map_location="cpu", weights_only=True)["step"]
-    export(trained(given.checkpoint), given.output, describe(step))
+    arguments = parser.parse_args()
+    checkpoint = torch.load(arguments.checkpoint, map_location="cpu", weights_only=True)
+    network = trained(arguments.checkpoint)
+    export(network, arguments.output, describe(checkpoint["step"]))
 
 
 if __name__ == "__main__":

@@ -25,28 +25,43 @@ MANY, ONE = 10, 1  # anchors for each object in the one-to-many and in the one-t
 
 def overlap(first: Tensor, second: Tensor, axis: int = -1) -> Tensor:
     """Intersection over union of boxes whose xyxy is along an axis; the axis is gone."""
-    (near, far), (other_near, other_far) = first.chunk(2, axis), second.chunk(2, axis)
-    sides = torch.minimum(far, other_far) - torch.maximum(near, other_near)
-    shared = sides.clamp(min=0).prod(axis)
+    near, far = first.chunk(2, axis)
+    other_near, other_far = second.chunk(2, axis)
+    shared_size = torch.minimum(far, other_far) - torch.maximum(near, other_near)
+    shared = shared_size.clamp(min=0).prod(axis)
     areas = (far - near).prod(axis) + (other_far - other_near).prod(axis)
     return shared / (areas - shared).clamp(min=1e-9)
 
 
 def complete_iou(first: Tensor, second: Tensor) -> Tensor:
-    """CIoU (arXiv 2005.03572): IoU less the distance of the centres and of the aspect ratios."""
+    """CIoU (arXiv 2005.03572): IoU less penalties for distant centres and other aspect ratios.
+
+    Args:
+        first: Boxes `[..., 4]`, xyxy.
+        second: As many boxes, each to compare with one of the first.
+
+    Returns:
+        A value for each pair, `[...]`, of 1 at most; it is negative where boxes lie far apart.
+    """
     iou = overlap(first, second)
-    hull = torch.maximum(first[..., 2:], second[..., 2:])
-    hull = hull - torch.minimum(first[..., :2], second[..., :2])
-    apart = (first[..., :2] + first[..., 2:] - second[..., :2] - second[..., 2:]) / 2
-    distance = apart.square().sum(-1) / hull.square().sum(-1).clamp(min=1e-9)
-    turn = (_slope(first) - _slope(second)) * (2 / math.pi)
-    unlike = turn.square()
+
+    # The squared distance of the centres, over the squared diagonal of the box around both.
+    enclosing_near = torch.minimum(first[..., :2], second[..., :2])
+    enclosing_far = torch.maximum(first[..., 2:], second[..., 2:])
+    enclosing_size = enclosing_far - enclosing_near
+    centre_offset = (first[..., :2] + first[..., 2:] - second[..., :2] - second[..., 2:]) / 2
+    diagonal = enclosing_size.square().sum(-1).clamp(min=1e-9)
+    distance_penalty = centre_offset.square().sum(-1) / diagonal
+
+    # The paper's v: how much the aspect ratios differ, as angles of the diagonals, from 0 to 1.
+    aspect_difference = ((_aspect_angle(first) - _aspect_angle(second)) * (2 / math.pi)).square()
     with torch.no_grad():  # the paper's trade-off weight is not differentiated
-        weight = unlike / (1 - iou + unlike).clamp(min=1e-9)
-    return iou - distance - weight * unlike
+        trade_off = aspect_difference / (1 - iou + aspect_difference).clamp(min=1e-9)
+    return iou - distance_penalty - trade_off * aspect_difference
 
 
-def _slope(box: Tensor) -> Tensor:
+def _aspect_angle(box: Tensor) -> Tensor:
+    """The arc tangent of width over height, `[...]`, of boxes `[..., 4]`."""
     size = (box[..., 2:] - box[..., :2]).clamp(min=1e-6)
     return torch.atan2(size[..., 0], size[..., 1])
 
@@ -60,24 +75,29 @@ class Objects(NamedTuple):
         box: xyxy in pixels, `[G, 4]`, float32.
     """
 
-    picture: Tensor
+    image: Tensor
     label: Tensor
     box: Tensor
 
 
 class Pairs(NamedTuple):
-    """P pairs of an object and an anchor whose centre is inside its box."""
+    """P pairs of an object and an anchor whose centre is inside its box.
 
-    item: Tensor  # index of the object, [P]
-    anchor: Tensor  # [P]
+    Attributes:
+        item: Index of the object, `[P]`.
+        anchor: Index of the anchor, `[P]`.
+    """
+
+    item: Tensor
+    anchor: Tensor
 
 
 class Positives(NamedTuple):
-    """The anchors that learn an object, each at most one.
+    """The Q anchors that learn an object, each of them exactly one.
 
     Attributes:
         item: Index of the object, `[Q]`.
-        anchor: `[Q]`.
+        anchor: Index of the anchor, `[Q]`.
         target: The score to learn, `[Q]`, from 0 to 1: how well it does compared with the best
             anchor of its object, times the IoU of that anchor.
     """
@@ -94,42 +114,60 @@ def candidates(objects: Objects, centres: Tensor) -> Pairs:
     return Pairs(*inside.nonzero(as_tuple=True))
 
 
-def assign(objects: Objects, pairs: Pairs, scores: Tensor, boxes: Tensor, most: int) -> Positives:
-    """Choose the anchors of each object.
+def assign(
+    objects: Objects, pairs: Pairs, scores: Tensor, boxes: Tensor, max_anchors: int
+) -> Positives:
+    """Choose the anchors that learn each object.
+
+    Each object takes its best anchors. Then an anchor that several objects of an image took learns
+    only the one that its box overlaps most.
 
     Args:
         objects: The labels.
         pairs: Candidates, in the order of the objects.
         scores: Predicted score of the object's class at each pair, `[P]`, after the sigmoid.
         boxes: Predicted box of the anchor of each pair, `[P, 4]`.
-        most: The number of anchors for each object.
+        max_anchors: The most anchors for an object.
     """
     iou = complete_iou(objects.box[pairs.item], boxes).clamp(min=0)  # [P]
-    merit = scores.pow(ALPHA) * iou.pow(BETA)
-    kept = _best(pairs.item, merit, most)
-    item, anchor, iou, merit = pairs.item[kept], pairs.anchor[kept], iou[kept], merit[kept]
-    beyond = int(anchor.max()) + 1 if len(anchor) else 1
-    kept = _best(objects.picture[item] * beyond + anchor, iou, 1)  # one object for each anchor
-    item, anchor, iou, merit = item[kept], anchor[kept], iou[kept], merit[kept]
-    count = len(objects.label)
-    top_merit = _largest(item, merit, count)[item]
-    top_iou = _largest(item, iou, count)[item]
-    return Positives(item, anchor, merit / top_merit.clamp(min=1e-9) * top_iou)
+    merit = scores.pow(ALPHA) * iou.pow(BETA)  # the paper's alignment measure
+
+    taken = _best(pairs.item, merit, max_anchors)
+    item = pairs.item[taken]
+    anchor = pairs.anchor[taken]
+    iou = iou[taken]
+    merit = merit[taken]
+
+    # One number for each anchor of each image, so that they are grouped by both.
+    anchor_count = int(anchor.max()) + 1 if len(anchor) else 1
+    anchor_in_batch = objects.image[item] * anchor_count + anchor
+    unique = _best(anchor_in_batch, iou, 1)
+    item = item[unique]
+    anchor = anchor[unique]
+    iou = iou[unique]
+    merit = merit[unique]
+
+    object_count = len(objects.label)
+    top_merit = _largest(item, merit, object_count)[item]
+    top_iou = _largest(item, iou, object_count)[item]
+    target = merit / top_merit.clamp(min=1e-9) * top_iou
+    return Positives(item, anchor, target)
 
 
-def _best(group: Tensor, merit: Tensor, most: int) -> Tensor:
-    """Indices of the `most` best members of each group; the earlier one where two are equal."""
-    order = merit.argsort(descending=True, stable=True)
-    order = order[group[order].argsort(stable=True)]
-    return order[_rank(group[order]) < most]
+def _best(group: Tensor, merit: Tensor, count: int) -> Tensor:
+    """Indices of the `count` best members of each group; the earlier one where two are equal."""
+    by_merit = merit.argsort(descending=True, stable=True)
+    by_group_and_merit = by_merit[group[by_merit].argsort(stable=True)]
+    return by_group_and_merit[_rank(group[by_group_and_merit]) < count]
 
 
 def _rank(group: Tensor) -> Tensor:
     """Position of each element within its run of equal, sorted values."""
-    place = torch.arange(len(group), device=group.device)
-    starts = torch.ones_like(group, dtype=torch.bool)
-    starts[1:] = group[1:] != group[:-1]
-    return place - torch.where(starts, place, 0).cummax(0).values
+    position = torch.arange(len(group), device=group.device)
+    starts_run = torch.ones_like(group, dtype=torch.bool)
+    starts_run[1:] = group[1:] != group[:-1]
+    start_of_run = torch.where(starts_run, position, 0).cummax(0).values
+    return position - start_of_run
 
 
 def _largest(group: Tensor, values: Tensor, count: int) -> Tensor:
@@ -149,7 +187,7 @@ class Anchors(NamedTuple):
     """Centres `[N, 2]` in pixels and strides `[N]`."""
 
     centres: Tensor
-    sizes: Tensor
+    strides: Tensor
 
 
 def dual_loss(
@@ -158,57 +196,73 @@ def dual_loss(
     """Loss of the one-to-many and of the one-to-one head; they are added with equal weight."""
     pairs = candidates(objects, grid.centres)
     many, one = outputs
-    return head_loss(many, objects, pairs, grid, MANY), head_loss(one, objects, pairs, grid, ONE)
+    many_loss = head_loss(many, objects, pairs, grid, max_anchors=MANY)
+    one_loss = head_loss(one, objects, pairs, grid, max_anchors=ONE)
+    return many_loss, one_loss
 
 
 def head_loss(
-    output: tuple[Tensor, Tensor], objects: Objects, pairs: Pairs, grid: Anchors, most: int
+    output: tuple[Tensor, Tensor], objects: Objects, pairs: Pairs, grid: Anchors, max_anchors: int
 ) -> Parts:
     """Loss of one head.
 
     Args:
         output: Side distributions `[B, 4 * 16, N]` and class logits `[B, K, N]`.
         objects: The labels of the B images.
-        pairs: Candidates for them.
+        pairs: The anchors that may learn each object.
         grid: The N anchors.
-        most: How many anchors learn each object.
+        max_anchors: How many anchors learn an object at most.
     """
-    sides, logits = output[0].transpose(1, 2), output[1].float()  # [B, N, 64], [B, K, N]
+    distributions = output[0].transpose(1, 2)  # [B, N, 64]
+    logits = output[1].float()  # [B, K, N]
+
     with torch.no_grad():
-        image, label = objects.picture[pairs.item], objects.label[pairs.item]
-        scores = logits[image, label, pairs.anchor].sigmoid()  # [P]
-        boxes = _decode(sides[image, pairs.anchor].float(), grid, pairs.anchor)  # [P, 4]
-        item, anchor, target = assign(objects, pairs, scores, boxes, most)
-        image = objects.picture[item]
-        wanted = torch.zeros_like(logits)
-        wanted[image, objects.label[item], anchor] = target
-        total = target.sum().clamp(min=1)
-    score = functional.binary_cross_entropy_with_logits(logits, wanted, reduction="sum") / total
-    chosen = sides[image, anchor].float()  # [Q, 64]
-    truth = objects.box[item]  # [Q, 4]
-    iou = complete_iou(truth, _decode(chosen, grid, anchor))
-    box = ((1 - iou) * target).sum() / total
-    distribution = (_focal(chosen, truth, grid, anchor) * target).sum() / total
-    return Parts(BOX * box, CLASS * score, DISTRIBUTION * distribution)
+        pair_image = objects.image[pairs.item]
+        pair_label = objects.label[pairs.item]
+        pair_scores = logits[pair_image, pair_label, pairs.anchor].sigmoid()  # [P]
+        pair_distributions = distributions[pair_image, pairs.anchor].float()
+        pair_boxes = _decode(pair_distributions, grid, pairs.anchor)  # [P, 4]
+        item, anchor, target = assign(objects, pairs, pair_scores, pair_boxes, max_anchors)
+
+        image = objects.image[item]  # [Q]
+        target_scores = torch.zeros_like(logits)  # 0 for all that learn no object
+        target_scores[image, objects.label[item], anchor] = target
+        target_sum = target.sum().clamp(min=1)  # all parts are means weighted by the target
+
+    score_loss = functional.binary_cross_entropy_with_logits(logits, target_scores, reduction="sum")
+    score_loss = score_loss / target_sum
+
+    positive_distributions = distributions[image, anchor].float()  # [Q, 64]
+    true_boxes = objects.box[item]  # [Q, 4]
+    iou = complete_iou(true_boxes, _decode(positive_distributions, grid, anchor))
+    box_loss = ((1 - iou) * target).sum() / target_sum
+
+    focal_loss = _focal(positive_distributions, true_boxes, grid, anchor)
+    distribution_loss = (focal_loss * target).sum() / target_sum
+    return Parts(BOX * box_loss, CLASS * score_loss, DISTRIBUTION * distribution_loss)
 
 
-def _decode(sides: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
+def _decode(distributions: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
     """Boxes `[P, 4]` from side distributions `[P, 4 * 16]` at these anchors `[P]`."""
-    bins = torch.arange(BINS, dtype=sides.dtype, device=sides.device)
-    distance = sides.reshape(-1, 4, BINS).softmax(2) @ bins * grid.sizes[anchor, None]  # [P, 4]
-    near, far = distance.chunk(2, 1)
-    middle = grid.centres[anchor]
-    return torch.cat([middle - near, middle + far], 1)
+    bins = torch.arange(BINS, dtype=distributions.dtype, device=distributions.device)
+    mean_bins = distributions.reshape(-1, 4, BINS).softmax(2) @ bins
+    distances = mean_bins * grid.strides[anchor, None]  # [P, 4]: left, top, right, bottom
+    near, far = distances.chunk(2, 1)
+    centre = grid.centres[anchor]
+    return torch.cat([centre - near, centre + far], 1)
 
 
-def _focal(sides: Tensor, truth: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
+def _focal(distributions: Tensor, true_boxes: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
     """Distribution focal loss `[Q]`: cross entropy with the two bins next to each true side."""
-    middle, size = grid.centres[anchor], grid.sizes[anchor, None]
-    distance = torch.cat([middle - truth[:, :2], truth[:, 2:] - middle], 1) / size  # [Q, 4]
-    distance = distance.clamp(0, BINS - 1.01).flatten()  # [4 Q]
-    lower = distance.floor()
-    share = distance - lower  # of the upper bin
-    logs = sides.reshape(-1, BINS).log_softmax(1)  # [4 Q, 16]
-    low = logs.gather(1, lower.long()[:, None])[:, 0]
-    high = logs.gather(1, lower.long()[:, None] + 1)[:, 0]
-    return -(low * (1 - share) + high * share).reshape(-1, 4).mean(1)
+    centre = grid.centres[anchor]
+    stride = grid.strides[anchor, None]
+    distances = torch.cat([centre - true_boxes[:, :2], true_boxes[:, 2:] - centre], 1) / stride
+    distances = distances.clamp(0, BINS - 1.01).flatten()  # [4 Q], in bins
+    lower_bin = distances.floor()
+    share_of_upper = distances - lower_bin
+
+    log_shares = distributions.reshape(-1, BINS).log_softmax(1)  # [4 Q, 16]
+    log_lower = log_shares.gather(1, lower_bin.long()[:, None])[:, 0]
+    log_upper = log_shares.gather(1, lower_bin.long()[:, None] + 1)[:, 0]
+    cross_entropy = -(log_lower * (1 - share_of_upper) + log_upper * share_of_upper)
+    return cross_entropy.reshape(-1, 4).mean(1)

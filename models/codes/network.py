@@ -315,63 +315,76 @@ class Plan:
         return cls((16, 16, 32, 64, 128), (1, 3, 2, 2), 1, classes, 32, 32)
 
 
+def _bottleneck_stage(channels_in: int, channels: int, repeats: int, *, shortcut: bool) -> C2f:
+    """A C2f of this many bottleneck pairs, which work on half of its channels."""
+    blocks: list[nn.Module] = []
+    for _ in range(repeats):
+        blocks.append(BottleneckPair(channels // 2, shortcut=shortcut))
+    return C2f(channels_in, channels, blocks)
+
+
 class Backbone(nn.Module):
-    """Stem and four stages; returns the maps at strides 8, 16 and 32."""
+    """Stem and four stages; returns the maps at strides 8, 16 and 32.
+
+    A number in a name is the stride of what it belongs to: `c8` channels at stride 8.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         c2, c4, c8, c16, c32 = plan.channels
-        r4, r8, r16, r32 = plan.repeats
+        repeats4, repeats8, repeats16, repeats32 = plan.repeats
         self.to8 = nn.Sequential(
-            Conv(3, c2, 3, 2),
-            Conv(c2, c4, 3, 2),
-            C2f(c4, c4, [BottleneckPair(c4 // 2) for _ in range(r4)]),
-            Conv(c4, c8, 3, 2),
-            C2f(c8, c8, [BottleneckPair(c8 // 2) for _ in range(r8)]),
+            Conv(3, c2, kernel=3, stride=2),
+            Conv(c2, c4, kernel=3, stride=2),
+            _bottleneck_stage(c4, c4, repeats4, shortcut=True),
+            Conv(c4, c8, kernel=3, stride=2),
+            _bottleneck_stage(c8, c8, repeats8, shortcut=True),
         )
         self.to16 = nn.Sequential(
-            SCDown(c8, c16), C2f(c16, c16, [BottleneckPair(c16 // 2) for _ in range(r16)])
+            SCDown(c8, c16),
+            _bottleneck_stage(c16, c16, repeats16, shortcut=True),
         )
         self.to32 = nn.Sequential(
             SCDown(c16, c32),
-            C2f(c32, c32, [BottleneckPair(c32 // 2) for _ in range(r32)]),
+            _bottleneck_stage(c32, c32, repeats32, shortcut=True),
             SPPF(c32),
             PSA(c32),
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, 3, H, W]
-        p8 = self.to8(images)  # [B, C8, H/8, W/8]
-        p16 = self.to16(p8)  # [B, C16, H/16, W/16]
-        return p8, p16, self.to32(p16)  # [B, C32, H/32, W/32]
+        map8 = self.to8(images)  # [B, C8, H/8, W/8]
+        map16 = self.to16(map8)  # [B, C16, H/16, W/16]
+        map32 = self.to32(map16)  # [B, C32, H/32, W/32]
+        return map8, map16, map32
 
 
 class Neck(nn.Module):
-    """A path aggregation network: features go up to stride 8 and down again to stride 32."""
+    """A path aggregation network: features go up to stride 8 and down again to stride 32.
+
+    On the way up, a map is enlarged and joined with the backbone's of the finer stride; on the way
+    down, it is halved and joined with the map of the coarser stride. `up` and `down` modules mix
+    what was joined, and a number in a name is the stride: `down16` works on maps of stride 16.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
         _, _, c8, c16, c32 = plan.channels
-
-        def mix(channels_in: int, channels: int) -> C2f:
-            inner: list[nn.Module] = [
-                BottleneckPair(channels // 2, shortcut=False) for _ in range(plan.neck_repeats)
-            ]
-            return C2f(channels_in, channels, inner)
-
+        repeats = plan.neck_repeats
         self.enlarge = nn.Upsample(scale_factor=2, mode="nearest")
-        self.up16 = mix(c32 + c16, c16)
-        self.up8 = mix(c16 + c8, c8)
-        self.halve8 = Conv(c8, c8, 3, 2)
-        self.down16 = mix(c8 + c16, c16)
+        self.up16 = _bottleneck_stage(c32 + c16, c16, repeats, shortcut=False)
+        self.up8 = _bottleneck_stage(c16 + c8, c8, repeats, shortcut=False)
+        self.halve8 = Conv(c8, c8, kernel=3, stride=2)
+        self.down16 = _bottleneck_stage(c8 + c16, c16, repeats, shortcut=False)
         self.halve16 = SCDown(c16, c16)
-        self.down32 = C2f(c16 + c32, c32, [CIB(c32 // 2) for _ in range(plan.neck_repeats)])
+        self.down32 = C2f(c16 + c32, c32, [CIB(c32 // 2) for _ in range(repeats)])
 
     def forward(self, maps: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        b8, b16, b32 = maps
-        u16 = self.up16(torch.cat([self.enlarge(b32), b16], 1))
-        n8 = self.up8(torch.cat([self.enlarge(u16), b8], 1))
-        n16 = self.down16(torch.cat([self.halve8(n8), u16], 1))
-        return n8, n16, self.down32(torch.cat([self.halve16(n16), b32], 1))
+        map8, map16, map32 = maps
+        up16 = self.up16(torch.cat([self.enlarge(map32), map16], 1))
+        out8 = self.up8(torch.cat([self.enlarge(up16), map8], 1))
+        out16 = self.down16(torch.cat([self.halve8(out8), up16], 1))
+        out32 = self.down32(torch.cat([self.halve16(out16), map32], 1))
+        return out8, out16, out32
 
 
 class Network(nn.Module):

@@ -33,12 +33,14 @@ PACKAGES = {  # and their SHA-256
         "6db6c1bfc870a47f1499d6203b083522eacb57c5f9c87d468f2e92eb6d9d5f34"
     ),
 }
+# Where the packages have their images; all else in them is left out.
 FOLDERS = (
     "./usr/share/backgrounds/",
     "./usr/share/scratch/Media/Backgrounds/",
     "./usr/share/tuxpaint/stamps/",
 )
-HEADER = 60  # bytes before each member of an `ar` archive
+HEADER_SIZE = 60  # bytes before each member of an `ar` archive
+SIZE_FIELD = slice(48, 58)  # of such a header: the member's size in decimal digits
 
 
 def fetch(folder: Path, pool: str = POOL, packages: dict[str, str] = PACKAGES) -> None:
@@ -50,31 +52,42 @@ def fetch(folder: Path, pool: str = POOL, packages: dict[str, str] = PACKAGES) -
         packages: Path of each package and its SHA-256, in hexadecimal digits.
 
     Raises:
-        ValueError: A package is not the one that was trained with.
+        ValueError: A package's SHA-256 is not the one in `packages`.
         OSError: A package cannot be downloaded.
     """
-    for path, wanted in packages.items():
-        with urllib.request.urlopen(pool + path) as answer:  # noqa: S310 - https, or a test's file
-            package = answer.read()
-        found = hashlib.sha256(package).hexdigest()
-        if found != wanted:
-            raise ValueError(f"{pool}{path}: its SHA-256 is {found}, not {wanted}")
-        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(data(package)))) as files:
-            members = [member for member in files if member.name.startswith(FOLDERS)]
-            # Python before 3.11.4 has none, and what is unpacked is known by its SHA-256.
-            files.extraction_filter = getattr(tarfile, "data_filter", None)
-            files.extractall(folder, members)  # noqa: S202
+    for path, expected_sha256 in packages.items():
+        with urllib.request.urlopen(pool + path) as response:  # noqa: S310 - https, or a test's file
+            package = response.read()
+        sha256 = hashlib.sha256(package).hexdigest()
+        if sha256 != expected_sha256:
+            raise ValueError(f"{pool}{path}: its SHA-256 is {sha256}, not {expected_sha256}")
+        _unpack_images(package, folder)
 
 
-def data(package: bytes) -> bytes:
-    """The member `data.tar.xz` of a package."""
+def _unpack_images(package: bytes, folder: Path) -> None:
+    """Unpack those files of a package that are below one of `FOLDERS`."""
+    tar = io.BytesIO(lzma.decompress(data_archive(package)))
+    with tarfile.open(fileobj=tar) as archive:
+        members = [member for member in archive if member.name.startswith(FOLDERS)]
+        # Python before 3.11.4 has none, and what is unpacked is known by its SHA-256.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder, members)  # noqa: S202
+
+
+def data_archive(package: bytes) -> bytes:
+    """The member `data.tar.xz` of a package, which has its files.
+
+    Raises:
+        ValueError: The package has no such member.
+    """
     start = len(b"!<arch>\n")
     while start < len(package):
-        header = package[start : start + HEADER]
-        size = int(header[48:58])
+        content = start + HEADER_SIZE
+        header = package[start:content]
+        size = int(header[SIZE_FIELD])
         if header.startswith(b"data.tar.xz"):
-            return package[start + HEADER : start + HEADER + size]
-        start += HEADER + size + size % 2  # members begin at even offsets
+            return package[content : content + size]
+        start = content + size + size % 2  # members begin at even offsets
     raise ValueError("the package has no data.tar.xz")
 
 

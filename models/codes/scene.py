@@ -21,8 +21,20 @@ from codes import camera, negatives, surfaces
 from codes.assets import Assets
 from codes.surfaces import Surface
 from codes.symbols import NAMES, Symbol, symbol
-from codes.textures import Cover, Image, Random, colour
-from codes.view import Bend, Points, Tilt, area_of, bent, blend, clipped, edge_points, fill, moved
+from codes.textures import Image, Mask, Random, colour
+from codes.view import (
+    Bend,
+    Homography,
+    Points,
+    Tilt,
+    area_of,
+    bent,
+    blend,
+    clipped,
+    edge_points,
+    fill,
+    moved,
+)
 
 MIN_SIDE = 12  # pixels of a symbol's longer side
 SMALL, LARGE = 0.65, 1.5  # of the image's shorter side: the longest symbols of a crowd, and alone
@@ -31,10 +43,28 @@ MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
 MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
 WEIGHTS = np.array([0.15, 0.08, 0.18, 0.21, 0.15, 0.10, 0.13])  # of the classes
-# By class: share of the smaller symbols that are on a sheet of several, their number, its columns.
-SHEETS = {"aruco": (0.35, 24, 5), "data_matrix": (0.3, 24, 6)}
+MAX_SHEET_SYMBOL = 130  # pixels; larger symbols are never on a sheet of several
+MATERIAL_SIDE = 96  # pixels of the texture that a label may be printed on
 ATTEMPTS = 8
 METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
+
+
+class SheetRule(NamedTuple):
+    """How often symbols of a class are on a sheet of several, and how large that is.
+
+    Attributes:
+        share: Probability that a small enough symbol is on a sheet.
+        max_others: The most symbols besides the first.
+        max_columns: The most columns.
+    """
+
+    share: float
+    max_others: int
+    max_columns: int
+
+
+SHEETS = {"aruco": SheetRule(0.35, 24, 5), "data_matrix": SheetRule(0.3, 24, 6)}
+OTHER_SHEETS = SheetRule(0.1, 8, 3)
 
 
 class Scene(NamedTuple):
@@ -46,17 +76,23 @@ class Scene(NamedTuple):
         boxes: xyxy in pixels, `[G, 4]`, float32.
     """
 
-    picture: Image
+    image: Image
     labels: NDArray[np.int64]
     boxes: NDArray[np.float32]
 
 
-class _Seen(NamedTuple):
-    """A symbol in the image: its class, its outline and its whole area, outside it too."""
+class _PlacedSymbol(NamedTuple):
+    """A symbol in the image.
+
+    Attributes:
+        label: Class id.
+        outline: Around all of it, also where that is outside the image.
+        area: Inside the outline, in pixels.
+    """
 
     label: int
     outline: Points
-    full: float
+    area: float
 
 
 def render(
@@ -74,248 +110,390 @@ def render(
     """
     random = np.random.default_rng([seed, index])
     easel = _Easel(random, assets, height, width)
-    count = int(symbols and random.random() < 0.93)
-    if count and random.random() < 0.55:
-        easel.add_symbol(alone=True)
-        count = int(random.integers(0, 3))
-    elif count:
-        count += int(min(random.exponential(2.6), 11) * min(height * width / 330**2, 1.5))
-    empty = not easel.seen and not count
-    if empty and random.random() < 0.3:
+
+    symbol_count = 0
+    if symbols and random.random() < 0.93:
+        if random.random() < 0.55:  # a close-up, with two smaller ones at most
+            easel.add_symbol(alone=True)
+            symbol_count = int(random.integers(0, 3))
+        else:
+            symbol_count = _crowd_size(random, height, width)
+
+    is_empty = not easel.placed and symbol_count == 0
+    if is_empty and random.random() < 0.3:
         easel.add_decoy(alone=True)
-    decoys = int(random.integers(1, 6)) if empty else 0
-    decoys = decoys or int(random.integers(0, 4) * (random.random() < 0.6))
-    for kind in random.permutation([True] * count + [False] * decoys):
-        if kind:
+    decoy_count = _decoy_count(random, is_empty=is_empty)
+
+    for is_symbol in random.permutation([True] * symbol_count + [False] * decoy_count):
+        if is_symbol:
             easel.add_symbol()
         else:
             easel.add_decoy()
     if random.random() < 0.15:
         easel.cover_some()
+
     labels, boxes = easel.labels()
-    image = camera.photographed(random, easel.picture, easel.lens)
+    image = camera.photographed(random, easel.image, easel.lens)
     if len(boxes) and random.random() < 0.05:
         image = camera.dimmed(random, image, boxes)
     return Scene(image, labels, boxes)
 
 
+def _crowd_size(random: Random, height: int, width: int) -> int:
+    """How many symbols an image without a close-up has: one or more, on large images more."""
+    further = min(random.exponential(2.6), 11)
+    area_factor = min(height * width / 330**2, 1.5)
+    return 1 + int(further * area_factor)
+
+
+def _decoy_count(random: Random, *, is_empty: bool) -> int:
+    """How many decoys to add: one to five where there is no symbol, else none to three."""
+    if is_empty:
+        return int(random.integers(1, 6))
+    count = int(random.integers(0, 4))
+    return count if random.random() < 0.6 else 0
+
+
 def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """An image of one symbol and next to nothing else, as programs write it.
 
-    Its modules are whole pixels. It may be half as large again as the `side` it is scaled to, where
-    its modules are still `MIN_MODULE` pixels wide.
+    Its modules are whole pixels. It may be up to one and a half times as large as `side`, to which
+    it is then scaled down; its modules are still at least `MIN_MODULE` pixels wide after that.
     """
     random = np.random.default_rng([seed, index, 2])
     while True:
-        made = symbol(random, str(random.choice(NAMES, p=WEIGHTS)))
-        longest = max(made.cells.shape) + 2 * made.quiet
-        if longest * MIN_MODULE < side and made.aspect * MIN_BOX < side:
+        main_symbol = symbol(random, str(random.choice(NAMES, p=WEIGHTS)))
+        modules = max(main_symbol.cells.shape)
+        modules_with_quiet = modules + 2 * main_symbol.quiet
+        is_wide_enough = modules_with_quiet * MIN_MODULE < side
+        is_high_enough = main_symbol.aspect * MIN_BOX < side
+        if is_wide_enough and is_high_enough:
             break
-    low = int(np.ceil(MIN_SIDE / max(made.cells.shape)))
-    most = max(side / longest * (1 if random.random() < 0.6 else 1.5), low)
-    scale = int(low * (most / low) ** np.sqrt(random.random()))
-    texture = assets.crop(random, 96, 96)
-    surface = surfaces.label(random, made, scale, assets.lettering, texture, 0)
-    lens = camera.Optics(0, 0, 0, 1, ideal=True)
+
+    # Pixels of a module: from the fewest allowed to the most that fit, larger ones more often.
+    min_scale = int(np.ceil(MIN_SIDE / modules))
+    max_scale = side / modules_with_quiet
+    if random.random() >= 0.6:
+        max_scale *= 1.5
+    max_scale = max(max_scale, min_scale)
+    scale = int(min_scale * (max_scale / min_scale) ** np.sqrt(random.random()))
+
+    texture = assets.crop(random, MATERIAL_SIDE, MATERIAL_SIDE)
+    surface = surfaces.label(random, main_symbol, scale, assets.lettering, texture, room=0)
     boxes = np.array([area.box for area in surface.areas], np.float32)
-    image = camera.photographed(random, surface.picture, lens)
-    return Scene(image, np.array([made.label], np.int64), boxes)
+    image = camera.photographed(random, surface.image, camera.IDEAL_OPTICS)
+    return Scene(image, np.array([main_symbol.label], np.int64), boxes)
 
 
 class _Easel:
-    """An image in the making."""
+    """An image in the making.
+
+    Attributes:
+        image: The image, `[H, W, 3]`, before the camera's effects.
+        lens: How sharp it will be.
+        placed: The symbols in it.
+        taken: 255 where a symbol is, `[H, W]`.
+        hidden: 255 where something covers a symbol, `[H, W]`.
+    """
 
     def __init__(self, random: Random, assets: Assets, height: int, width: int) -> None:
         self.random = random
         self.assets = assets
-        self.picture = assets.crop(random, height, width)
+        self.image = assets.crop(random, height, width)
         self.lens = camera.optics(random, min(height, width))
-        if random.random() < (0.5 if self.lens.ideal else 0.06):
-            self.picture[:] = colour(random, 180, 255)
-        self.seen: list[_Seen] = []
-        self.taken: Cover = np.zeros((height, width), np.uint8)  # 255 where a symbol is
-        self.hidden: Cover = np.zeros((height, width), np.uint8)  # 255 where something covers one
+        plain_share = 0.5 if self.lens.ideal else 0.06
+        if random.random() < plain_share:
+            self.image[:] = colour(random, 180, 255)
+        self.placed: list[_PlacedSymbol] = []
+        self.taken: Mask = np.zeros((height, width), np.uint8)
+        self.hidden: Mask = np.zeros((height, width), np.uint8)
 
     def add_symbol(self, *, alone: bool = False) -> None:
         """Put a label, a sheet or a screen into the image, if there is room for it.
 
-        `alone` is the symbol that the image is of: large, perhaps larger than the image.
+        `alone` means that the image is of this symbol: it is large, perhaps larger than the image.
         """
         random = self.random
         tilt = Tilt(random, flat=self.lens.ideal or random.random() < 0.1)
-        high = (LARGE if alone else SMALL) * min(self.taken.shape)
+        largest_share = LARGE if alone else SMALL
+        max_size = largest_share * min(self.taken.shape)
         for _ in range(ATTEMPTS):
             name = str(random.choice(NAMES, p=WEIGHTS))
-            made = symbol(random, name)
-            low = self._least_size(made, tilt)
-            if low <= high:
+            new_symbol = symbol(random, name)
+            min_size = self._min_size(new_symbol, tilt)
+            if min_size <= max_size:
                 break
-        else:
+        else:  # none of them could be recognised in this image
             return
-        columns = max(made.cells.shape)
+
+        size = self._choose_size(name, min_size, max_size, alone=alone)
+        modules = max(new_symbol.cells.shape)
+        max_scale = max(MAX_SOURCE // modules, 2)
+        # A little finer than it will be in the image.
+        scale = int(np.clip(np.ceil(1.15 * size / modules), 2, max_scale))
+        surface = self._surface_with(new_symbol, name, size, scale, tilt)
+        self._place(surface, size / (modules * scale), tilt, alone=alone)
+
+    def _min_size(self, new_symbol: Symbol, tilt: Tilt) -> float:
+        """The longer side in pixels from which on a symbol can be recognised at all."""
+        min_module = max(
+            MIN_MODULE / self.lens.stored_scale, MIN_SHARPNESS[new_symbol.label] * self.lens.spread
+        )
+        size_for_modules = max(new_symbol.cells.shape) * min_module
+        elongation = max(new_symbol.aspect, 1 / new_symbol.aspect)
+        size_for_short_side = (MIN_BOX + 1) * elongation
+        return float(max(MIN_SIDE, size_for_short_side, size_for_modules) / tilt.shrinkage)
+
+    def _choose_size(self, name: str, min_size: float, max_size: float, *, alone: bool) -> float:
+        """The longer side of a symbol in pixels, before the tilt shortens it."""
+        random = self.random
         if alone:
-            size = max(random.uniform(0.15, 1) * high, low)
-        else:
-            size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
-            if name == "data_matrix" and random.random() < 0.3:  # on parts, which are seen in rows
-                size = max(random.uniform(18, 32), low)
-        scale = int(np.clip(np.ceil(1.15 * size / columns), 2, max(MAX_SOURCE // columns, 2)))
-        share, most, widest = SHEETS.get(name, (0.1, 8, 3))
-        if random.random() < share and size < 130:
-            count = int(random.integers(1, most + 1))
-            others = [made] * count  # parts of one kind, each marked like the next
+            return max(random.uniform(0.15, 1) * max_size, min_size)
+        exponent = random.random() ** 1.3  # smaller ones more often
+        size = float(min_size * (max_size / min_size) ** exponent)
+        if name == "data_matrix" and random.random() < 0.3:  # on parts, which are seen in rows
+            size = max(random.uniform(18, 32), min_size)
+        return size
+
+    def _surface_with(
+        self, new_symbol: Symbol, name: str, size: float, scale: int, tilt: Tilt
+    ) -> Surface:
+        """A sheet of several symbols of the class, or a label, which may be on a box or a screen.
+
+        Args:
+            new_symbol: The symbol that it is made for.
+            name: Its class.
+            size: Its longer side in the image, in pixels.
+            scale: Pixels of a module on the surface.
+            tilt: How the surface will be turned.
+        """
+        random = self.random
+        rule = SHEETS.get(name, OTHER_SHEETS)
+        if random.random() < rule.share and size < MAX_SHEET_SYMBOL:
+            count = int(random.integers(1, rule.max_others + 1))
+            others = [new_symbol] * count  # parts of one kind, each marked like the next
             if random.random() < 0.7:
                 others = [symbol(random, name) for _ in range(count)]
-            others = [other for other in others if self._least_size(other, tilt) <= size]
-            side = int(random.integers(1, widest + 1))
-            surface = surfaces.sheet(random, [made, *others], side, scale)
-        else:
-            texture = self.assets.crop(random, 96, 96)
-            room = 1.5 * max(self.taken.shape) / size
-            surface = surfaces.label(random, made, scale, self.assets.lettering, texture, room)
-            if random.random() < 0.15:
-                surface = surfaces.framed(random, surface, texture)
-        self._place(surface, size / (columns * scale), tilt, alone=alone)
+            recognisable = [other for other in others if self._min_size(other, tilt) <= size]
+            columns = int(random.integers(1, rule.max_columns + 1))
+            return surfaces.sheet(random, [new_symbol, *recognisable], columns, scale)
 
-    def _least_size(self, made: Symbol, tilt: Tilt) -> float:
-        """The longer side in pixels from which on a symbol can be recognised at all."""
-        module = max(MIN_MODULE / self.lens.share, MIN_SHARPNESS[made.label] * self.lens.spread)
-        longest = max(made.cells.shape) * module
-        thin = (MIN_BOX + 1) * max(made.aspect, 1 / made.aspect)
-        return float(max(MIN_SIDE, thin, longest) / tilt.least)
+        texture = self.assets.crop(random, MATERIAL_SIDE, MATERIAL_SIDE)
+        room = 1.5 * max(self.taken.shape) / size
+        surface = surfaces.label(random, new_symbol, scale, self.assets.lettering, texture, room)
+        if random.random() < 0.15:
+            surface = surfaces.framed(random, surface, texture)
+        return surface
 
     def add_decoy(self, *, alone: bool = False) -> None:
         """Put something into the image that is not a symbol.
 
-        `alone` is what the image is of: large, perhaps larger than the image.
+        `alone` means that the image is of this decoy: it is large, perhaps larger than the image.
         """
         random = self.random
         side = min(self.taken.shape)
-        low, high = (side / 2, side * LARGE) if alone else (24, 0.9 * side)
-        size = float(np.exp(random.uniform(np.log(low), np.log(high))))
-        part = random.random()
-        if part < 0.15:  # an image in the image
-            crop = self.assets.crop(random, int(size), int(size * random.uniform(0.6, 1)) + 4)
-            surface = Surface(crop, None, [])
-        elif part < 0.35 and self.assets.things:
-            surface = self.assets.thing(random, int(size))
+        if alone:
+            min_size, max_size = side / 2, side * LARGE
         else:
-            surface = negatives.negative(
+            min_size, max_size = 24, 0.9 * side
+        size = float(np.exp(random.uniform(np.log(min_size), np.log(max_size))))
+
+        choice = random.random()
+        if choice < 0.15:  # an image in the image
+            width = int(size * random.uniform(0.6, 1)) + 4
+            crop = self.assets.crop(random, int(size), width)
+            surface = Surface(crop, alpha=None, areas=[])
+        elif choice < 0.35 and self.assets.cutouts:
+            surface = self.assets.cutout(random, int(size))
+        else:
+            surface = negatives.lookalike(
                 random, int(size), self.assets.lettering, self.assets.negatives
             )
-        self._place(surface, 1.0, Tilt(random, flat=self.lens.ideal), alone=alone)
+        tilt = Tilt(random, flat=self.lens.ideal)
+        self._place(surface, scale=1.0, tilt=tilt, alone=alone)
 
     def _place(self, surface: Surface, scale: float, tilt: Tilt, *, alone: bool = False) -> None:
-        """Find a place where no symbol is covered and draw the surface there."""
+        """Draw a surface where it covers no symbol, and note the symbols on it as placed.
+
+        Nothing is drawn if none of a few random positions fits.
+
+        Args:
+            surface: What to draw.
+            scale: Pixels in the image for a pixel of the surface.
+            tilt: How the surface is turned.
+            alone: Whether it may be cut off by the image's edges, as far as its symbols allow.
+        """
         random = self.random
         height, width = self.taken.shape
-        tall, wide = surface.picture.shape[:2]
-        bend = Bend(random, wide, tall) if random.random() < 0.15 and not self.lens.ideal else None
-        aim = surface.areas[0].box if surface.areas else (0, 0, wide, tall)
-        middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
-        least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.6 else 0.55
-        reach = float(np.hypot(wide, tall)) / 2
-        margin = 0.2 if alone else 0.0  # of the image, without the middle of a symbol in it
+        surface_height, surface_width = surface.image.shape[:2]
+        bend = None
+        if random.random() < 0.15 and not self.lens.ideal:
+            bend = Bend(random, surface_width, surface_height)
+
+        left, top, right, bottom = (0.0, 0.0, float(surface_width), float(surface_height))
+        if surface.areas:
+            left, top, right, bottom = surface.areas[0].box
+        middle = ((left + right) / 2, (top + bottom) / 2)
+        extent = float(np.hypot(surface_width, surface_height)) / 2
+        min_visible = self._choose_min_visible(alone=alone)
+        # A close-up lies around the middle of the image, not within a fifth of its edges.
+        margin = 0.2 if alone else 0.0
+
+        corners = np.array(
+            [(0, 0), (surface_width, 0), (surface_width, surface_height), (0, surface_height)],
+            float,
+        )
         for _ in range(ATTEMPTS):
-            spot = random.uniform(margin, 1 - margin, 2) * (width, height)
-            matrix = tilt.matrix(middle, scale, spot, reach)
-            quad = moved(matrix, np.array([(0, 0), (wide, 0), (wide, tall), (0, tall)], float))
-            outlines = [moved(matrix, bent(bend, edge_points(area.box))) for area in surface.areas]
-            if self._fits(quad, outlines, least):
-                self._draw(surface, matrix, bend, quad)
-                for area, outline in zip(surface.areas, outlines, strict=True):
-                    if self._visible(outline) > 0:
-                        seen = _Seen(area.label, outline, area_of(outline))
-                        self.seen.append(seen)
-                        fill(self.taken, outline)
+            target = random.uniform(margin, 1 - margin, 2) * (width, height)
+            homography = tilt.homography(middle, scale, target, extent)
+            quad = moved(homography, corners)
+            outlines = []
+            for area in surface.areas:
+                outlines.append(moved(homography, bent(bend, edge_points(area.box))))
+            if self._fits(quad, outlines, min_visible):
+                self._draw(surface, homography, bend, quad)
+                self._note_placed(surface, outlines)
                 return
 
-    def _fits(self, quad: Points, outlines: list[Points], least: float) -> bool:
-        """Whether no symbol gets covered, and each new one is clearly visible or not at all."""
-        shares = [self._visible(outline) for outline in outlines]
-        if shares and (not max(shares) or any(0 < share < least for share in shares)):
-            return False
-        shade = np.zeros_like(self.taken)
-        fill(shade, quad)
-        return not cv2.countNonZero(cv2.bitwise_and(shade, self.taken))
+    def _choose_min_visible(self, *, alone: bool) -> float:
+        """Share of each symbol that has to be inside the image: most symbols are whole."""
+        if alone:
+            return MIN_VISIBLE + 0.02
+        if self.random.random() < 0.6:
+            return 0.999
+        return 0.55
 
-    def _visible(self, outline: Points) -> float:
+    def _note_placed(self, surface: Surface, outlines: list[Points]) -> None:
+        """Add the visible symbols of a surface to what is placed, and take their space."""
+        for area, outline in zip(surface.areas, outlines, strict=True):
+            if self._visible_share(outline) > 0:
+                self.placed.append(_PlacedSymbol(area.label, outline, area_of(outline)))
+                fill(self.taken, outline)
+
+    def _fits(self, quad: Points, outlines: list[Points], min_visible: float) -> bool:
+        """Whether no symbol gets covered, and each new one is clearly visible or not at all."""
+        shares = [self._visible_share(outline) for outline in outlines]
+        if shares:
+            none_is_visible = max(shares) == 0
+            some_are_unclear = any(0 < share < min_visible for share in shares)
+            if none_is_visible or some_are_unclear:
+                return False
+        surface_mask = np.zeros_like(self.taken)
+        fill(surface_mask, quad)
+        return not cv2.countNonZero(cv2.bitwise_and(surface_mask, self.taken))
+
+    def _visible_share(self, outline: Points) -> float:
         """Share of an outline's area that is inside the image; little without two corners."""
         height, width = self.taken.shape
         inside = clipped(outline, width, height)
         if len(inside) < 3:
             return 0.0
-        corners = outline[:: len(outline) // 4]
-        shown = ((corners >= 0) & (corners <= (width, height))).all(1).sum()
         share = area_of(inside) / max(area_of(outline), 1e-6)
-        return share if shown >= 2 else min(share, MIN_VISIBLE / 2)
 
-    def _draw(self, surface: Surface, matrix: Points, bend: Bend | None, quad: Points) -> None:
-        """Warp a surface into the image, only where it will be."""
+        corners = outline[:: len(outline) // 4]
+        is_corner_inside = ((corners >= 0) & (corners <= (width, height))).all(1)
+        if is_corner_inside.sum() >= 2:
+            return share
+        return min(share, MIN_VISIBLE / 2)
+
+    def _draw(
+        self, surface: Surface, homography: Homography, bend: Bend | None, quad: Points
+    ) -> None:
+        """Warp a surface into the image, sometimes with a soft shadow on what is below.
+
+        Only the rectangle around `quad`, where the surface comes to lie, is computed.
+        """
         height, width = self.taken.shape
-        x0, y0 = np.maximum(np.floor(quad.min(0)).astype(int) - 1, 0)
-        x1, y1 = np.minimum(np.ceil(quad.max(0)).astype(int) + 2, (width, height))
-        if x1 <= x0 or y1 <= y0:
+        x1, y1 = np.maximum(np.floor(quad.min(0)).astype(int) - 1, 0)
+        x2, y2 = np.minimum(np.ceil(quad.max(0)).astype(int) + 2, (width, height))
+        if x2 <= x1 or y2 <= y1:
             return
-        source, cover = surface.picture, surface.cover
-        if cover is None:
-            cover = np.full(source.shape[:2], 255, np.uint8)
+
+        source = surface.image
+        source_alpha = surface.alpha
+        if source_alpha is None:
+            source_alpha = np.full(source.shape[:2], 255, np.uint8)
         if bend is not None:
-            source, cover = bend.applied(source), bend.applied(cover)
-        shrink = np.sqrt(max(area_of(quad), 1.0) / (source.shape[0] * source.shape[1]))
-        method = METHODS[self.random.choice(3, p=[0.75, 0.13, 0.12])]
-        if shrink < 0.8 and method != cv2.INTER_NEAREST:  # linear sampling would skip source pixels
-            source = cv2.GaussianBlur(source, (0, 0), 0.35 / shrink)
-        local = np.array([[1, 0, -x0], [0, 1, -y0], [0, 0, 1]], float) @ matrix
-        size = (int(x1 - x0), int(y1 - y0))
+            source = bend.applied(source)
+            source_alpha = bend.applied(source_alpha)
+
+        interpolation = METHODS[self.random.choice(3, p=[0.75, 0.13, 0.12])]
+        scale = np.sqrt(max(area_of(quad), 1.0) / (source.shape[0] * source.shape[1]))
+        if scale < 0.8 and interpolation != cv2.INTER_NEAREST:
+            # Where it gets smaller, linear sampling would skip source pixels.
+            source = cv2.GaussianBlur(source, (0, 0), 0.35 / scale)
+
+        to_rectangle = np.array([[1, 0, -x1], [0, 1, -y1], [0, 0, 1]], float) @ homography
+        size = (int(x2 - x1), int(y2 - y1))
         warped = cv2.warpPerspective(
-            source, local, size, flags=method, borderMode=cv2.BORDER_REPLICATE
+            source, to_rectangle, size, flags=interpolation, borderMode=cv2.BORDER_REPLICATE
         )
-        alpha = cv2.warpPerspective(cover, local, size, flags=cv2.INTER_LINEAR)
-        part = self.picture[y0:y1, x0:x1]
-        if self.random.random() < 0.3:  # a soft shadow on what is below
-            dark = cv2.GaussianBlur(np.roll(alpha, 3, (0, 1)), (0, 0), 3) // 3
-            part[:] = cv2.multiply(part, cv2.merge([255 - dark] * 3), scale=1 / 255)
-        part[:] = blend(part, warped, alpha)
+        alpha = cv2.warpPerspective(source_alpha, to_rectangle, size, flags=cv2.INTER_LINEAR)
+
+        rectangle = self.image[y1:y2, x1:x2]
+        if self.random.random() < 0.3:
+            shadow = cv2.GaussianBlur(np.roll(alpha, 3, (0, 1)), (0, 0), 3) // 3
+            rectangle[:] = cv2.multiply(rectangle, cv2.merge([255 - shadow] * 3), scale=1 / 255)
+        rectangle[:] = blend(rectangle, warped, alpha)
 
     def cover_some(self) -> None:
-        """Lay fingers, tape or stickers over up to half of some symbols."""
+        """Lay fingers, tape or stickers over parts of some symbols.
+
+        Whatever would leave less than `MIN_VISIBLE` of any symbol is not laid down.
+        """
         random = self.random
-        for seen in self.seen:
+        for placed in self.placed:
             if random.random() < 0.5:
                 continue
-            middle = seen.outline[random.integers(len(seen.outline))]
-            reach = np.sqrt(seen.full) * random.uniform(0.1, 0.45)
-            shade = np.zeros_like(self.hidden)
+            centre = placed.outline[random.integers(len(placed.outline))]
+            reach = np.sqrt(placed.area) * random.uniform(0.1, 0.45)
             axes = (reach * random.uniform(0.4, 1.6, 2)).tolist()
-            box = (middle.tolist(), axes, random.uniform(0, 180))
+            rotated_box = (centre.tolist(), axes, random.uniform(0, 180))
+            cover = np.zeros_like(self.hidden)
             if random.random() < 0.5:
-                cv2.ellipse(shade, box, 255, cv2.FILLED)
+                cv2.ellipse(cover, rotated_box, 255, cv2.FILLED)
             else:
-                cv2.fillConvexPoly(shade, cv2.boxPoints(box).astype(np.int32), 255)
-            both = cv2.bitwise_or(shade, self.hidden)
-            if all(self._uncovered(other, both) > MIN_VISIBLE for other in self.seen):
-                self.hidden = both
-                self.picture[shade > 0] = colour(random).astype(np.uint8)
+                cv2.fillConvexPoly(cover, cv2.boxPoints(rotated_box).astype(np.int32), 255)
 
-    def _uncovered(self, seen: _Seen, hidden: Cover) -> float:
-        own = np.zeros_like(hidden)
-        fill(own, seen.outline)
-        return cv2.countNonZero(cv2.subtract(own, hidden)) / max(seen.full, 1e-6)
+            hidden = cv2.bitwise_or(cover, self.hidden)
+            if all(self._uncovered_share(other, hidden) > MIN_VISIBLE for other in self.placed):
+                self.hidden = hidden
+                self.image[cover > 0] = colour(random).astype(np.uint8)
+
+    def _uncovered_share(self, placed: _PlacedSymbol, hidden: Mask) -> float:
+        """Share of a symbol's area that is inside the image and not hidden."""
+        symbol_mask = np.zeros_like(hidden)
+        fill(symbol_mask, placed.outline)
+        return cv2.countNonZero(cv2.subtract(symbol_mask, hidden)) / max(placed.area, 1e-6)
 
     def labels(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Class ids `[G]` and boxes `[G, 4]` of what is visible."""
-        height, width = self.taken.shape
-        labels, boxes = [], []
-        for seen in self.seen:
-            inside = np.clip(clipped(seen.outline, width, height), 0, (width, height))
-            box = [*inside.min(0), *inside.max(0)]
-            own = np.zeros_like(self.hidden)
-            fill(own, seen.outline)
-            if cv2.countNonZero(cv2.bitwise_and(own, self.hidden)):
-                x, y, wide, tall = cv2.boundingRect(cv2.subtract(own, self.hidden))
-                box = [max(box[0], x), max(box[1], y), min(box[2], x + wide), min(box[3], y + tall)]
-            if min(box[2] - box[0], box[3] - box[1]) >= MIN_BOX:
-                labels.append(seen.label)
-                boxes.append(box)
+        """Class ids `[G]` and boxes `[G, 4]` of the symbols, around what is visible of each.
+
+        Those of which too little is left in the image or uncovered are left out.
+        """
+        labels = []
+        boxes = []
+        for placed in self.placed:
+            left, top, right, bottom = self._visible_box(placed)
+            if min(right - left, bottom - top) >= MIN_BOX:
+                labels.append(placed.label)
+                boxes.append((left, top, right, bottom))
         return np.array(labels, np.int64), np.array(boxes, np.float32).reshape(-1, 4)
+
+    def _visible_box(self, placed: _PlacedSymbol) -> tuple[float, float, float, float]:
+        """The bounding box of what is inside the image and not hidden: left, top, right, bottom."""
+        height, width = self.taken.shape
+        inside = np.clip(clipped(placed.outline, width, height), 0, (width, height))
+        left, top = inside.min(0)
+        right, bottom = inside.max(0)
+
+        symbol_mask = np.zeros_like(self.hidden)
+        fill(symbol_mask, placed.outline)
+        if cv2.countNonZero(cv2.bitwise_and(symbol_mask, self.hidden)):
+            uncovered = cv2.subtract(symbol_mask, self.hidden)
+            x, y, box_width, box_height = cv2.boundingRect(uncovered)
+            left = max(left, x)
+            top = max(top, y)
+            right = min(right, x + box_width)
+            bottom = min(bottom, y + box_height)
+        return left, top, right, bottom

@@ -6,12 +6,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from codes.symbols import Symbol
-from codes.textures import Cover, Field, Image, Lettering, Random, colour, tinted
+from codes.symbols import ARUCO, DATA_MATRIX, QR_CODE, Cells, Symbol
+from codes.textures import Field, Image, Lettering, Mask, Random, colour, tinted
 
 MIN_CONTRAST, MIN_FAINT = 70, 18  # grey levels between ink and paper, of most and of faint ones
 
-MARKED = {0, 2}  # classes that are marked into metal, as dots or squares
+MARKED = {QR_CODE, DATA_MATRIX}  # classes that are marked into metal, as dots or squares
+MIN_STYLED_SCALE = 4  # pixels a module from which on modules may be dots, round or spread
+DOTTED_SHARE = 0.12  # of the large symbols of `MARKED` on paper, how many consist of dots
+FINDER_SIDE = 7  # modules
 # What marks three corners of a QR Code, from outside in: half its side in modules, and its ink.
 FINDER = ((3.5, 255), (2.5, 0), (1.5, 255))
 
@@ -23,101 +26,164 @@ class Area(NamedTuple):
     box: tuple[float, float, float, float]
 
 
+class Rectangle(NamedTuple):
+    """A part of an image, in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
 class Surface(NamedTuple):
     """A flat thing.
 
     Attributes:
         image: Its colours, `[H, W, 3]`.
-        cover: Where it is opaque, `[H, W]`; None if everywhere.
+        alpha: Where it is opaque, `[H, W]`; None if everywhere.
         areas: The symbols on it.
     """
 
-    picture: Image
-    cover: Cover | None
+    image: Image
+    alpha: Mask | None
     areas: list[Area]
 
 
-def inked(random: Random, symbol: Symbol, scale: int, dotted: float = 0.12) -> Cover:
+def inked(random: Random, symbol: Symbol, scale: int, dotted_share: float = DOTTED_SHARE) -> Mask:
     """A symbol drawn at `scale` pixels for each module, whose ink may have spread or shrunk.
 
-    `dotted` is the probability that large modules of classes that are marked so are dots.
+    Some large QR Codes are styled, and some large symbols of `MARKED` consist of dots:
+    `dotted_share` is the probability of that.
     """
-    cells = symbol.cells
-    if len(cells) == 1:  # bars
-        width = cells.shape[1] * scale
-        height = max(int(width / symbol.aspect), 4)
-        cover = np.repeat(np.repeat(cells, scale, 1) * np.uint8(255), height, 0)
-        if symbol.guards is not None:
-            longer = np.repeat(
-                np.repeat(symbol.guards, scale, 1) * np.uint8(255), max(height // 10, 1), 0
-            )
-            cover = np.concatenate([cover, longer])
-        return np.ascontiguousarray(cover)
-    cover = enlarged(cells, scale)
-    if scale >= 4 and symbol.label == 0 and random.random() < 0.2:
-        return styled(random, cells, scale)
-    if scale >= 4 and symbol.label in MARKED and random.random() < dotted:
-        y, x = np.mgrid[:scale, :scale] + 0.5 - scale / 2
-        reach = scale * random.uniform(0.42, 0.55)
-        dot = (x * x + y * y <= reach * reach).astype(np.uint8)
-        return cover * np.tile(dot, cells.shape)
-    if scale >= 4 and random.random() < 0.3:
+    if symbol.is_bars:
+        return _inked_bars(symbol, scale)
+
+    ink_map = enlarged(symbol.cells, scale)
+    if scale < MIN_STYLED_SCALE:
+        return ink_map
+    if symbol.label == QR_CODE and random.random() < 0.2:
+        return styled(random, symbol.cells, scale)
+    if symbol.label in MARKED and random.random() < dotted_share:
+        return ink_map * _dot_in_each_module(random, symbol.cells, scale)
+    if random.random() < 0.3:
         size = int(random.integers(2, max(scale // 2, 2) + 1))
         kernel = np.ones((size, size), np.uint8)
-        cover = (cv2.erode if random.random() < 0.5 else cv2.dilate)(cover, kernel)
-    return cover
+        if random.random() < 0.5:
+            ink_map = cv2.erode(ink_map, kernel)
+        else:
+            ink_map = cv2.dilate(ink_map, kernel)
+    return ink_map
 
 
-def styled(random: Random, cells: NDArray[np.uint8], scale: int) -> Cover:
+def _inked_bars(symbol: Symbol, scale: int) -> Mask:
+    """A linear code of the symbol's aspect; guard bars, if it has any, reach a tenth lower."""
+    width = symbol.cells.shape[1] * scale
+    height = max(int(width / symbol.aspect), 4)
+    ink_map = _repeated_row(symbol.cells, scale, height)
+    if symbol.guards is not None:
+        guards = _repeated_row(symbol.guards, scale, max(height // 10, 1))
+        ink_map = np.concatenate([ink_map, guards])
+    return np.ascontiguousarray(ink_map)
+
+
+def _repeated_row(row: Cells, scale: int, height: int) -> Mask:
+    """Bars `[height, columns * scale]` of one row of cells `[1, columns]`."""
+    pixel_row = np.repeat(row, scale, axis=1) * np.uint8(255)
+    return np.repeat(pixel_row, height, axis=0)
+
+
+def _dot_in_each_module(random: Random, cells: Cells, scale: int) -> Mask:
+    """1 on a disc in the middle of each module, else 0."""
+    y, x = np.mgrid[:scale, :scale] + 0.5 - scale / 2
+    radius = scale * random.uniform(0.42, 0.55)
+    disc = (x * x + y * y <= radius * radius).astype(np.uint8)
+    return np.tile(disc, cells.shape)
+
+
+def styled(random: Random, cells: Cells, scale: int) -> Mask:
     """A QR Code as generators for advertisements draw it: dots or rounded modules, soft corners."""
-    cover = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), scale * random.uniform(0.25, 0.4))
-    cover = np.where(cover > 127, 255, 0).astype(np.uint8)
+    # Blurred and cut at half of the ink, corners of modules become round.
+    blurred = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), scale * random.uniform(0.25, 0.4))
+    ink_map = np.where(blurred > 127, 255, 0).astype(np.uint8)
     if random.random() < 0.5:
-        radius = int(scale * random.uniform(0.36, 0.5) * 16)
-        cover[:] = 0
-        for y, x in np.argwhere(cells).tolist():
-            middle = (int((x + 0.5) * scale * 16), int((y + 0.5) * scale * 16))
-            cv2.circle(cover, middle, radius, 255, cv2.FILLED, cv2.LINE_AA, 4)
-    form = random.random()
-    for y, x in ((0, 0), (0, len(cells) - 7), (len(cells) - 7, 0)):
-        cover[y * scale : (y + 7) * scale, x * scale : (x + 7) * scale] = 0
-        middle = (int((x + 3.5) * scale), int((y + 3.5) * scale))
-        for reach, shade in FINDER:
-            far = reach * scale
-            if form < 0.4:
-                cv2.circle(cover, middle, int(far), shade, cv2.FILLED, cv2.LINE_AA)
-            else:  # a square, whose corners are the ends of thick strokes
-                soft = int(far * form * 0.6)
-                near = int(far) - soft
-                corners = (middle[0] - near, middle[1] - near), (middle[0] + near, middle[1] + near)
-                cv2.rectangle(cover, *corners, shade, cv2.FILLED)
-                cv2.rectangle(cover, *corners, shade, max(2 * soft, 1))
-    return cover
+        ink_map[:] = 0
+        _draw_dots(random, ink_map, cells, scale)
+
+    roundness = random.random()
+    last = len(cells) - FINDER_SIDE
+    for row, column in ((0, 0), (0, last), (last, 0)):
+        _draw_finder(ink_map, row, column, scale, roundness=roundness)
+    return ink_map
 
 
-def enlarged(cells: NDArray[np.uint8], scale: int) -> Cover:
+def _draw_dots(random: Random, ink_map: Mask, cells: Cells, scale: int) -> None:
+    """Draw a disc for each dark module."""
+    sixteenths = 16  # `shift=4` makes OpenCV take positions in sixteenths of a pixel
+    radius = int(scale * random.uniform(0.36, 0.5) * sixteenths)
+    for row, column in np.argwhere(cells).tolist():
+        x = int((column + 0.5) * scale * sixteenths)
+        y = int((row + 0.5) * scale * sixteenths)
+        cv2.circle(ink_map, (x, y), radius, 255, cv2.FILLED, cv2.LINE_AA, shift=4)
+
+
+def _draw_finder(ink_map: Mask, row: int, column: int, scale: int, *, roundness: float) -> None:
+    """Draw a finder pattern of circles (`roundness` below 0.4), or of squares with round corners.
+
+    The larger `roundness`, the rounder the corners of the squares.
+    """
+    top, left = row * scale, column * scale
+    side = FINDER_SIDE * scale
+    ink_map[top : top + side, left : left + side] = 0
+
+    x = int((column + FINDER_SIDE / 2) * scale)
+    y = int((row + FINDER_SIDE / 2) * scale)
+    for half_side_in_modules, shade in FINDER:
+        half_side = half_side_in_modules * scale
+        if roundness < 0.4:
+            cv2.circle(ink_map, (x, y), int(half_side), shade, cv2.FILLED, cv2.LINE_AA)
+            continue
+        # A smaller square with a thick border: OpenCV rounds the corners of thick lines.
+        corner_radius = int(half_side * roundness * 0.6)
+        inner = int(half_side) - corner_radius
+        top_left = (x - inner, y - inner)
+        bottom_right = (x + inner, y + inner)
+        cv2.rectangle(ink_map, top_left, bottom_right, shade, cv2.FILLED)
+        cv2.rectangle(ink_map, top_left, bottom_right, shade, max(2 * corner_radius, 1))
+
+
+def enlarged(cells: Cells, scale: int) -> Mask:
     """Cells of 0 and 1 as squares of 0 and 255."""
     size = (cells.shape[1] * scale, cells.shape[0] * scale)
     return cv2.resize(cells * np.uint8(255), size, interpolation=cv2.INTER_NEAREST)
 
 
-def colours(random: Random) -> tuple[Field, Field]:
-    """Paper and ink: mostly black on white, some vivid or faint, one in eight light on dark."""
-    part = random.random()
-    if part < 0.45:
-        paper, ink = colour(random, 205, 255), colour(random, 0, 45)
-    elif part < 0.55:  # printed in one bright colour
-        paper, ink = colour(random, 215, 255), np.zeros(3, np.float32)
-        ink[random.permutation(3)[:2]] = random.uniform((100, 0), (230, 120))
-    elif part < 0.9:
-        paper, ink = colour(random, 90, 255), colour(random, 0, 120)
-        lack = MIN_CONTRAST - float(paper.mean() - ink.mean())
-        if lack > 0:
-            paper, ink = np.minimum(paper + lack, 255), np.maximum(ink - lack, 0)
-    else:
+def paper_and_ink(random: Random) -> tuple[Field, Field]:
+    """Two colours: mostly black on white, some vivid or faint, one in eight light on dark."""
+    choice = random.random()
+    if choice < 0.45:
+        paper = colour(random, 205, 255)
+        ink = colour(random, 0, 45)
+    elif choice < 0.55:  # printed in one bright colour
+        paper = colour(random, 215, 255)
+        ink = np.zeros(3, np.float32)
+        levels = random.uniform((100, 0), (230, 120))
+        two_channels = random.permutation(3)[:2]
+        ink[two_channels] = levels
+    elif choice < 0.9:  # any colours, moved apart where their contrast is too low
+        paper = colour(random, 90, 255)
+        ink = colour(random, 0, 120)
+        missing_contrast = MIN_CONTRAST - float(paper.mean() - ink.mean())
+        if missing_contrast > 0:
+            paper = np.minimum(paper + missing_contrast, 255)
+            ink = np.maximum(ink - missing_contrast, 0)
+    else:  # faint, the fainter the more often
         paper = colour(random, 60, 255)
-        ink = np.maximum(paper - np.exp(random.uniform(*np.log((MIN_FAINT, MIN_CONTRAST)))), 0)
-    return (ink, paper) if random.random() < 0.125 else (paper, ink)
+        low, high = np.log((MIN_FAINT, MIN_CONTRAST))
+        ink = np.maximum(paper - np.exp(random.uniform(low, high)), 0)
+
+    if random.random() < 0.125:
+        return ink, paper
+    return paper, ink
 
 
 def label(
@@ -130,169 +196,248 @@ def label(
 ) -> Surface:
     """A printed label: one symbol, some text, perhaps a frame, on paper or on a material.
 
+    Symbols of `MARKED` may be marked into metal instead, then without text.
+
     Args:
-        random: Random numbers.
+        random: Where all choices come from.
         symbol: What is printed.
         scale: Pixels of a module.
         lettering: Lines of text.
         texture: A material.
         room: The most that it reaches beyond the symbol, as a multiple of the symbol's size.
     """
-    metal = symbol.label in MARKED and random.random() < 0.22
-    cover = inked(random, symbol, scale, 0.6 if metal else 0.12)
-    height, width = cover.shape
-    share = random.choice([0, 0.3, 0.6, 1, 1.6], p=[0.06, 0.1, 0.14, 0.5, 0.2])
-    quiet = max(int(symbol.quiet * scale * share), 1)
+    is_metal = symbol.label in MARKED and random.random() < 0.22
+    dotted_share = 0.6 if is_metal else DOTTED_SHARE
+    symbol_ink = inked(random, symbol, scale, dotted_share)
+    height, width = symbol_ink.shape
+
+    quiet_share = random.choice([0, 0.3, 0.6, 1, 1.6], p=[0.06, 0.1, 0.14, 0.5, 0.2])
+    quiet = max(int(symbol.quiet * scale * quiet_share), 1)
     # Beyond the quiet zone: often next to nothing, sometimes a label much larger than the symbol.
-    reach = max(height, width) * min(float(random.choice([0, 0.6, 1.6])), room)
-    extra = random.random(4) ** 3 * reach
-    left, top, right, bottom = (quiet + extra).astype(int)
-    if len(symbol.cells) == 1:
-        top, bottom = max(top - quiet // 2, 2), bottom + 2
+    max_margin = max(height, width) * min(float(random.choice([0, 0.6, 1.6])), room)
+    margins = random.random(4) ** 3 * max_margin
+    left, top, right, bottom = (quiet + margins).astype(int)
+    if symbol.is_bars:  # which need a quiet zone only beside them
+        top = max(top - quiet // 2, 2)
+        bottom = bottom + 2
+
     ink_map = np.zeros((height + top + bottom, width + left + right), np.uint8)
-    ink_map[top : top + height, left : left + width] = cover
-    box = (left, top, left + width, top + height)
-    areas = [Area(symbol.label, box)]
-    if metal:
+    ink_map[top : top + height, left : left + width] = symbol_ink
+    areas = [Area(symbol.label, (left, top, left + width, top + height))]
+    if is_metal:
         return Surface(_metal(random, ink_map, scale), None, areas)
-    _captions(random, ink_map, (left, top, width, height), quiet, lettering)
-    if random.random() < 0.12:
-        frame = (ink_map.shape[1] - 2, ink_map.shape[0] - 2)
-        cv2.rectangle(ink_map, (1, 1), frame, 255, int(random.integers(1, max(quiet // 2, 2))))
-    paper, ink = colours(random)
-    image = tinted(ink_map, paper, ink)
-    if random.random() < 0.15:  # straight onto cardboard, wood, cloth
-        image = _printed(ink_map, texture, paper, ink)
-    if symbol.label == 0 and random.random() < 0.15:
-        _logo(random, image, lettering, (left, top, width, height))
+
+    symbol_box = Rectangle(left, top, width, height)
+    image = _printed_label(random, ink_map, symbol_box, quiet, lettering, texture)
+    if symbol.label == QR_CODE and random.random() < 0.15:
+        _draw_logo(random, image, lettering, symbol_box)
     return Surface(image, None, areas)
 
 
-def _metal(random: Random, ink_map: Cover, scale: int) -> Image:
-    """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
-    height, width = ink_map.shape
-    base = (colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)).astype(np.float32)
-    scratches: NDArray[Any] = random.normal(0, 1, (height, max(width // 60, 2))).astype(np.float32)
-    scratches = cv2.resize(scratches, (width, height), interpolation=cv2.INTER_LINEAR)
-    if random.random() < 0.3:  # cast or blasted, not brushed
-        scratches = random.normal(0, 1, (height, width)).astype(np.float32)
-    first, last = random.uniform(-25, 25, 2).tolist()
-    sheen = np.linspace(first, last, width, dtype=np.float32)
-    grey = scratches * random.uniform(2, 14) + sheen
-    shift = max(int(scale * random.uniform(0.1, 0.3)), 1)
-    lit = cv2.subtract(ink_map, np.roll(ink_map, (shift, shift), (0, 1)))
-    dark = cv2.subtract(ink_map, np.roll(ink_map, (-shift, -shift), (0, 1)))
-    depth = random.uniform(25, 95) * random.choice([-1, 1], p=[0.6, 0.4])
-    relief = random.uniform(0, 70)
-    weights = ((ink_map, depth), (lit, relief), (dark, -relief))
-    for part, strength in weights:
-        grey += part * np.float32(strength / 255)
-    return np.clip(grey[..., None] + base, 0, 255).astype(np.uint8)
-
-
-def _captions(
+def _printed_label(
     random: Random,
-    ink_map: Cover,
-    place: tuple[int, int, int, int],
+    ink_map: Mask,
+    symbol_box: Rectangle,
     quiet: int,
     lettering: Lettering,
+    texture: Image,
+) -> Image:
+    """The image of a label; captions and perhaps a frame are added to its `ink_map`."""
+    _draw_captions(random, ink_map, symbol_box, quiet, lettering)
+    if random.random() < 0.12:
+        height, width = ink_map.shape
+        thickness = int(random.integers(1, max(quiet // 2, 2)))
+        cv2.rectangle(ink_map, (1, 1), (width - 2, height - 2), 255, thickness)
+
+    paper, ink = paper_and_ink(random)
+    if random.random() < 0.15:  # straight onto cardboard, wood, cloth
+        return _printed_on(texture, ink_map, paper, ink)
+    return tinted(ink_map, paper, ink)
+
+
+def _metal(random: Random, ink_map: Mask, scale: int) -> Image:
+    """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
+    height, width = ink_map.shape
+    base_colour = colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)
+    grey = _metal_grain(random, height, width)
+
+    # Light from the upper left: a mark's edges on that side are lit, and the others dark.
+    shift = max(int(scale * random.uniform(0.1, 0.3)), 1)
+    lit_edges = cv2.subtract(ink_map, np.roll(ink_map, (shift, shift), axis=(0, 1)))
+    dark_edges = cv2.subtract(ink_map, np.roll(ink_map, (-shift, -shift), axis=(0, 1)))
+
+    # Grey levels: marks are lighter than the metal, or more rarely darker.
+    mark_strength = random.uniform(25, 95) * random.choice([-1, 1], p=[0.6, 0.4])
+    edge_strength = random.uniform(0, 70)
+    grey += ink_map * np.float32(mark_strength / 255)
+    grey += lit_edges * np.float32(edge_strength / 255)
+    grey += dark_edges * np.float32(-edge_strength / 255)
+    return np.clip(grey[..., None] + base_colour.astype(np.float32), 0, 255).astype(np.uint8)
+
+
+def _metal_grain(random: Random, height: int, width: int) -> NDArray[Any]:
+    """Grey levels `[H, W]` around 0: scratches or grains, and a sheen from side to side."""
+    # Noise of few columns becomes long scratches when it is stretched.
+    noise: NDArray[Any] = random.normal(0, 1, (height, max(width // 60, 2))).astype(np.float32)
+    if random.random() < 0.3:  # cast or blasted, not brushed
+        grain = random.normal(0, 1, (height, width)).astype(np.float32)
+    else:
+        grain = cv2.resize(noise, (width, height), interpolation=cv2.INTER_LINEAR)
+
+    first, last = random.uniform(-25, 25, 2).tolist()
+    sheen = np.linspace(first, last, width, dtype=np.float32)
+    grey: NDArray[Any] = grain * random.uniform(2, 14) + sheen
+    return grey
+
+
+def _draw_captions(
+    random: Random, ink_map: Mask, symbol_box: Rectangle, quiet: int, lettering: Lettering
 ) -> None:
-    """Text below and above a symbol, outside of its quiet zone."""
-    left, top, width, height = place
-    size = int(np.clip(random.uniform(0.06, 0.2) * max(width, height), 6, 40))
-    spans = ((top + height + max(quiet // 3, 2), len(ink_map)), (1, top - quiet))
-    for start, stop in spans:
+    """Draw text below and above a symbol; below, it may reach into the quiet zone."""
+    left, top, width, height = symbol_box
+    text_height = int(np.clip(random.uniform(0.06, 0.2) * max(width, height), 6, 40))
+    below = (top + height + max(quiet // 3, 2), len(ink_map))
+    above = (1, top - quiet)
+    for first_y, end_y in (below, above):
         if random.random() < 0.3:
             continue
         indent = int(left * random.random())
-        for y in range(start, stop - size, int(size * 1.4)):
-            lettering.line(random, ink_map, indent, y, size, ink_map.shape[1] - indent)
+        max_width = ink_map.shape[1] - indent
+        for y in range(first_y, end_y - text_height, int(text_height * 1.4)):
+            lettering.draw_line(random, ink_map, x=indent, y=y, height=text_height, width=max_width)
 
 
-def _printed(ink_map: Cover, texture: Image, paper: Field, ink: Field) -> Image:
+def _printed_on(texture: Image, ink_map: Mask, paper: Field, ink: Field) -> Image:
     """Ink on a material, whose grain stays visible; its mean colour becomes the paper's."""
     height, width = ink_map.shape
-    grain = cv2.resize(_grain_on(texture, paper), (width, height), interpolation=cv2.INTER_LINEAR)
-    ink_image = np.empty_like(grain)
+    material = _with_mean_colour(texture, paper)
+    image = cv2.resize(material, (width, height), interpolation=cv2.INTER_LINEAR)
+    ink_image = np.empty_like(image)
     ink_image[:] = ink
-    cv2.copyTo(ink_image, ink_map, grain)
-    return grain
+    cv2.copyTo(ink_image, ink_map, image)
+    return image
 
 
-def _grain_on(texture: Image, tint: Field) -> Image:
-    """The small texture of a material whose mean colour is `tint`."""
+def _with_mean_colour(texture: Image, mean_colour: Field) -> Image:
+    """A material of this mean colour, with its contrasts reduced to 40%."""
     grain = texture.astype(np.float32)
-    return np.clip(tint + (grain - grain.mean((0, 1))) * 0.4, 0, 255).astype(np.uint8)
+    deviation = grain - grain.mean((0, 1))
+    return np.clip(mean_colour + deviation * 0.4, 0, 255).astype(np.uint8)
 
 
-def _logo(
-    random: Random, image: Image, lettering: Lettering, place: tuple[int, int, int, int]
-) -> None:
-    """A sign in the middle of a QR Code, as far as its error correction allows."""
-    left, top, width, height = place
-    x, y = left + width // 2, top + height // 2
-    reach = int(width * random.uniform(0.08, 0.15))
-    disc = random.random() < 0.5
-    for far, tint in ((reach, colour(random, 200, 255)), (int(reach * 0.75), colour(random))):
-        if disc:
-            cv2.circle(image, (x, y), far, tint.tolist(), cv2.FILLED, cv2.LINE_AA)
+def _draw_logo(random: Random, image: Image, lettering: Lettering, symbol_box: Rectangle) -> None:
+    """Draw a disc or a square with letters over the middle of a QR Code.
+
+    It hides at most a tenth of the modules, which error correction mostly makes up for.
+    """
+    left, top, width, height = symbol_box
+    x = left + width // 2
+    y = top + height // 2
+    half_side = int(width * random.uniform(0.08, 0.15))
+    is_disc = random.random() < 0.5
+    border_colour = colour(random, 200, 255).tolist()
+    fill_colour = colour(random).tolist()
+    for radius, layer_colour in ((half_side, border_colour), (int(half_side * 0.75), fill_colour)):
+        if is_disc:
+            cv2.circle(image, (x, y), radius, layer_colour, cv2.FILLED, cv2.LINE_AA)
         else:
-            corners = (x - far, y - far), (x + far, y + far)
-            cv2.rectangle(image, *corners, tint.tolist(), cv2.FILLED)
-    sign = np.zeros((max(reach, 3), max(reach, 3)), np.uint8)
-    lettering.line(random, sign, 0, 0, len(sign), len(sign))
-    area = image[y - reach // 2 :, x - reach // 2 :][: len(sign), : len(sign)]
-    area[sign > 127] = colour(random)
+            top_left = (x - radius, y - radius)
+            bottom_right = (x + radius, y + radius)
+            cv2.rectangle(image, top_left, bottom_right, layer_colour, cv2.FILLED)
+
+    side = max(half_side, 3)
+    letters = np.zeros((side, side), np.uint8)
+    lettering.draw_line(random, letters, x=0, y=0, height=side, width=side)
+    letters_left = x - half_side // 2
+    letters_top = y - half_side // 2
+    area = image[letters_top : letters_top + side, letters_left : letters_left + side]
+    area[letters > 127] = colour(random)
 
 
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
-    """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco)."""
-    metal = symbols[0].label == 2 and random.random() < 0.5
-    dotted = 0.12 if not metal else float(random.random() < 0.6)
-    covers = [inked(random, symbol, scale, dotted) for symbol in symbols]
+    """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco).
+
+    Data Matrix symbols may be marked into metal instead, dotted all or not at all.
+    """
+    is_metal = symbols[0].label == DATA_MATRIX and random.random() < 0.5
+    dotted_share = DOTTED_SHARE
+    if is_metal:
+        dotted_share = float(random.random() < 0.6)
+    ink_maps = [inked(random, symbol, scale, dotted_share) for symbol in symbols]
+
     quiet = max(symbol.quiet for symbol in symbols) * scale
-    board = symbols[0].label == 5  # whose markers are closer to each other
-    gap = int(quiet * random.uniform(0.3 if board else 1, 2.5)) + 2
-    pitch_x = max(cover.shape[1] for cover in covers) + gap
-    pitch_y = max(cover.shape[0] for cover in covers) + gap
-    rows = -(-len(covers) // columns)
-    checks = board and random.random() < 0.4
-    if checks:
-        rows = 2 * rows
-    ink_map = np.zeros((rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)
-    areas: list[Area] = []
-    for number, (symbol, cover) in enumerate(zip(symbols, covers, strict=True)):
-        row, column = divmod(number, columns)
-        if checks:
-            row = 2 * row + (column % 2)
-            other = gap // 2 + (row ^ 1) * pitch_y, gap // 2 + column * pitch_x
-            ink_map[other[0] : other[0] + pitch_y, other[1] : other[1] + pitch_x] = 255
-        y, x = gap + row * pitch_y, gap + column * pitch_x
-        height, width = cover.shape
-        ink_map[y : y + height, x : x + width] = cover
-        areas.append(Area(symbol.label, (x, y, x + width, y + height)))
-    if metal:
+    is_board = symbols[0].label == ARUCO
+    min_gap = 0.3 if is_board else 1  # of the quiet zone: a board's markers are closer together
+    gap = int(quiet * random.uniform(min_gap, 2.5)) + 2
+    has_black_squares = is_board and random.random() < 0.4
+
+    ink_map, boxes = _laid_out(ink_maps, columns, gap, has_black_squares=has_black_squares)
+    areas = []
+    for symbol, box in zip(symbols, boxes, strict=True):
+        right = box.left + box.width
+        bottom = box.top + box.height
+        areas.append(Area(symbol.label, (box.left, box.top, right, bottom)))
+
+    if is_metal:
         return Surface(_metal(random, ink_map, scale), None, areas)
-    paper, ink = colours(random)
+    paper, ink = paper_and_ink(random)
     return Surface(tinted(ink_map, paper, ink), None, areas)
 
 
+def _laid_out(
+    ink_maps: list[Mask], columns: int, gap: int, *, has_black_squares: bool
+) -> tuple[Mask, list[Rectangle]]:
+    """Symbols on a grid, from left to right and then down, and where each of them lies.
+
+    With black squares, symbols and squares alternate as on a chessboard, so that there are twice as
+    many rows: a symbol of an even column is in the upper row of a pair, one of an odd column in the
+    lower row, and the square is in the other.
+    """
+    pitch_x = max(ink_map.shape[1] for ink_map in ink_maps) + gap
+    pitch_y = max(ink_map.shape[0] for ink_map in ink_maps) + gap
+    rows = (len(ink_maps) + columns - 1) // columns
+    if has_black_squares:
+        rows = 2 * rows
+    sheet_ink = np.zeros((rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)
+
+    boxes = []
+    for number, ink_map in enumerate(ink_maps):
+        row, column = divmod(number, columns)
+        if has_black_squares:
+            upper_row = 2 * row
+            row = upper_row + column % 2
+            square_row = upper_row + 1 - column % 2
+            square_y = gap // 2 + square_row * pitch_y
+            square_x = gap // 2 + column * pitch_x
+            sheet_ink[square_y : square_y + pitch_y, square_x : square_x + pitch_x] = 255
+
+        y = gap + row * pitch_y
+        x = gap + column * pitch_x
+        height, width = ink_map.shape
+        sheet_ink[y : y + height, x : x + width] = ink_map
+        boxes.append(Rectangle(x, y, width, height))
+    return sheet_ink, boxes
+
+
 def framed(random: Random, surface: Surface, texture: Image) -> Surface:
-    """A surface on something larger: a screen with its bezel, or a cardboard box with tape."""
-    height, width = surface.picture.shape[:2]
-    left, top, right, bottom = (random.uniform(0.05, 0.8, 4) * max(height, width)).astype(int)
-    full = (height + top + bottom, width + left + right)
+    """A surface on something larger: a screen with its bezel, or a cardboard box."""
+    height, width = surface.image.shape[:2]
+    longer_side = max(height, width)
+    margins = (random.uniform(0.05, 0.8, 4) * longer_side).astype(int)
     if random.random() < 0.4:
-        left = right = top = bottom = max(int(0.07 * max(height, width)), 2)
-        full = (height + 2 * top, width + 2 * left)
-        image = np.empty((*full, 3), np.uint8)
+        bezel = max(int(0.07 * longer_side), 2)
+        left, top = bezel, bezel
+        image = np.empty((height + 2 * bezel, width + 2 * bezel, 3), np.uint8)
         image[:] = colour(random, 0, 60)
     else:
-        material = _grain_on(texture, colour(random, 60, 230))
-        image = cv2.resize(material, full[::-1], interpolation=cv2.INTER_LINEAR)
-    image[top : top + height, left : left + width] = surface.picture
-    areas = [
-        area._replace(box=tuple(np.add(area.box, (left, top, left, top)).tolist()))
-        for area in surface.areas
-    ]
+        left, top, right, bottom = margins
+        material = _with_mean_colour(texture, colour(random, 60, 230))
+        size = (width + left + right, height + top + bottom)
+        image = cv2.resize(material, size, interpolation=cv2.INTER_LINEAR)
+    image[top : top + height, left : left + width] = surface.image
+
+    areas = []
+    for area in surface.areas:
+        shifted_box = np.add(area.box, (left, top, left, top))
+        areas.append(area._replace(box=tuple(shifted_box.tolist())))
     return Surface(image, None, areas)

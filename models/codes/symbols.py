@@ -4,7 +4,7 @@ zxing-cpp writes most symbologies, segno Micro QR, OpenCV the ArUco and AprilTag
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -17,12 +17,15 @@ Random = np.random.Generator
 Format = zxingcpp.BarcodeFormat
 
 NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
+QR_CODE, MICRO_QR, DATA_MATRIX, BARCODE, PDF417, ARUCO, AZTEC = range(len(NAMES))  # class ids
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = "0123456789"
 MIXED = LETTERS + LETTERS.lower() + DIGITS + "-./ "
 MAX_ASPECT = 12  # of bars
+BARS_QUIET = 9  # modules beside linear codes
 MIN_DARK = 0.12  # of a marker's inner cells; a nearly white marker has no recognisable pattern
 STACKED = {Format.DataBarStk, Format.DataBarStkOmni, Format.DataBarExpStk}
+RETAIL = {Format.EAN13, Format.EAN8, Format.UPCA, Format.UPCE}  # these have guard bars
 DICTIONARIES = (
     "4X4_1000 5X5_1000 6X6_1000 7X7_1000 ARUCO_ORIGINAL APRILTAG_16H5 APRILTAG_25H9 "
     "APRILTAG_36H10 APRILTAG_36H11 ARUCO_MIP_36H12"
@@ -46,6 +49,51 @@ class Symbol(NamedTuple):
     aspect: float
     guards: Cells | None = None
 
+    @property
+    def is_bars(self) -> bool:
+        """Whether it is a linear code, whose single row is repeated to any height."""
+        return len(self.cells) == 1
+
+
+class LinearFormat(NamedTuple):
+    """A format of bars: how often it is drawn, and what content it takes.
+
+    Attributes:
+        format: The format as zxing-cpp calls it.
+        alphabet: The characters to draw from.
+        min_length: The fewest characters.
+        max_length: The most characters.
+        weight: How often it is drawn, relative to the weights of the others.
+    """
+
+    format: Format
+    alphabet: str
+    min_length: int
+    max_length: int
+    weight: float
+
+
+# Telepen stands for rarer ones. A check digit is added where the format has one.
+LINEAR_FORMATS = (
+    LinearFormat(Format.EAN13, DIGITS, 12, 12, 5),
+    LinearFormat(Format.EAN8, DIGITS, 7, 7, 1),
+    LinearFormat(Format.UPCA, DIGITS, 11, 11, 2),
+    LinearFormat(Format.UPCE, "3456789", 6, 6, 1),
+    LinearFormat(Format.Code128, MIXED, 4, 22, 4),
+    LinearFormat(Format.Code128, DIGITS, 6, 24, 3),
+    LinearFormat(Format.Code39, LETTERS + DIGITS, 3, 12, 3),
+    LinearFormat(Format.Code93, LETTERS + DIGITS, 3, 14, 1),
+    LinearFormat(Format.ITF, DIGITS, 3, 9, 2),
+    LinearFormat(Format.Codabar, DIGITS, 4, 12, 1),
+    LinearFormat(Format.DataBarOmni, DIGITS, 13, 13, 0.5),
+    LinearFormat(Format.DataBarLtd, DIGITS, 12, 12, 0.5),
+    LinearFormat(Format.Telepen, LETTERS, 3, 10, 0.3),
+    LinearFormat(Format.DataBarStk, DIGITS, 13, 13, 0.4),
+    LinearFormat(Format.DataBarStkOmni, DIGITS, 13, 13, 0.5),
+    LinearFormat(Format.DataBarExp, DIGITS, 4, 16, 0.3),
+    LinearFormat(Format.DataBarExpStk, DIGITS, 10, 40, 0.8),
+)
+
 
 def text(random: Random, alphabet: str, low: int, high: int) -> str:
     """Between `low` and `high` random characters."""
@@ -53,125 +101,141 @@ def text(random: Random, alphabet: str, low: int, high: int) -> str:
 
 
 def symbol(random: Random, name: str) -> Symbol:
-    """A symbol of a class with random content; its kind, size and coding vary too."""
+    """A symbol of the named class with random content; its format, size and coding vary too."""
     return MAKERS[name](random)
 
 
-def _matrix(label: int, cells: Cells, quiet: int) -> Symbol:
-    return Symbol(label, cells, quiet, cells.shape[1] / cells.shape[0])
-
-
-def written(content: str, kind: Format, **options: str | int) -> Cells:
+def written(content: str, barcode_format: Format, **options: str | int) -> Cells:
     """Cells of a symbol as zxing-cpp writes it, 1 where dark."""
-    drawn = zxingcpp.write_barcode_to_image(
-        zxingcpp.create_barcode(content, kind, **options), scale=1, add_quiet_zones=False
-    )
-    return (np.array(drawn) < 128).astype(np.uint8)
+    barcode = zxingcpp.create_barcode(content, barcode_format, **options)
+    image = zxingcpp.write_barcode_to_image(barcode, scale=1, add_quiet_zones=False)
+    return _dark(np.array(image))
+
+
+def _dark(image: NDArray[Any]) -> Cells:
+    """1 where a grey image is dark, else 0."""
+    return (image < 128).astype(np.uint8)
+
+
+def _matrix(label: int, cells: Cells, quiet: int) -> Symbol:
+    """A symbol that is as wide and high as its cells."""
+    return Symbol(label, cells, quiet, aspect=cells.shape[1] / cells.shape[0])
+
+
+def _log_uniform_length(random: Random, low: int, high: int) -> int:
+    """A length from `low` to `high` whose logarithm is uniform: short texts are more frequent."""
+    return int(np.exp(random.uniform(np.log(low), np.log(high))))
 
 
 def _qr_code(random: Random) -> Symbol:
-    longest = int(np.exp(random.uniform(np.log(8), np.log(900))))
+    """A QR Code of any version up to 40; every second one holds an address."""
+    longest = _log_uniform_length(random, 8, 900)
     shortest = max(longest // 2, 4)
     if random.random() < 0.12:  # what fills the larger versions, up to 40
         shortest, longest = 300, 1260
+
     content = text(random, MIXED, shortest, longest)
     if random.random() < 0.5:
         content = "https://" + content.replace(" ", "")
-    level = str(random.choice(list("LMQH")))
-    return _matrix(0, written(content, Format.QRCode, ec_level=level), 4)
+    level = str(random.choice(list("LMQH")))  # of error correction
+    return _matrix(QR_CODE, written(content, Format.QRCode, ec_level=level), quiet=4)
 
 
 def _micro_qr(random: Random) -> Symbol:
+    """A Micro QR Code of the four versions, with digits."""
     version = str(random.choice(["M1", "M2", "M3", "M4"], p=[0.1, 0.3, 0.3, 0.3]))
     longest = {"M1": 5, "M2": 6, "M3": 14, "M4": 21}[version]
-    code = segno.make_micro(
-        text(random, DIGITS, 1, longest), version=version, error=None, boost_error=False
-    )
-    return _matrix(1, np.array(code.matrix, np.uint8), 2)
+    content = text(random, DIGITS, 1, longest)
+    code = segno.make_micro(content, version=version, error=None, boost_error=False)
+    return _matrix(MICRO_QR, np.array(code.matrix, np.uint8), quiet=2)
 
 
 def _data_matrix(random: Random) -> Symbol:
-    if random.random() < 0.15:  # the rectangular ones, up to 8 x 144 and 26 x 64
-        version = int(random.integers(25, 49))
-        content = text(random, MIXED, 2, 5 if version == 25 else 10)
-        return _matrix(2, written(content, Format.DataMatrix, version=version), 1)
-    longest = int(np.exp(random.uniform(np.log(4), np.log(900))))
-    content = text(random, MIXED, max(longest // 2, 2), longest)
-    return _matrix(2, written(content, Format.DataMatrix), 1)
+    """A Data Matrix: mostly square, sometimes one of the rectangles up to 8 x 144 and 26 x 64."""
+    if random.random() < 0.15:
+        version = int(random.integers(25, 49))  # zxing-cpp's numbers of the rectangles
+        longest = 5 if version == 25 else 10  # 25 is the smallest one
+        content = text(random, MIXED, 2, longest)
+        cells = written(content, Format.DataMatrix, version=version)
+    else:
+        longest = _log_uniform_length(random, 4, 900)
+        content = text(random, MIXED, max(longest // 2, 2), longest)
+        cells = written(content, Format.DataMatrix)
+    return _matrix(DATA_MATRIX, cells, quiet=1)
 
 
 def _barcode(random: Random) -> Symbol:
-    """Linear codes and the stacked forms of DataBar; Telepen stands for rarer ones."""
-    kinds: list[tuple[Format, str, tuple[int, int]]] = [
-        (Format.EAN13, DIGITS, (12, 12)),
-        (Format.EAN8, DIGITS, (7, 7)),
-        (Format.UPCA, DIGITS, (11, 11)),
-        (Format.UPCE, "3456789", (6, 6)),
-        (Format.Code128, MIXED, (4, 22)),
-        (Format.Code128, DIGITS, (6, 24)),
-        (Format.Code39, LETTERS + DIGITS, (3, 12)),
-        (Format.Code93, LETTERS + DIGITS, (3, 14)),
-        (Format.ITF, DIGITS, (3, 9)),
-        (Format.Codabar, DIGITS, (4, 12)),
-        (Format.DataBarOmni, DIGITS, (13, 13)),
-        (Format.DataBarLtd, DIGITS, (12, 12)),
-        (Format.Telepen, LETTERS, (3, 10)),
-        (Format.DataBarStk, DIGITS, (13, 13)),
-        (Format.DataBarStkOmni, DIGITS, (13, 13)),
-        (Format.DataBarExp, DIGITS, (4, 16)),
-        (Format.DataBarExpStk, DIGITS, (10, 40)),
-    ]
-    weights = np.array([5, 1, 2, 1, 4, 3, 3, 1, 2, 1, 0.5, 0.5, 0.3, 0.4, 0.5, 0.3, 0.8])
-    kind, alphabet, (low, high) = kinds[random.choice(len(kinds), p=weights / weights.sum())]
-    content = text(random, alphabet, low, high)
-    if kind == Format.ITF:
-        content *= 2  # an even number of digits
-    elif kind == Format.Codabar:
-        content = f"A{content}B"
-    elif kind in {Format.UPCE, Format.DataBarLtd}:
-        content = "0" + content
-    elif kind in {Format.DataBarExp, Format.DataBarExpStk}:
-        content = f"[10]{content[:20]}[21]{content[20:] or 1}"
-    cells = written(content, kind)
-    if kind in STACKED:
-        return _matrix(3, cells, 2)
-    retail = kind in {Format.EAN13, Format.EAN8, Format.UPCA, Format.UPCE}
+    """A linear code, or a stacked form of DataBar, which belongs to the same class."""
+    weights = np.array([linear.weight for linear in LINEAR_FORMATS])
+    linear = LINEAR_FORMATS[random.choice(len(LINEAR_FORMATS), p=weights / weights.sum())]
+    content = text(random, linear.alphabet, linear.min_length, linear.max_length)
+    cells = written(_as_content(content, linear.format), linear.format)
+    if linear.format in STACKED:
+        return _matrix(BARCODE, cells, quiet=2)
+
     aspect = float(np.exp(random.uniform(0, np.log(MAX_ASPECT))))
-    return Symbol(3, cells[:1], 9, aspect, cells[-1:] if retail else None)
+    guards = None
+    if linear.format in RETAIL:
+        guards = cells[-1:]  # the last row has the guard bars alone
+    return Symbol(BARCODE, cells[:1], BARS_QUIET, aspect, guards)
+
+
+def _as_content(characters: str, barcode_format: Format) -> str:
+    """The characters in the form that the format asks for."""
+    if barcode_format == Format.ITF:
+        return characters * 2  # an even number of digits
+    if barcode_format == Format.Codabar:
+        return f"A{characters}B"  # letters start and stop it
+    if barcode_format in {Format.UPCE, Format.DataBarLtd}:
+        return "0" + characters
+    if barcode_format in {Format.DataBarExp, Format.DataBarExpStk}:
+        # GS1's application identifiers: 10 is a batch of up to 20 characters, 21 a serial number.
+        batch = characters[:20]
+        serial = characters[20:] or "1"
+        return f"[10]{batch}[21]{serial}"
+    return characters
 
 
 def _pdf417(random: Random) -> Symbol:
-    """PDF417 with rows two to five modules high; zxing-cpp writes three, and two if it is small."""
-    content = text(random, MIXED, 6, int(np.exp(random.uniform(np.log(12), np.log(900)))))
-    high = int(random.choice([2, 3, 4, 5], p=[0.3, 0.4, 0.2, 0.1]))
-    part = random.random()
-    if part < 0.12:
-        small = written(content[:60], Format.MicroPDF417)
-        return _matrix(4, np.repeat(small[::2], high, 0), 1)
-    if part < 0.25:
-        compact = written(content[:300], Format.CompactPDF417)
-        return _matrix(4, np.repeat(compact[::3], high, 0), 2)
-    least = max(len(content) // 80, 1)  # columns, or there would be more rows than the standard has
-    columns = int(random.integers(least, least + 9))
+    """PDF417 with rows two to five modules high, or its micro or compact form.
+
+    zxing-cpp draws rows of three modules, and of two in the micro form: one line of each row is
+    taken, and repeated to the height of choice.
+    """
+    content = text(random, MIXED, 6, _log_uniform_length(random, 12, 900))
+    row_height = int(random.choice([2, 3, 4, 5], p=[0.3, 0.4, 0.2, 0.1]))
+    choice = random.random()
+    if choice < 0.12:
+        cells = written(content[:60], Format.MicroPDF417)
+        return _matrix(PDF417, np.repeat(cells[::2], row_height, axis=0), quiet=1)
+    if choice < 0.25:
+        cells = written(content[:300], Format.CompactPDF417)
+        return _matrix(PDF417, np.repeat(cells[::3], row_height, axis=0), quiet=2)
+
+    min_columns = max(len(content) // 80, 1)  # fewer would take more rows than the standard has
+    columns = int(random.integers(min_columns, min_columns + 9))
     cells = written(content, Format.PDF417, columns=columns)
-    return _matrix(4, np.repeat(cells[::3], high, 0), 2)
+    return _matrix(PDF417, np.repeat(cells[::3], row_height, axis=0), quiet=2)
 
 
 def _aruco(random: Random) -> Symbol:
+    """A marker of any dictionary, neither nearly white nor nearly black inside."""
     name = str(random.choice(DICTIONARIES))
     dictionary = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, f"DICT_{name}"))
-    size = dictionary.markerSize + 2
+    size = dictionary.markerSize + 2  # with the black border
     while True:
-        number = int(random.integers(dictionary.bytesList.shape[0]))
-        drawn = cv2.aruco.generateImageMarker(dictionary, number, size)
-        cells = (drawn < 128).astype(np.uint8)
-        if MIN_DARK < cells[1:-1, 1:-1].mean() < 1 - MIN_DARK:
-            return _matrix(5, cells, 1)
+        marker_id = int(random.integers(dictionary.bytesList.shape[0]))
+        cells = _dark(cv2.aruco.generateImageMarker(dictionary, marker_id, size))
+        dark_share = cells[1:-1, 1:-1].mean()
+        if MIN_DARK < dark_share < 1 - MIN_DARK:
+            return _matrix(ARUCO, cells, quiet=1)
 
 
 def _aztec(random: Random) -> Symbol:
-    longest = int(np.exp(random.uniform(np.log(4), np.log(900))))
-    return _matrix(6, written(text(random, MIXED, max(longest // 2, 2), longest), Format.Aztec), 1)
+    """An Aztec Code of any size."""
+    longest = _log_uniform_length(random, 4, 900)
+    content = text(random, MIXED, max(longest // 2, 2), longest)
+    return _matrix(AZTEC, written(content, Format.Aztec), quiet=1)
 
 
 MAKERS: dict[str, Callable[[Random], Symbol]] = {

@@ -33,6 +33,7 @@ from codes.symbols import NAMES
 
 LAST = "last.pt"
 LOG = "log.tsv"
+GRADIENT_LIMIT = 10.0  # longer gradients are scaled down to this norm
 COLUMNS = "step lr many_box many_class many_sides one_box one_class one_sides".split()
 REPORT_EVERY = 50  # steps
 MUON_LR = 2.0
@@ -102,6 +103,20 @@ class Settings:
 class Trainer:
     """The network, the EMA of its weights and its optimisers, at a step.
 
+    Attributes:
+        settings: Hyperparameters.
+        device: Where it trains.
+        uses_bfloat16: Whether the network computes in bfloat16.
+        step: The steps taken.
+        network: What is trained.
+        parallel: The network as this process calls it; among several processes, it averages the
+            gradients of all.
+        average: The EMA of the weights, in evaluation mode.
+        optimiser: AdamW, for all that Muon does not update.
+        matrices: For each weight that Muon updates, a view of it as a matrix, and the weight.
+        muon: The optimiser of these matrices.
+        grids: The anchors by side of the image.
+
     Args:
         settings: Hyperparameters.
         device: Where to train.
@@ -111,18 +126,23 @@ class Trainer:
         torch.manual_seed(settings.seed)
         self.settings = settings
         self.device = device
-        self.short = has_bfloat16(device)
+        self.uses_bfloat16 = has_bfloat16(device)
         self.step = 0
+        self.grids: dict[int, Anchors] = {}
+
         network = Network(Plan.narrow(len(NAMES)))
         self.network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.parallel = DistributedDataParallel(self.network) if settings.processes > 1 else network
+        self.parallel: nn.Module = self.network
+        if settings.processes > 1:
+            self.parallel = DistributedDataParallel(self.network)
         self.average = copy.deepcopy(self.network).eval().requires_grad_(requires_grad=False)
-        self.optimiser = torch.optim.AdamW(_groups(self.network, settings.weight_decay), fused=True)
-        self.matrices = {_matrix(weight): weight for weight in _mixing(self.network)}
+
+        parameter_groups = _adamw_groups(self.network, settings.weight_decay)
+        self.optimiser = torch.optim.AdamW(parameter_groups, fused=True)
+        self.matrices = {_matrix(weight): weight for weight in _channel_mixing(self.network)}
         self.muon = torch.optim.Muon(
             self.matrices, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
         )
-        self.grids: dict[int, Anchors] = {}
 
     def learn(self, batch: Batch) -> tuple[Parts, Parts]:
         """Take one step; returns the losses of the one-to-many and of the one-to-one head."""
@@ -132,49 +152,61 @@ class Trainer:
 
     def backward(self, batch: Batch) -> tuple[Parts, Parts]:
         """Compute the gradients; returns the losses of both heads."""
-        images = batch.pictures.to(self.device).contiguous(memory_format=torch.channels_last)
-        objects = Objects(*(part.to(self.device) for part in batch.objects))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.short):
+        images = batch.images.to(self.device).contiguous(memory_format=torch.channels_last)
+        objects = Objects(
+            image=batch.objects.image.to(self.device),
+            label=batch.objects.label.to(self.device),
+            box=batch.objects.box.to(self.device),
+        )
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.uses_bfloat16):
             outputs = self.parallel(images.float() / 255)
         many, one = dual_loss(outputs, objects, self._grid(images))
+
         self.network.zero_grad(set_to_none=True)
         torch.stack([*many, *one]).sum().backward()
-        return Parts(*(part.detach() for part in many)), Parts(*(part.detach() for part in one))
+        return _detached(many), _detached(one)
 
     def update(self) -> None:
-        """Update the weights from their gradients."""
+        """Update the weights from their gradients, then the EMA."""
         lr = lr_at(self.step, self.settings)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         for group in self.muon.param_groups:
             group["lr"] = lr * MUON_LR
-        nn.utils.clip_grad_norm_(self.network.parameters(), 10)
+
+        nn.utils.clip_grad_norm_(self.network.parameters(), GRADIENT_LIMIT)
+
+        # Muon takes matrices: its gradients are views of those that the weights have.
         for matrix, weight in self.matrices.items():
             if weight.grad is not None:
                 matrix.grad = _matrix(weight.grad)
+
         self.optimiser.step()
         self.muon.step()
         self.step += 1
         self._update_average()
 
     def _grid(self, images: Tensor) -> Anchors:
+        """The anchors of square images `[B, 3, side, side]`, computed once for each side."""
         side = images.shape[2]
         if side not in self.grids:
-            self.grids[side] = Anchors(*(part.to(self.device) for part in square(side, STRIDES)))
+            centres, strides = square(side, STRIDES)
+            self.grids[side] = Anchors(centres.to(self.device), strides.to(self.device))
         return self.grids[side]
 
     @torch.no_grad()
     def _update_average(self) -> None:
         """Update the EMA, with a smaller decay in the first steps."""
         decay = min(self.settings.ema_decay, (1 + self.step) / (10 + self.step))
-        ours, theirs = self.average.state_dict(), self.network.state_dict()
-        moving = [name for name, value in ours.items() if value.dtype.is_floating_point]
+        averages = self.average.state_dict()
+        weights = self.network.state_dict()
+        moving = [name for name, value in averages.items() if value.dtype.is_floating_point]
         torch._foreach_lerp_(
-            [ours[name] for name in moving], [theirs[name] for name in moving], 1 - decay
+            [averages[name] for name in moving], [weights[name] for name in moving], 1 - decay
         )
 
     def start(self, path: Path, images: Tensor) -> None:
-        """Take the weights of an exported file; `pictures` are `[B, 3, H, W]`, uint8."""
+        """Take the weights of an exported file; `images` are `[B, 3, H, W]`, uint8."""
         restore(self.network, path, images.to(self.device).float() / 255)
         self.average.load_state_dict(self.network.state_dict())
 
@@ -188,9 +220,9 @@ class Trainer:
             "optimiser": self.optimiser.state_dict(),
             "muon": self.muon.state_dict(),
         }
-        draft = path.with_suffix(".new")
-        torch.save(state, draft)
-        draft.replace(path)
+        temporary_path = path.with_suffix(".new")
+        torch.save(state, temporary_path)
+        temporary_path.replace(path)
 
     def load(self, path: Path) -> None:
         """Read a checkpoint; its settings are only a record and are not read."""
@@ -202,25 +234,38 @@ class Trainer:
         self.muon.load_state_dict(state["muon"])
 
 
+def _detached(parts: Parts) -> Parts:
+    """The parts of a loss without their gradients."""
+    return Parts(parts.box.detach(), parts.score.detach(), parts.distribution.detach())
+
+
 def has_bfloat16(device: torch.device) -> bool:
     """Whether it computes in bfloat16; a CPU that does not is five times as slow with it."""
     if device.type != "cpu":
         return True
-    has = torch.cpu.get_capabilities()
-    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def _adamw_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """AdamW's parameters: weight decay for convolutions, none for biases and normalisation."""
-    mixing = {id(weight) for weight in _mixing(network)}
-    parameters = [part for part in network.parameters() if id(part) not in mixing]
+    left_to_muon = {id(weight) for weight in _channel_mixing(network)}
+    decaying = []
+    not_decaying = []
+    for parameter in network.parameters():
+        if id(parameter) in left_to_muon:
+            continue
+        if parameter.ndim > 1:
+            decaying.append(parameter)
+        else:
+            not_decaying.append(parameter)
     return [
-        {"params": [part for part in parameters if part.ndim > 1], "weight_decay": weight_decay},
-        {"params": [part for part in parameters if part.ndim <= 1], "weight_decay": 0.0},
+        {"params": decaying, "weight_decay": weight_decay},
+        {"params": not_decaying, "weight_decay": 0.0},
     ]
 
 
-def _mixing(network: nn.Module) -> Iterator[Tensor]:
+def _channel_mixing(network: nn.Module) -> Iterator[Tensor]:
     """Weights of the convolutions that mix channels, but for the last ones, which have a bias."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d) and module.groups == 1 and module.bias is None:
@@ -236,82 +281,121 @@ def lr_at(step: int, settings: Settings) -> float:
     """The learning rate of a step, counted from 0: linear warm-up, cosine decay, in each cycle."""
     start = step - step % settings.cycle_steps
     end = min(start + settings.cycle_steps, settings.steps)
-    lr, decay_steps = settings.lr, settings.lr_decay_steps
-    if start:
-        lr, decay_steps = settings.restart_lr, end - start
-    rise = min((step - start + 1) / settings.warmup_steps, 1)
-    fall = min((end - step) / max(decay_steps, 1), 1)
-    return lr * rise * (1 - math.cos(math.pi * fall)) / 2
+    is_first_cycle = start == 0
+    if is_first_cycle:
+        lr = settings.lr
+        decay_steps = settings.lr_decay_steps
+    else:
+        lr = settings.restart_lr
+        decay_steps = end - start
+    warmup_share = min((step - start + 1) / settings.warmup_steps, 1)
+    left_of_decay = min((end - step) / max(decay_steps, 1), 1)
+    return lr * warmup_share * (1 - math.cos(math.pi * left_of_decay)) / 2
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """Images by step: mosaics of nine scenes, of four, single scenes, large ones at the ends."""
-    cells = settings.imgsz // 32
-    nine, four, one = (
-        tuple(round(share * cells) * 32 for share in shares) for shares in (NINE, FOUR, ONE)
-    )
-    found = [
-        Stage(0, nine, tiles=3),
-        Stage(settings.four_from, four, tiles=2),
-        Stage(settings.one_from, one),
+    """The stages of a run: mosaics of nine scenes, mosaics of four, single scenes.
+
+    The last steps of each cycle have single scenes on the largest images only; after them single
+    scenes of all sizes go on.
+    """
+    run_stages = [
+        Stage(0, _sides(NINE, settings), tiles=3),
+        Stage(settings.four_from, _sides(FOUR, settings), tiles=2),
+        Stage(settings.one_from, _sides(ONE, settings)),
     ]
-    for end in [*range(settings.cycle_steps, settings.steps, settings.cycle_steps), settings.steps]:
-        found.append(Stage(max(end - settings.large_steps, 0), (settings.imgsz,)))
-        found.append(Stage(end, one))
-    return [stage._replace(hard=stage.step >= settings.hard_from) for stage in found]
+    cycle_ends = [*range(settings.cycle_steps, settings.steps, settings.cycle_steps)]
+    cycle_ends.append(settings.steps)
+    for cycle_end in cycle_ends:
+        large_from = max(cycle_end - settings.large_steps, 0)
+        run_stages.append(Stage(large_from, (settings.imgsz,)))
+        run_stages.append(Stage(cycle_end, _sides(ONE, settings)))
+    return [stage._replace(hard=stage.step >= settings.hard_from) for stage in run_stages]
 
 
-def train(settings: Settings, folder: Path, device: torch.device, part: int = 0) -> Trainer:
+def _sides(shares: tuple[float, ...], settings: Settings) -> tuple[int, ...]:
+    """Sides in pixels of shares of the largest side, as multiples of the largest stride."""
+    stride = STRIDES[-1]
+    largest_in_strides = settings.imgsz // stride
+    return tuple(round(share * largest_in_strides) * stride for share in shares)
+
+
+def train(settings: Settings, folder: Path, device: torch.device, rank: int = 0) -> Trainer:
     """Train to the last step, starting from the folder's checkpoint if there is one.
 
     Args:
         settings: Hyperparameters.
-        folder: Where the checkpoint is.
+        folder: Where the checkpoint is read from and written to, with a log of the losses.
         device: Where to train.
-        part: Rank of this training process; rank 0 saves and reports.
+        rank: Number of this training process; process 0 saves and reports.
+
+    Returns:
+        The trainer after the last step.
     """
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, device)
     assets = training_assets(settings.seed, settings.photographs)
-    series = (settings.seed, assets, settings.batch_size, stages(settings))
+    run_stages = stages(settings)
     if (folder / LAST).exists():
         trainer.load(folder / LAST)
-    elif settings.start:  # the whole batch, so that all processes start alike
-        trainer.start(Path(settings.start), Scenes(*series)[0].pictures)
-    scenes = Scenes(*series, part=part, parts=settings.processes)
-    report = None if part else _Report(settings, folder / LOG, trainer.step)
-    end = settings.stop_at or settings.steps
-    for batch in batches(scenes, trainer.step, end, settings.workers):
+    elif settings.start:
+        # On the whole first batch, not on this process's part, so that all processes start alike.
+        scenes = Scenes(settings.seed, assets, settings.batch_size, run_stages)
+        trainer.start(Path(settings.start), scenes[0].images)
+
+    scenes = Scenes(
+        settings.seed,
+        assets,
+        settings.batch_size,
+        run_stages,
+        part=rank,
+        parts=settings.processes,
+    )
+    report = None
+    if rank == 0:
+        report = _Report(settings, folder / LOG, trainer.step)
+
+    stop = settings.stop_at or settings.steps
+    for batch in batches(scenes, trainer.step, stop, settings.workers):
         losses = trainer.learn(batch)
-        if report is None:
-            continue
-        report.add(trainer.step, losses)
-        if trainer.step % settings.checkpoint_every == 0 or trainer.step == end:
-            trainer.save(folder / LAST)
+        if report is not None:
+            report.add(trainer.step, losses)
+            if trainer.step % settings.checkpoint_every == 0 or trainer.step == stop:
+                trainer.save(folder / LAST)
     return trainer
 
 
 def train_in_parallel(settings: Settings, folder: Path, device: torch.device) -> None:
     """Train with `settings.processes` processes, which average their gradients at each step."""
-    with tempfile.TemporaryDirectory() as meeting:
+    with tempfile.TemporaryDirectory() as temporary_folder:
+        rendezvous = f"file://{temporary_folder}/processes"
         torch.multiprocessing.spawn(
-            _train_part, (settings, folder, device, f"file://{meeting}/parts"), settings.processes
+            _train_process, (settings, folder, device, rendezvous), settings.processes
         )
 
 
-def _train_part(
-    part: int, settings: Settings, folder: Path, device: torch.device, meeting: str
+def _train_process(
+    rank: int, settings: Settings, folder: Path, device: torch.device, rendezvous: str
 ) -> None:
+    """Run one of several training processes.
+
+    Args:
+        rank: Its number, which `spawn` passes first.
+        settings: Hyperparameters.
+        folder: Where the checkpoint is.
+        device: Where to train.
+        rendezvous: Address of the file by which the processes get to know each other.
+    """
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     distributed.init_process_group(
         "gloo",
-        init_method=meeting,
-        rank=part,
+        init_method=rendezvous,
+        rank=rank,
         world_size=settings.processes,
         timeout=timedelta(days=1),  # so that a run can be paused
     )
-    train(settings, folder, device, part)
+    train(settings, folder, device, rank)
     distributed.destroy_process_group()
 
 
@@ -320,44 +404,65 @@ class _Report:
 
     Args:
         settings: Hyperparameters.
-        log: A table with tabs; a resumed run drops the rows of steps that it takes again.
+        log_path: A table with tabs; a resumed run drops the rows of steps that it takes again.
         step: The step that the run is at.
     """
 
-    def __init__(self, settings: Settings, log: Path, step: int) -> None:
-        rows = log.read_text().splitlines()[1:] if log.exists() else []
-        rows = [row for row in rows if int(row.split("\t")[0]) <= step]
-        log.write_text("\n".join(["\t".join(COLUMNS), *rows, ""]))
+    def __init__(self, settings: Settings, log_path: Path, step: int) -> None:
+        rows = []
+        if log_path.exists():
+            for row in log_path.read_text().splitlines()[1:]:
+                if int(row.split("\t")[0]) <= step:
+                    rows.append(row)
+        log_path.write_text("\n".join(["\t".join(COLUMNS), *rows, ""]))
+
         self.settings = settings
-        self.log = log
-        self.sums: list[Tensor] = []
-        self.since = time.monotonic()
+        self.log_path = log_path
+        self.losses: list[Tensor] = []  # of each step since the last report, `[6]`
+        self.last_report_s = time.monotonic()
 
     def add(self, step: int, losses: tuple[Parts, Parts]) -> None:
-        """Add a step's losses, and report the means when it is time."""
-        self.sums.append(torch.stack([part for parts in losses for part in parts]))
-        if len(self.sums) < REPORT_EVERY:
+        """Add the losses of a step; every `REPORT_EVERY` steps, write their means.
+
+        They go to stderr and to the log.
+        """
+        many, one = losses
+        self.losses.append(torch.stack([*many, *one]))
+        if len(self.losses) < REPORT_EVERY:
             return
-        means = torch.stack(self.sums).mean(0).tolist()
-        many, one = means[:3], means[3:]
-        now = time.monotonic()
-        speed = len(self.sums) / (now - self.since)
-        left = (self.settings.steps - step) / speed
-        lr = lr_at(step, self.settings)
-        text = (
-            f"{step}/{self.settings.steps} lr {lr:.1e}  "
-            f"many: box {many[0]:.2f} class {many[1]:.2f} sides {many[2]:.2f}  "
-            f"one: box {one[0]:.2f} class {one[1]:.2f} sides {one[2]:.2f}  "
-            f"{speed * self.settings.batch_size:.0f} images/s, {left / 60:.0f} min left"
+
+        means = torch.stack(self.losses).mean(0).tolist()
+        now_s = time.monotonic()
+        steps_per_second = len(self.losses) / (now_s - self.last_report_s)
+        self._write_progress(step, means, steps_per_second)
+        self._write_log(step, means)
+        self.losses = []
+        self.last_report_s = now_s
+
+    def _write_progress(self, step: int, means: list[float], steps_per_second: float) -> None:
+        """Write one line to stderr; on a terminal it takes the place of the one before."""
+        many_box, many_class, many_sides, one_box, one_class, one_sides = means
+        images_per_second = steps_per_second * self.settings.batch_size
+        seconds_left = (self.settings.steps - step) / steps_per_second
+        line = (
+            f"{step}/{self.settings.steps} lr {lr_at(step, self.settings):.1e}  "
+            f"many: box {many_box:.2f} class {many_class:.2f} sides {many_sides:.2f}  "
+            f"one: box {one_box:.2f} class {one_class:.2f} sides {one_sides:.2f}  "
+            f"{images_per_second:.0f} images/s, {seconds_left / 60:.0f} min left"
         )
-        terminal = sys.stderr.isatty()
-        sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{line}")
+        else:
+            sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-        with self.log.open("a") as log:
-            log.write(
-                "\t".join([str(step), f"{lr:.1e}", *(f"{mean:.2f}" for mean in means)]) + "\n"
-            )
-        self.sums, self.since = [], now
+
+    def _write_log(self, step: int, means: list[float]) -> None:
+        """Append a row with the columns `COLUMNS` to the log."""
+        cells = [str(step), f"{lr_at(step, self.settings):.1e}"]
+        for mean in means:
+            cells.append(f"{mean:.2f}")
+        with self.log_path.open("a") as log_file:
+            log_file.write("\t".join(cells) + "\n")
 
 
 def main() -> None:
@@ -368,12 +473,15 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for field in dataclasses.fields(Settings):
-        kind = type(field.default)
+        value_type = type(field.default)
         flag = f"--{field.name.replace('_', '-')}"
-        parser.add_argument(flag, type=kind, default=field.default, metavar=kind.__name__)
-    given = vars(parser.parse_args())
-    folder, device = given.pop("run"), torch.device(given.pop("device"))
-    settings = Settings(**given)
+        parser.add_argument(
+            flag, type=value_type, default=field.default, metavar=value_type.__name__
+        )
+    arguments = vars(parser.parse_args())
+    folder = arguments.pop("run")
+    device = torch.device(arguments.pop("device"))
+    settings = Settings(**arguments)
     if settings.processes > 1:
         train_in_parallel(settings, folder, device)
     else:

@@ -29,20 +29,21 @@ def short_gap(monkeypatch):
     monkeypatch.setattr(data, "GAP", 2)
 
 
-def test_kept_scenes_equal_newly_rendered_ones(assets):
+def test_reused_scenes_equal_newly_rendered_ones(assets):
     """Also across a change of image size, from single scenes to mosaics, and to harder ones."""
-    keeping = Scenes(3, assets, 8, STAGES)
+    reusing = Scenes(3, assets, 8, STAGES)
     for step in range(20):
-        ours, anew = keeping[step], Scenes(3, assets, 8, STAGES)[step]
-        assert torch.equal(ours.pictures, anew.pictures)
-        assert torch.equal(ours.objects.box, anew.objects.box)
+        reused = reusing[step]
+        rendered = Scenes(3, assets, 8, STAGES)[step]
+        assert torch.equal(reused.images, rendered.images)
+        assert torch.equal(reused.objects.box, rendered.objects.box)
 
 
 def test_a_mosaic_is_four_scenes_with_their_boxes(assets):
     whole = mosaic(3, 1, assets, 256, 2)
     scenes = [letterboxed_scene(3, 4 + tile, assets, 128) for tile in range(4)]
-    rows = [np.hstack([scene.picture for scene in pair]) for pair in (scenes[:2], scenes[2:])]
-    assert np.array_equal(whole.picture, np.vstack(rows))
+    rows = [np.hstack([scene.image for scene in pair]) for pair in (scenes[:2], scenes[2:])]
+    assert np.array_equal(whole.image, np.vstack(rows))
     corners = [(0, 0), (128, 0), (0, 128), (128, 128)]
     boxes = [
         scene.boxes + np.tile(corner, 2) for scene, corner in zip(scenes, corners, strict=True)
@@ -54,23 +55,23 @@ def test_a_mosaic_is_four_scenes_with_their_boxes(assets):
 def test_a_scene_is_used_four_times_and_then_dropped(assets):
     scenes = Scenes(3, assets, 4, [Stage(0, (64,))])
     batches = [scenes[step] for step in range(8)]
-    fresh = batches[0].pictures[0]
-    later = [batches[2 * use].pictures[use] for use in (1, 2, 3)]
+    fresh = batches[0].images[0]
+    later = [batches[2 * use].images[use] for use in (1, 2, 3)]
     swapped = fresh.transpose(1, 2)
     expected = [swapped.flip(2), fresh.flip(2), swapped]  # the first turned by 90 degrees
     assert all(torch.equal(*pair) for pair in zip(later, expected, strict=True))
-    assert len(scenes.kept) == 6  # of six steps, one each
+    assert len(scenes.scenes_to_reuse) == 6  # of six steps, one each
 
 
 def test_sides_take_turns(assets):
     scenes = Scenes(3, assets, 4, STAGES)
-    sides = [scenes[step].pictures.shape[3] for step in range(8)]
+    sides = [scenes[step].images.shape[3] for step in range(8)]
     assert sides == [64, 96, 64, 96, 64, 96, 96, 96]
 
 
 def test_parts_make_the_batch(assets):
-    whole = Scenes(3, assets, 8, STAGES)[0].pictures
-    parts = [Scenes(3, assets, 8, STAGES, part=part, parts=2)[0].pictures for part in (0, 1)]
+    whole = Scenes(3, assets, 8, STAGES)[0].images
+    parts = [Scenes(3, assets, 8, STAGES, part=part, parts=2)[0].images for part in (0, 1)]
     assert torch.equal(torch.stack(parts, 1).flatten(0, 1), whole)
 
 
@@ -87,8 +88,8 @@ def test_boxes_stay_on_their_objects(swap, flip):
     scene = Scene(image, np.array([1]), np.float32([[10, 3, 16, 8]]))  # type: ignore[arg-type]
     other = turned(scene, swap=swap, flip=flip)
     x0, y0, x1, y1 = other.boxes[0].astype(int)
-    assert other.picture[y0:y1, x0:x1].all()
-    assert other.picture.sum() == other.picture[y0:y1, x0:x1].sum()
+    assert other.image[y0:y1, x0:x1].all()
+    assert other.image.sum() == other.image[y0:y1, x0:x1].sum()
     assert scene.boxes.tolist() == [[10, 3, 16, 8]]
 
 
@@ -98,9 +99,9 @@ def test_a_small_image_is_padded_and_a_large_one_shrinks_with_its_boxes():
     scene = Scene(image, np.zeros(1, np.int64), np.array([[10, 5, 30, 15]], np.float32))
     padded = letterboxed(scene, 160)
     assert padded.boxes.tolist() == [[70, 75, 90, 85]]
-    assert np.array_equal(padded.picture[70:90, 60:100], image)
-    assert (padded.picture == PADDING).sum() == 3 * (160 * 160 - 20 * 40)
+    assert np.array_equal(padded.image[70:90, 60:100], image)
+    assert (padded.image == PADDING).sum() == 3 * (160 * 160 - 20 * 40)
     shrunk = letterboxed(scene, 20)
     assert shrunk.boxes.tolist() == [[5, 7.5, 15, 12.5]]
-    assert (shrunk.picture[:5] == PADDING).all()
-    assert shrunk.picture[9:12, 7:13].min() == 255
+    assert (shrunk.image[:5] == PADDING).all()
+    assert shrunk.image[9:12, 7:13].min() == 255

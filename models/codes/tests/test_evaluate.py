@@ -21,10 +21,10 @@ from codes.evaluate import (
     duplicates,
     held_out,
     instances,
-    on_others,
-    on_samples,
+    measure_images_without_symbols,
+    measure_samples,
     samples,
-    write,
+    write_data_set,
 )
 from codes.export import CONFS
 from codes.scene import Scene
@@ -66,7 +66,7 @@ def test_a_wrong_class_a_miss_and_a_false_alarm_are_told_apart(scenes):
 
 def test_boxes_come_back_from_the_letterbox(scenes):
     scene = scenes[1]
-    height, width = scene.picture.shape[:2]
+    height, width = scene.image.shape[:2]
     assert (height, width) != (IMGSZ, IMGSZ)
     left, top = (IMGSZ - width) // 2, (IMGSZ - height) // 2
 
@@ -83,7 +83,7 @@ def test_boxes_come_back_from_the_letterbox(scenes):
 
 
 def test_images_are_written_as_a_coco_data_set(tmp_path):
-    write(tmp_path, 3)
+    write_data_set(tmp_path, 3)
     truth = json.loads((tmp_path / "instances.json").read_text())
     assert [entry["name"] for entry in truth["categories"]] == list(NAMES)
     for entry in truth["images"]:
@@ -94,7 +94,7 @@ def test_images_are_written_as_a_coco_data_set(tmp_path):
 
 def test_boxes_come_back_from_a_padded_image(scenes):
     scene = scenes[3]
-    assert scene.picture.shape[:2] == SHAPES[3] == (240, 320)
+    assert scene.image.shape[:2] == SHAPES[3] == (240, 320)
 
     def predict(_):
         body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
@@ -123,7 +123,7 @@ def test_real_images_count_by_what_their_labels_say(tmp_path):
         )
         return body
 
-    figures = on_samples(predict, tmp_path, 0)
+    figures = measure_samples(predict, tmp_path, 0)
     assert figures["recall"] == {"photo": 3 / 4, "aztec": 1, "qr_code": 1, "barcode": 0}
     assert figures["false_alarms"] == {"aztec": 0, "other": 2}
     assert figures["pictures"] == {"photo": 4, "aztec": 2, "qr_code": 1, "barcode": 1}
@@ -143,7 +143,7 @@ def test_false_alarms_are_counted_per_image(tmp_path):
         body[0, 4, : len(scores)] = scores
         return body
 
-    alarms = on_others(predict, tmp_path)
+    alarms = measure_images_without_symbols(predict, tmp_path)
     assert alarms == {
         "false_alarms": sum(score >= least for score in scores),
         "false_alarms_at_0.5": 2,

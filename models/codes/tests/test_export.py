@@ -31,20 +31,21 @@ SIDE = 96
 
 @pytest.fixture(scope="module")
 def network():
-    """One whose normalisation has seen images, so that folding has something to do."""
+    """A network whose batch normalisation has statistics, so that folding has something to do."""
     torch.manual_seed(0)
-    made = Network(Plan.narrow(len(NAMES)))
+    new_network = Network(Plan.narrow(len(NAMES)))
     with torch.no_grad():
         for _ in range(3):
-            made(torch.rand(4, 3, SIDE, SIDE))
-        for module in made.modules():
+            new_network(torch.rand(4, 3, SIDE, SIDE))
+        for module in new_network.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.weight.uniform_(0.5, 1.5)
                 module.bias.uniform_(-0.5, 0.5)
-        for branch in made.one.score:
-            branch[-1].weight.normal_(0, 2)  # scores differ from cell to cell
-            branch[-1].bias.normal_()  # and from scale to scale
-    return made.eval()
+        for branch in new_network.one.score:
+            last_convolution = branch[-1]
+            last_convolution.weight.normal_(0, 2)  # scores differ from cell to cell
+            last_convolution.bias.normal_()  # and from scale to scale
+    return new_network.eval()
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +64,10 @@ def images():
 
 def test_folding_keeps_the_output(network, images):
     before = network.one(network.features(images))
-    own = folded(network)
-    after = own.one(own.features(images))
-    assert not [part for part in own.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    folded_network = folded(network)
+    after = folded_network.one(folded_network.features(images))
+    for module in folded_network.modules():
+        assert not isinstance(module, torch.nn.BatchNorm2d)
     for old, new in zip(before, after, strict=True):
         torch.testing.assert_close(new, old, atol=1e-4, rtol=1e-4)
 
@@ -98,25 +100,38 @@ def test_of_adjacent_cells_the_best_answers_for_all():
     assert peaks(flat)[0, 0, 1, 1] == 1  # not 4.5
 
 
-def two_scales(fine, coarse):
-    """Boxes and scores of two scales, whose answers are given by row and column: box and score."""
-    parts = []
-    for answers, shape in ((fine, (6, 8)), (coarse, (3, 4))):
-        boxes, scores = torch.zeros(1, 4, *shape), torch.zeros(1, 2, *shape)
-        for (row, column), (box, score) in answers.items():
-            boxes[0, :, row, column] = torch.tensor(box, dtype=torch.float32)
-            scores[0, 1, row, column] = score
-        parts.append((boxes, scores))
-    (fine_boxes, fine_scores), (coarse_boxes, coarse_scores) = parts
+def cells_that_answer(fine, coarse):
+    """Run `distinct` on two scales, and return the cells that still have a score after it.
+
+    Args:
+        fine: Box and score by (row, column), on a grid of 6 x 8 cells.
+        coarse: The same on a grid of 3 x 4 cells.
+
+    Returns:
+        The cells (row, column) of the fine and of the coarse scale.
+    """
+    fine_boxes, fine_scores = grid_of(fine, rows=6, columns=8)
+    coarse_boxes, coarse_scores = grid_of(coarse, rows=3, columns=4)
     fine_after, coarse_after = distinct(
         fine_boxes, coarse_boxes, fine_scores, coarse_scores, reach=1
     )
     for before, after in ((fine_scores, fine_after), (coarse_scores, coarse_after)):
         assert ((after == before) | (after == 0)).all()
-    return [
-        {(row, column) for row, column in torch.nonzero(part[0, 1]).tolist()}
-        for part in (fine_after, coarse_after)
-    ]
+    return [scoring_cells(fine_after), scoring_cells(coarse_after)]
+
+
+def grid_of(answers, rows, columns):
+    """Boxes `[1, 4, H, W]` and scores `[1, 2, H, W]`, of the second class, by (row, column)."""
+    boxes = torch.zeros(1, 4, rows, columns)
+    scores = torch.zeros(1, 2, rows, columns)
+    for (row, column), (box, score) in answers.items():
+        boxes[0, :, row, column] = torch.tensor(box, dtype=torch.float32)
+        scores[0, 1, row, column] = score
+    return boxes, scores
+
+
+def scoring_cells(scores):
+    return {(row, column) for row, column in torch.nonzero(scores[0, 1]).tolist()}
 
 
 def test_of_cells_that_find_a_symbol_the_best_answers():
@@ -129,19 +144,19 @@ def test_of_cells_that_find_a_symbol_the_best_answers():
                 ((box, 0.7), (shifted, 0.8), (set(), cells[1])),
                 ((box, 0.9), (other, 0.8), cells),
             ):
-                assert two_scales({(row, column): ours}, {cell: theirs}) == list(kept)
+                assert cells_that_answer({(row, column): ours}, {cell: theirs}) == list(kept)
     apart = {(2, 2): (box, 0.9), (2, 5): (shifted, 0.8), (5, 0): (other, 0.7)}
-    assert two_scales(apart, {}) == [{(2, 2), (5, 0)}, set()]  # in one scale, too
-    assert two_scales({}, {(0, 0): (box, 0.7), (1, 1): (shifted, 0.8)}) == [set(), {(1, 1)}]
+    assert cells_that_answer(apart, {}) == [{(2, 2), (5, 0)}, set()]  # in one scale, too
+    assert cells_that_answer({}, {(0, 0): (box, 0.7), (1, 1): (shifted, 0.8)}) == [set(), {(1, 1)}]
     far = {(5, 7): (box, 0.9)}, {(0, 0): (box, 0.8)}
-    assert two_scales(*far) == [{(5, 7)}, {(0, 0)}]
+    assert cells_that_answer(*far) == [{(5, 7)}, {(0, 0)}]
 
 
 def test_one_coarse_answer_outdoes_several_fine_ones():
     box = [8, 8, 28, 28]
     fine = {(2, 2): (box, 0.5), (2, 4): (box, 0.6), (4, 2): ([0, 0, 9, 9], 0.1)}
-    assert two_scales(fine, {(1, 1): (box, 0.7)}) == [{(4, 2)}, {(1, 1)}]
-    assert two_scales(fine, {(1, 1): (box, 0.55)}) == [{(2, 4), (4, 2)}, set()]
+    assert cells_that_answer(fine, {(1, 1): (box, 0.7)}) == [{(4, 2)}, {(1, 1)}]
+    assert cells_that_answer(fine, {(1, 1): (box, 0.55)}) == [{(2, 4), (4, 2)}, set()]
 
 
 def test_the_graph_matches_torch(network, exported, images):

@@ -6,7 +6,7 @@ from codes.loss import CLASS, DISTRIBUTION, Anchors, Objects, dual_loss
 from codes.network import BINS, STRIDES, square
 
 GRID = Anchors(*square(64, STRIDES))
-COUNT = len(GRID.sizes)
+COUNT = len(GRID.strides)
 
 
 def objects(*boxes):

@@ -8,30 +8,49 @@ from codes.network import square
 CENTRES, _ = square(96, (8, 16, 32))
 
 
-def plainly(objects, scores, boxes, most):
-    """The same, one object and one anchor at a time: `{(object, anchor): target}`."""
-    wishes = {}  # (image, anchor): [(iou, object, merit)]
+def assign_one_by_one(objects, scores, boxes, max_anchors):
+    """Assign anchors to objects as `assign` does, in plain loops over objects and anchors.
+
+    Returns:
+        The target of each pair, `{(object, anchor): target}`.
+    """
+    claims = {}  # by (image, anchor): the objects that took it, each as (iou, merit, object)
     for item in range(len(objects.label)):
-        x0, y0, x1, y1 = objects.box[item].tolist()
-        image = int(objects.picture[item])
-        ranked = []
-        for anchor, (x, y) in enumerate(CENTRES.tolist()):
-            if x0 < x < x1 and y0 < y < y1:
-                iou = max(float(complete_iou(objects.box[item], boxes[image, anchor])), 0)
-                score = float(scores[image, int(objects.label[item]), anchor])
-                ranked.append((score**ALPHA * iou**BETA, -anchor, iou))
-        for merit, minus_anchor, iou in sorted(ranked, reverse=True)[:most]:
-            wishes.setdefault((image, -minus_anchor), []).append((iou, -item, merit))
-    granted = {}
-    for (_, anchor), claims in wishes.items():
-        iou, minus_item, merit = max(claims)
-        granted.setdefault(-minus_item, []).append((anchor, iou, merit))
+        image = int(objects.image[item])
+        candidates = anchors_inside(objects, item, scores, boxes)
+        # The best first; of equal ones the anchor with the lower number.
+        candidates.sort(key=lambda candidate: (-candidate["merit"], candidate["anchor"]))
+        for candidate in candidates[:max_anchors]:
+            claim = (candidate["iou"], candidate["merit"], item)
+            claims.setdefault((image, candidate["anchor"]), []).append(claim)
+
+    assigned = {}  # by object: its anchors, each as (anchor, iou, merit)
+    for (_, anchor), claims_of_anchor in claims.items():
+        # The object that overlaps most; of equal ones the one with the lower number.
+        iou, merit, item = min(claims_of_anchor, key=lambda claim: (-claim[0], claim[2]))
+        assigned.setdefault(item, []).append((anchor, iou, merit))
+
     targets = {}
-    for item, rows in granted.items():
-        top_iou, top_merit = max(r[1] for r in rows), max(r[2] for r in rows)
-        for anchor, _, merit in rows:
+    for item, anchors in assigned.items():
+        top_iou = max(iou for _, iou, _ in anchors)
+        top_merit = max(merit for _, _, merit in anchors)
+        for anchor, _, merit in anchors:
             targets[item, anchor] = merit / max(top_merit, 1e-9) * top_iou
     return targets
+
+
+def anchors_inside(objects, item, scores, boxes):
+    """The anchors whose centre is inside an object, with their IoU and merit."""
+    x1, y1, x2, y2 = objects.box[item].tolist()
+    image = int(objects.image[item])
+    label = int(objects.label[item])
+    candidates = []
+    for anchor, (x, y) in enumerate(CENTRES.tolist()):
+        if x1 < x < x2 and y1 < y < y2:
+            iou = max(float(complete_iou(objects.box[item], boxes[image, anchor])), 0)
+            merit = float(scores[image, label, anchor]) ** ALPHA * iou**BETA
+            candidates.append({"anchor": anchor, "iou": iou, "merit": merit})
+    return candidates
 
 
 def random_case(seed, count):
@@ -47,30 +66,30 @@ def random_case(seed, count):
     return objects, scores, torch.cat([around - reach, around + reach], 2)
 
 
-@pytest.mark.parametrize("most", [1, 10])
+@pytest.mark.parametrize("max_anchors", [1, 10])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_assignment_matches_a_plain_implementation(seed, most):
+def test_the_assignment_matches_a_plain_implementation(seed, max_anchors):
     objects, scores, boxes = random_case(seed, count=9)
     pairs = candidates(objects, CENTRES)
-    image = objects.picture[pairs.item]
+    image = objects.image[pairs.item]
     chosen = assign(
         objects,
         pairs,
         scores[image, objects.label[pairs.item], pairs.anchor],
         boxes[image, pairs.anchor],
-        most,
+        max_anchors,
     )
     keys = zip(chosen.item.tolist(), chosen.anchor.tolist(), strict=True)
-    found = dict(zip(keys, chosen.target.tolist(), strict=True))
-    expected = plainly(objects, scores, boxes, most)
-    assert found.keys() == expected.keys()
-    assert found == pytest.approx(expected, abs=1e-5)
+    targets = dict(zip(keys, chosen.target.tolist(), strict=True))
+    expected = assign_one_by_one(objects, scores, boxes, max_anchors)
+    assert targets.keys() == expected.keys()
+    assert targets == pytest.approx(expected, abs=1e-5)
 
 
 def test_one_to_one_gives_each_object_at_most_one_anchor():
     objects, scores, boxes = random_case(1, count=9)
     pairs = candidates(objects, CENTRES)
-    image = objects.picture[pairs.item]
+    image = objects.image[pairs.item]
     score = scores[image, objects.label[pairs.item], pairs.anchor]
     chosen = assign(objects, pairs, score, boxes[image, pairs.anchor], 1)
     assert len(chosen.item.unique()) == len(chosen.item)

@@ -25,10 +25,10 @@ def assets():
 def test_the_same_number_gives_the_same_scene(assets):
     first, again = (render(3, 5, made, SIDE, 288) for made in (assets, store.training_assets(0)))
     other = render(3, 6, assets, SIDE, 288)
-    assert first.picture.shape == (SIDE, 288, 3)
-    assert np.array_equal(first.picture, again.picture)
+    assert first.image.shape == (SIDE, 288, 3)
+    assert np.array_equal(first.image, again.image)
     assert np.array_equal(first.boxes, again.boxes)
-    assert not np.array_equal(first.picture, other.picture)
+    assert not np.array_equal(first.image, other.image)
 
 
 def test_boxes_are_inside_the_image_and_large_enough(assets):
@@ -58,7 +58,7 @@ def test_readable_symbols_are_labelled_in_place(assets):
     read, misses = 0, []
     for index in range(120):
         scene = render(5, index, assets, SIDE, SIDE)
-        for found in zxingcpp.read_barcodes(scene.picture):
+        for found in zxingcpp.read_barcodes(scene.image):
             label = families.get(str(found.format))
             if label is None:
                 continue
@@ -81,7 +81,7 @@ def test_readable_symbols_are_labelled_in_place(assets):
 def test_lookalikes_have_no_labels(assets):
     scene = render(6, 0, assets, SIDE, SIDE, symbols=False)
     assert scene.boxes.shape == (0, 4)
-    assert len(np.unique(scene.picture)) > 20
+    assert len(np.unique(scene.image)) > 20
 
 
 def test_training_and_held_out_assets_are_disjoint():
@@ -109,7 +109,7 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
 
 def test_a_generated_image_is_filled_by_its_symbol(assets):
     scenes = [generated(9, index, assets, SIDE) for index in range(40)]
-    sizes = np.array([scene.picture.shape[:2] for scene in scenes])
+    sizes = np.array([scene.image.shape[:2] for scene in scenes])
     boxes = np.concatenate([scene.boxes for scene in scenes])
     sides = boxes[:, 2:] - boxes[:, :2]
     assert sides.max(1).min() >= MIN_SIDE
