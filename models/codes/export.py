@@ -95,7 +95,7 @@ def peaks(scores: Tensor) -> Tensor:
     """What a cell of `[B, K, H, W]` and its eight neighbours score together, if it scores best.
 
     Training gives each symbol to one cell, and two symbols are never in adjacent cells of the scale
-    that finds them. So cells between which one lies share its score; all but the best get 0.
+    that finds them. So cells with a symbol between them share its score; all but the best get 0.
     """
     best = scores.amax(1, keepdim=True)  # [B, 1, H, W]
     is_peak = best >= functional.max_pool2d(best, 3, 1, 1)

@@ -14,8 +14,8 @@ FILE = Path(__file__).parents[1] / "demo.jpg"
 
 def test_every_symbol_of_the_demo_image_can_be_read():
     image = cv2.imread(str(FILE))
-    kinds = {str(found.format) for found in zxingcpp.read_barcodes(image)}
-    assert kinds >= {"QR Code", "Data Matrix", "PDF417", "Code 128", "EAN-13"}
+    formats = {str(barcode.format) for barcode in zxingcpp.read_barcodes(image)}
+    assert formats >= {"QR Code", "Data Matrix", "PDF417", "Code 128", "EAN-13"}
     dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_4X4_50)
     assert cv2.aruco.ArucoDetector(dictionary).detectMarkers(image)[1].ravel().tolist() == [23]
 

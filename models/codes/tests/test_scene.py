@@ -23,7 +23,8 @@ def assets():
 
 
 def test_the_same_number_gives_the_same_scene(assets):
-    first, again = (render(3, 5, made, SIDE, 288) for made in (assets, store.training_assets(0)))
+    first = render(3, 5, assets, SIDE, 288)
+    again = render(3, 5, store.training_assets(0), SIDE, 288)
     other = render(3, 6, assets, SIDE, 288)
     assert first.image.shape == (SIDE, 288, 3)
     assert np.array_equal(first.image, again.image)
@@ -58,12 +59,12 @@ def test_readable_symbols_are_labelled_in_place(assets):
     read, misses = 0, []
     for index in range(120):
         scene = render(5, index, assets, SIDE, SIDE)
-        for found in zxingcpp.read_barcodes(scene.image):
-            label = families.get(str(found.format))
+        for barcode in zxingcpp.read_barcodes(scene.image):
+            label = families.get(str(barcode.format))
             if label is None:
                 continue
             corners = [
-                getattr(found.position, f"{v}_{h}")
+                getattr(barcode.position, f"{v}_{h}")
                 for v in ("top", "bottom")
                 for h in ("left", "right")
             ]
@@ -100,7 +101,7 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
         random = np.random.default_rng(seed)
         symbols = [symbol(random, name) for _ in range(4)]
         areas = sheet(random, symbols, 4, scale=8).areas
-        assert [area.label for area in areas] == [one.label for one in symbols]
+        assert [area.label for area in areas] == [code.label for code in symbols]
         boxes = np.array([area.box for area in areas])
         gaps = boxes[1:, 0] - boxes[:-1, 2]
         closest = min(closest, gaps.min() / (8 * symbols[0].quiet))
@@ -122,7 +123,8 @@ def test_styled_qr_codes_can_be_read():
     for seed in range(20):
         random = np.random.default_rng(seed)
         image = 255 - np.pad(styled(random, symbol(random, "qr_code").cells, 8), 40)
-        read.append(any(str(one.format) == "QR Code" for one in zxingcpp.read_barcodes(image)))
+        formats = [str(barcode.format) for barcode in zxingcpp.read_barcodes(image)]
+        read.append("QR Code" in formats)
     assert np.mean(read) > 0.8
 
 
