@@ -42,8 +42,9 @@ def perfect(scene):
 
 
 def test_perfect_answers_score_one(scenes):
-    found = [perfect(scene) for scene in scenes]
-    report = average_precision(instances(scenes), found) | at_confidence(scenes, found)
+    detections_by_image = [perfect(scene) for scene in scenes]
+    report = average_precision(instances(scenes), detections_by_image)
+    report |= at_confidence(scenes, detections_by_image)
     assert report["mAP50-95"] == report["mAP50"] == pytest.approx(1)
     present = {NAMES[label] for scene in scenes for label in scene.labels}
     for name in NAMES:
