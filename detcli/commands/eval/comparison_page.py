@@ -155,7 +155,7 @@ def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> list[PageBox]:
                 class_id=object_pair.category,
                 class_name=names[object_pair.category],
                 score=None,
-                box=corners(object_pair.object_box),
+                corners=corners(object_pair.object_box),
                 kind=LABEL,
             )
             boxes.append(label)
