@@ -24,10 +24,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import colour_model
 import numpy as np
 import onnx
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import colour_model
 
 SITES = 40
 BURST_IMAGES = 3
