@@ -179,7 +179,8 @@ def _merge_parts(
 
     if reports_progress:
         records = pluralize(merging.count, "record")
-        print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
+        parts = pluralize(len(manifest), "part")
+        print_line(f"wrote {records} of {parts} to {target}{_effect_of(marks)}")
     return merging.failed
 
 
@@ -247,8 +248,16 @@ def _convert_file(
             if marks is not None:
                 marks.require_fit()
     if reports_progress:
-        print_line(f"wrote {pluralize(record_count, 'record')} to {target}")
+        records = pluralize(record_count, "record")
+        print_line(f"wrote {records} to {target}{_effect_of(marks)}")
     return failed
+
+
+def _effect_of(marks: "Marks | None") -> str:
+    """Return the end of the sentence on the written records: what the marks changed, if any did."""
+    if marks is None:
+        return ""
+    return marks.effect
 
 
 def _read_marks(config: Config) -> "Marks | None":

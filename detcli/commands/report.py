@@ -212,6 +212,11 @@ def _report_repeats(
         groups = pluralize(len(repeats.groups), "group")
         records = pluralize(repeats.record_count, "record")
         print_line(f"wrote a page of {groups} of repeats in {records}: {address_of_page(output)}")
+        if repeats.groups:
+            print_line(
+                "mark groups there with x (drop) and k (keep), save marks.json, and then: "
+                "detcli merge RECORDS --apply marks.json -o corrected.jsonl"
+            )
         _print_lost_images(request, finder)
 
 
@@ -498,8 +503,4 @@ class _PageOfRecords:
         """
         if self._marks is None:
             return ""
-        text = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
-        if self._marks.dropped_groups:
-            groups = pluralize(self._marks.dropped_groups, "group")
-            text += f", with {groups} of repeats marked"
-        return text
+        return self._marks.effect

@@ -14,7 +14,7 @@ from typing import (
 )
 
 from detcli.core import Fields
-from detcli.core.text import escape_surrogates
+from detcli.core.text import escape_surrogates, escape_unprintable
 from detcli.data.json_text import loads
 from detcli.data.record import BOX, SCHEMA_VERSION, MarkJson, RecordJson, set_source
 
@@ -389,6 +389,15 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
     fault = _fault_of_value(value, list[MarkJson])
     if fault is not None:
         raise ValueError(f"marks{fault}")
+
+    # A key that is passed over could be what limits the mark: without it, it might drop an image
+    # where only a box was meant.
+    known_keys = MarkJson.__annotations__.keys()
+    for number, mark in enumerate(value):
+        for key in mark:
+            if key not in known_keys:
+                name = escape_unprintable(key)
+                raise ValueError(f"marks[{number}].{name} is not a key of a mark")
     return cast("list[MarkJson]", value)
 
 

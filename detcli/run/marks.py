@@ -87,6 +87,17 @@ class Marks:
             group_count += sum(_is_drop(mark) for mark in marks)
         return group_count
 
+    @property
+    def effect(self) -> str:
+        """What the marks change of records, as the end of a sentence that says how many there are.
+
+        Such as ", without what 3 marks dropped, with 2 groups of repeats marked".
+        """
+        text = f", without what {pluralize(self.drops, 'mark')} dropped"
+        if self.dropped_groups:
+            text += f", with {pluralize(self.dropped_groups, 'group')} of repeats marked"
+        return text
+
     def remaining_detections(self, record: RecordJson) -> list[int] | None:
         """Find the detections of a record that no mark drops.
 

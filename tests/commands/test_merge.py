@@ -245,7 +245,8 @@ def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_p
     marks = [{"mark": "drop", **stone}, {"mark": "drop", "source": dropped}]
     (tmp_path / "marks.json").write_text(json.dumps(marks))
 
-    path = merge(boxes, "--apply", "marks.json", output="corrected.jsonl")
+    says = ["without what 1 mark dropped, with 1 group of repeats marked"]
+    path = merge(boxes, "--apply", "marks.json", output="corrected.jsonl", says=says)
     corrected = json_lines.lines(path.read_text())
     assert len(corrected) == len(whole) - 1
     for fields in corrected:
@@ -255,6 +256,10 @@ def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_p
 
     (tmp_path / "marks.json").write_text(json.dumps([{"mark": "drop", "source": "gone.png"}]))
     merge(boxes, "--apply", "marks.json", output="none.jsonl", code=6, says=["fit no record"])
+
+    (tmp_path / "marks.json").write_text(json.dumps([{**marks[1], "group": 5}]))
+    says = ["marks[0].group is not a key of a mark"]
+    merge(boxes, "--apply", "marks.json", output="none.jsonl", code=2, says=says)
 
 
 @pytest.mark.parametrize("name", ["csv", optional.PARQUET])

@@ -26,7 +26,8 @@ MISSING_HINTS = {
     GroupKey.HOUR: "no record says when its image was taken, so every hour is unknown",
     GroupKey.ZONE: "no box has zones: predict --zone adds them",
     GroupKey.CLASSIFIED: "no box is classified: merge --classified adds it",
-    GroupKey.BURST: "no record says of which burst it is, so every burst is unknown",
+    GroupKey.BURST: "no record says of which burst it is, so every burst is unknown: "
+    "merge --burst 60s adds it",
 }
 """What is said where no record has what it is to be counted by."""
 
@@ -111,6 +112,12 @@ def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:
     for key in groups.by:
         if key in MISSING_HINTS and key not in groups.seen_keys:
             yield MISSING_HINTS[key]
+    if box_filter.selects_classes and GroupKey.CLASS not in groups.by:
+        keys = ",".join([GroupKey.CLASS, *groups.by])
+        yield (
+            "the images are all, also those without the classes of --classes: "
+            f"--by {keys} counts those with them"
+        )
     for class_name in box_filter.unseen:
         line = f"no box is of the class {public_name(class_name)}"
         suggestion = closest(class_name, box_filter.seen_classes)

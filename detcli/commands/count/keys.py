@@ -64,6 +64,11 @@ class BoxFilter:
         self._seen_ids: set[str] = set()  # their ids, as text
 
     @property
+    def selects_classes(self) -> bool:
+        """Whether the user has typed the classes whose boxes count."""
+        return bool(self._classes)
+
+    @property
     def unseen(self) -> list[str]:
         """The classes, by name or id, that the user has typed and no box is of."""
         typed_classes = sorted(self._classes | self._class_conf.keys())

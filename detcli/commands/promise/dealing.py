@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
@@ -142,7 +143,10 @@ class Dealer:
         lines += written.lines
         lines += _lines_about_spelling(self._wanted)
         page = self._folder / "index.html"
-        lines.append(f"wrote {self._folder}: open {page}")
+        lines.append(
+            f"wrote {self._folder}: answer in {page}, save the labels there, and then: "
+            f"detcli promise check {shlex.quote(str(self._folder))} LABELS"
+        )
         return Dealt(deck, lines)
 
     def _begin_deck(self, units: Units, inputs: InputColumns, seed: int) -> Deck:

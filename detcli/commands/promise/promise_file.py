@@ -133,4 +133,7 @@ def read_promise(path: Path) -> Fields:
 
 def _unusable(path: Path, reason: str) -> UsageError:
     """Make the error for a promise that cannot be read."""
-    return UsageError(f"cannot read {path}: {reason}", "name what promise check wrote")
+    return UsageError(
+        f"cannot read {path}: {reason}",
+        "detcli promise check writes promise.json into the review, after a complete round",
+    )

@@ -159,6 +159,13 @@ def test_a_class_that_no_box_is_of_is_mentioned(count):
     assert count("card.jsonl --classes amimal -q").stderr == ""
 
 
+def test_that_images_without_the_classes_count_is_mentioned(count):
+    said = count("card.jsonl --by folder --classes animal").stderr
+    assert "--by class,folder counts those with them" in said
+    assert count("card.jsonl --by class,folder --classes animal").stderr == ""
+    assert count("card.jsonl --by folder").stderr == ""
+
+
 @pytest.mark.parametrize("key", ["day", "hour", "zone", "burst"])
 def test_what_no_record_says_is_mentioned(count, key):
     completed = count(f"card.jsonl --by {key}", [record("a.jpg", animal())])

@@ -23,7 +23,7 @@ def test_a_review_from_the_card_to_the_folders(promise, card):
     assert "1,000 images (20 failed: always to be looked at)" in stderr
     assert "chance that three rounds suffice" in stderr
     assert "--above 400 would take about" in stderr
-    assert "open review/index.html" in stderr
+    assert "detcli promise check review LABELS" in stderr
     promise.check(code=3, says="nothing is promised before the round ends")
     labels = answer(promise.review, card.animals)
     checked = promise.check(labels)
@@ -74,7 +74,7 @@ def test_split_says_what_it_does_not_find(promise, card, review):
 
 
 def test_split_needs_a_promise(promise, review):
-    promise("split", "review", "-o", "sorted", code=2, says="name what promise check wrote")
+    promise("split", "review", "-o", "sorted", code=2, says="after a complete round")
     assert review.exists()
 
 

@@ -48,7 +48,7 @@ def test_a_forged_promise_does_not_hold(promise, card, review, change, says):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"v": 2}', '{"v": 1, "rows": 3}'])
 def test_what_is_no_promise_is_refused(promise, text):
     (promise.folder / "promise.json").write_text(text)
-    promise("verify", "promise.json", "boxes.jsonl", code=2, says="name what promise check wrote")
+    promise("verify", "promise.json", "boxes.jsonl", code=2, says="after a complete round")
 
 
 def test_the_script_of_the_documentation_checks_a_promise(promise, card, review):
