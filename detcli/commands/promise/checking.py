@@ -475,8 +475,8 @@ def _warn_of_overlooked(reliability: Reliability, *, is_corrected: bool) -> list
         return []
     warning = (
         f"animals were seen in only {reliability.known_seen_count} of {reliability.known_count} "
-        "best-scoring units, and the promise takes every answer as true: look at the others again. "
-        "Those that show nothing in both looks are no proof that animals are overlooked; if some "
-        "show an animal, check --correct allows for that, and counts all of them as overlooked"
+        "best-scoring units, and the promise assumes that none was overlooked: look at the others "
+        "again. If some of them do show an animal, use check --correct, which counts them all as "
+        "overlooked. If none does, nothing shows that animals are overlooked"
     )
     return [warning]

@@ -352,9 +352,10 @@ def _require_images(gone_names: Collection[str], copies: Mapping[str, UnitCopies
     """
     if len(gone_names) == len(copies):
         raise SourceError(
-            f"none of the {len(copies):,} images that were dealt is found as predict read it",
-            "run it where predict ran, or name their folder with --images; an image of another "
-            "size in pixels, or with another hash, than the records say is another one",
+            f"none of the {len(copies):,} images that were dealt was found as predict read it",
+            "run this in the folder where predict ran, or name the folder of the images with "
+            "--images; an image counts as found if it has the size in pixels and the hash that "
+            "the records say",
         )
 
 
@@ -391,8 +392,8 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
     if deck.gone:
         names = ", ".join(deck.gone[:SHOWN_NAMES])
         lines.append(
-            f"{count_text(len(deck.gone), wording.noun)} not found, or another file by now (by its "
-            f"size in pixels or hash), which count as lost: {names}"
+            f"{count_text(len(deck.gone), wording.noun)} not found or changed since predict (in "
+            f"size in pixels or hash), and counted as lost: {names}"
         )
     lines += wording.shortened_lines()
     return lines
@@ -564,7 +565,7 @@ def _not_worth_it(
             f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take {looks_at_bursts} of "
             f"{with_bursts.units:,}"
         )
-    hints.append("or look at all; --force deals all the same")
+    hints.append(f"or look at every {wording.noun}; --force deals anyway")
     return CheckError(message, f"{hint_about_expect}{'; '.join(hints)}")
 
 

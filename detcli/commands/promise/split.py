@@ -113,9 +113,12 @@ def _put_files(
 
     if problem_names:
         for name in problem_names[:SHOWN_NAMES]:
-            print_line(f"{name}: no file here, or another file has its place", prefix="")
+            print_line(
+                f"{name}: no such file here, or another file is at its destination", prefix=""
+            )
         raise InputError(
-            f"{pluralize(len(problem_names), 'image')} not in {folder}",
-            "run it where predict ran, so that names lead to files; nothing is written over",
+            f"{pluralize(len(problem_names), 'image')} not put into {folder}",
+            "run this in the folder where predict ran, so that names lead to files; existing files "
+            "are not overwritten",
         )
     return counts

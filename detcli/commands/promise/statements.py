@@ -256,8 +256,9 @@ class Wording:
         if may_none_be_lost and are_all_above_looked_at:
             share_of_one = f"{1 / seen_count:.0%}"
             return CheckError(
-                f"{count_text(seen_count, self.wanted)}: one lost is {share_of_one}; look at all",
-                "or deal from more records at once",
+                f"{count_text(seen_count, self.wanted)} in all: one lost is {share_of_one}, "
+                f"more than {percent(largest_loss)}",
+                f"look at every {self.noun}, or deal from more records at once",
             )
 
         row = result.lowest_row
@@ -321,8 +322,9 @@ class Wording:
         best_row = min(rows_with_units, key=lambda row: row.share, default=lowest_row)
         highest_threshold = result.rows[-1].threshold
         if best_row.threshold < highest_threshold:
-            hints.append(f"or with --below {best_row.threshold}")
-        hints.append("bursts as units, and a better model, leave fewer lost")
+            beginning = "or" if hints else "deal anew"
+            hints.append(f"{beginning} with --below {best_row.threshold}")
+        hints.append("with bursts as units, or with a better model, fewer are lost")
         return "; ".join(hints)
 
 

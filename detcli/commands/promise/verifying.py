@@ -30,7 +30,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: The records are others, or the file is not a promise.
+        UsageError: The records have other scores, or the file is not a promise.
         CheckError: It promises nothing, or what it says does not follow.
     """
     fields = read_promise(path)
@@ -63,21 +63,31 @@ def _require_possible(fields: Fields, path: Path) -> None:
     round_sizes = fields["plan"]  # how many images each round looks at
     round_number = fields["round"]
     names = fields["animals_below"] + fields["doubtful_below"]
-    # By the subject of the message "... cannot be", whether that part of the promise is possible.
+    # By what is wrong with a part of the promise, whether that part is possible.
     checks = {
-        "its seed": type(fields["seed"]) is int,
-        "its round": type(round_number) is int and 1 <= round_number <= len(round_sizes),
-        "its plan": all(type(size) is int and size >= 0 for size in round_sizes),
-        "its probability": 0 < fields["sure"] < 1,
-        "its losses": bool(fields["asked"]) and all(0 < loss < 1 for loss in fields["asked"]),
-        "its list of names, which has one twice,": len(names) == len(set(names)),
-        "its count above": 0 <= above["animals"] <= above["looked_at"] <= above["units"],
-        "its bound above": 0 <= above["at_least"] <= above["units"],
-        "its known animals": 0 <= best_scoring["seen"] <= best_scoring["looked_at"],
+        "its seed is not a whole number": type(fields["seed"]) is int,
+        "its round is not one of its plan": (
+            type(round_number) is int and 1 <= round_number <= len(round_sizes)
+        ),
+        "its plan has an impossible size": (
+            all(type(size) is int and size >= 0 for size in round_sizes)
+        ),
+        "its probability is not between 0 and 1": 0 < fields["sure"] < 1,
+        "its losses are missing, or not between 0 and 1": (
+            bool(fields["asked"]) and all(0 < loss < 1 for loss in fields["asked"])
+        ),
+        "a name is in its lists twice": len(names) == len(set(names)),
+        "its counts above the threshold contradict each other": (
+            0 <= above["animals"] <= above["looked_at"] <= above["units"]
+        ),
+        "its bound above the threshold is impossible": 0 <= above["at_least"] <= above["units"],
+        "its counts of best-scoring units contradict each other": (
+            0 <= best_scoring["seen"] <= best_scoring["looked_at"]
+        ),
     }
-    for subject, is_possible in checks.items():
+    for problem, is_possible in checks.items():
         if not is_possible:
-            raise CheckError(f"{path} does not hold: {subject} cannot be", HINT)
+            raise CheckError(f"{path} does not hold: {problem}", HINT)
 
 
 def _require_same_records(fields: Fields, units: Units, records: str, path: Path) -> None:
@@ -99,7 +109,7 @@ def _require_same_records(fields: Fields, units: Units, records: str, path: Path
     }
     for subject, is_same in checks.items():
         if not is_same:
-            raise CheckError(f"{path} does not hold: {subject} is another in {records}", HINT)
+            raise CheckError(f"{path} does not hold: {subject} is different in {records}", HINT)
 
 
 def _units_of(fields: Fields, records: str, advance: Callable[[str], object]) -> Units:
@@ -170,13 +180,17 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
         "its list of thresholds": thresholds == expected_thresholds,
         "its probability of an error": fields["error"] == error,
         "its loss": fields["lost"] is None or fields["lost"] in fields["asked"],
-        "the number above": above["units"] == draw.count_above,
-        "the bound on the animals above": above["at_least"] == fewest_above,
+        "the number of units above the threshold": above["units"] == draw.count_above,
+        "the bound on the animals above the threshold": above["at_least"] == fewest_above,
         "the share that reviewers see": seen_share == expected_seen_share,
     }
     for subject, is_as_expected in checks.items():
         if not is_as_expected:
-            raise CheckError(f"{path} does not hold: {subject} does not follow", HINT)
+            raise CheckError(
+                f"{path} does not hold: {subject} does not follow from its other numbers and the "
+                "records",
+                HINT,
+            )
 
 
 def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
@@ -237,7 +251,7 @@ def _require_same_rows(fields: Fields, rows: Sequence[Row], path: Path) -> None:
     for row, stored_row in zip(rows, fields["rows"], strict=True):
         if row.to_json() != stored_row:
             raise CheckError(
-                f"{path} does not hold: at {row.threshold}, {row.to_json()} follows", HINT
+                f"{path} does not hold: its row at {row.threshold} should be {row.to_json()}", HINT
             )
 
 
@@ -265,7 +279,11 @@ def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Ro
     if not promised_row.units_below:
         raise CheckError(f"{path} promises nothing: no unit is below {threshold}", HINT)
     if fields["put_aside"] != promised_row.units_below:
-        raise CheckError(f"{path} does not hold: {promised_row.units_below:,} are put aside", HINT)
+        raise CheckError(
+            f"{path} does not hold: {promised_row.units_below:,} units are below {threshold}, and "
+            "it puts aside another number",
+            HINT,
+        )
     return promised_row
 
 

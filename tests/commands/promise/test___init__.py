@@ -337,7 +337,7 @@ def test_too_few_animals_leave_no_share(promise, card, review):
         answer(review, few),
         *("--records", "boxes.jsonl"),
         code=6,
-        says="5 animals: one lost is 20%; look at all",
+        says="5 animals in all: one lost is 20%, more than ",
     )
 
 
@@ -364,7 +364,7 @@ def test_an_image_that_is_gone_counts_as_lost(promise, card, dealt_review):
     names_of_lost_images = dealt(dealt_review)[:2]
     (card.folder / names_of_lost_images[0]).unlink()
     (card.folder / names_of_lost_images[1]).write_bytes(b"torn")
-    promise.deal(says="2 images not found, or another file by now")
+    promise.deal(says="2 images not found or changed since predict")
     deck = deck_of(promise.review)
     assert sorted(deck["gone"]) == sorted(names_of_lost_images)
     promise.check(answer(promise.review, card.animals))

@@ -1,8 +1,12 @@
 """Sentences about a promise, which never say more than was computed."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from detcli.commands.promise.statements import loss_text, sureness_text
+from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
+from detcli.commands.promise.statements import Wording, loss_text, sureness_text
+from detcli.commands.promise.unit_kind import UnitKind
 
 
 @pytest.mark.parametrize(
@@ -31,3 +35,45 @@ def test_a_loss_is_rounded_up(lost, animals, text):
 )
 def test_a_sureness_is_rounded_down(sure, text):
     assert sureness_text(sure) == text
+
+
+def row_of(threshold, *, most_lost):
+    """A row below which up to `most_lost` animals may be lost, where 50 others were seen."""
+    return Row(
+        threshold=threshold,
+        units_below=1000,
+        dealt=100,
+        misses=1,
+        most_lost=most_lost,
+        animals_seen=50,
+        share=most_lost / (most_lost + 50),
+        all_misses=1,
+        all_animals_seen=50,
+    )
+
+
+def hint_after_last_round(*rows):
+    """The hint of a review of one round that promises nothing."""
+    deck = SimpleNamespace(
+        kind=UnitKind.parse("image"),
+        classes=["animal"],
+        units=2000,
+        failed=0,
+        lost=[0.05],
+        plan=[100],
+    )
+    above = SeenAbove(units=50, looked_at=50, animals=50, at_least=50)
+    result = RoundResult(round=1, error=0.05, rows=rows, above=above, seen_share=None)
+    wording = Wording(deck)  # type: ignore[arg-type]
+    return wording.no_promise_error(result).hint
+
+
+def test_a_larger_loss_is_suggested_before_a_lower_threshold():
+    hint = hint_after_last_round(row_of(0.1, most_lost=10), row_of(0.2, most_lost=40))
+    assert "deal anew with --lost 5%,17%; or with --below 0.1; " in hint
+
+
+def test_a_lower_threshold_alone_is_a_whole_sentence():
+    """No larger loss is suggested where more than half of the animals may be lost."""
+    hint = hint_after_last_round(row_of(0.1, most_lost=60), row_of(0.2, most_lost=90))
+    assert hint.startswith("deal anew with --below 0.1; ")
