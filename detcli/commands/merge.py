@@ -101,7 +101,7 @@ def merge(
             hint = "their inputs failed; run predict on them again"
         else:
             failed = _merge_parts(config, folder, target, record_format, answers)
-            hint = "work them again with --retry-failed, added to the command that made the parts"
+            hint = "add --retry-failed to the command that made the parts, to process them again"
         if answers is not None:
             for sentence in answers.unused():
                 print_line(sentence)

@@ -297,12 +297,12 @@ class Journal:
             if len(self._replaced) > EXAMPLES:
                 names.append("...")
             inputs = pluralize(len(self._replaced), "input")
-            self._warn(f"{inputs} worked again, as their files have changed: {', '.join(names)}")
+            self._warn(f"{inputs} processed again, as their files have changed: {', '.join(names)}")
         if self._not_compared:
             inputs = pluralize(len(self._not_compared), "input")
             self._warn(
-                f"{inputs} skipped unseen: their records lack the size and time of the file, as "
-                "those of --output and of earlier versions do, so a change would not be noticed"
+                f"{inputs} skipped without a check for changes: their records lack the size and "
+                "time of the file, as records of --output and of earlier versions do"
             )
 
     def _warn(self, sentence: str) -> None:

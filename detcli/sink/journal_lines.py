@@ -35,7 +35,7 @@ def parse_line(line: bytes, *, after_record: bool) -> Fields:
     if is_complete:
         return cast("Fields", parse_outline(line))
     if not _is_damaged_record(line, after_record=after_record):
-        raise ValueError("it has zeros in it, or no end")
+        raise ValueError("it contains NUL bytes, or no line feed ends it")
     return {}
 
 

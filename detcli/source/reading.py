@@ -102,7 +102,7 @@ def require_unchanged(name: str | Path, stamp: str | None) -> None:
 def changed_since_listed() -> AlteredError:
     """Make the error of a file or object that is not as it was when it was listed."""
     return AlteredError(
-        "it has changed since it was listed", "work it as it is now with --retry-failed"
+        "it has changed since it was listed", "process it as it is now with --retry-failed"
     )
 
 

@@ -85,5 +85,5 @@ def _require_inputs(config: Config) -> None:
         raise UsageError("no inputs given", "name images or videos, or use --files-from")
 
     if inputs.fps is not None and "-" not in inputs.source:
-        hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
-        raise UsageError("--fps is the rate of frames on standard input, no input here", hint)
+        hint = "name - as an input; for videos, --vid-stride 10 takes every tenth frame"
+        raise UsageError("--fps needs frames on standard input, which is no input here", hint)

@@ -200,7 +200,7 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
         )
     if remaining_failures:
         print_line(f"{describe_failures(remaining_failures)}; in parts done already")
-        print_line("work them again with --retry-failed", prefix="  ", label="hint:")
+        print_line("add --retry-failed to process them again", prefix="  ", label="hint:")
     if changed_hashes:
         _report_changed_files(manifest, changed_hashes)
     failed_before = remaining_failures.total() + len(changed_hashes)
@@ -247,16 +247,16 @@ def _report_changed_files(manifest: Manifest, changed_hashes: set[bytes]) -> Non
         changed_hashes: The hashes of the names of these files; at least one.
     """
     count = len(changed_hashes)
-    verb = "have"
+    files = f"{count} files have changed since they were listed"
     if count == 1:
-        verb = "has"
+        files = "1 file has changed since it was listed"
     # A generator, as there may be millions of names, and only a few examples are shown.
     names = (name for name in manifest.last_names() if hash_of(name) in changed_hashes)
+    print_line(f"{files}: {shortened(names, count)}")
     print_line(
-        f"{pluralize(count, 'file')} {verb} changed since written down: {shortened(names, count)}"
-    )
-    print_line(
-        "work them as they are now, in further shards, with --extend", prefix="  ", label="hint:"
+        "add --extend to process them as they are now, in further shards",
+        prefix="  ",
+        label="hint:",
     )
 
 
@@ -294,7 +294,7 @@ def begin_or_join(
             _require_no_parts(store)
             if entries is None:
                 raise UsageError(
-                    f"no inputs given, and {store} has no {FIRST_MANIFEST} to go on with",
+                    f"no inputs given, and {store} has no {FIRST_MANIFEST} to continue from",
                     "name images or videos, or use --files-from",
                 )
             size = shard_size or _default_shard_size(len(names))
@@ -330,8 +330,8 @@ def _require_no_parts(store: Store) -> None:
         example = min(files_of_run)  # the same in each call, as a store lists names in any order
         raise UsageError(
             f"{store} has {example}, but no {FIRST_MANIFEST}",
-            "restore it, or write to another folder; one of an earlier version can be "
-            "merged, but not gone on with",
+            "restore it, or write to another folder; a run of an earlier version can be "
+            "merged, but not continued",
         )
 
 
@@ -399,8 +399,8 @@ def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> Op
         differences.append(f"{len(gone_hashes)} gone: {examples}")
     if differences:
         raise UsageError(
-            f"{store} was begun with other names: {'; '.join(differences)}",
-            "name the same inputs, or make new ones further shards with --extend",
+            f"{store} was begun with other inputs: {'; '.join(differences)}",
+            "name the same inputs, or add the new ones as further shards with --extend",
         )
     changed_hashes = _find_changed_files(store, manifest, names)
     return OpenedRun(manifest, repeated=names.repeated, changed=changed_hashes)
@@ -459,22 +459,20 @@ def _report_inputs_and_progress(
 
     Args:
         store: The folder of the run.
-        opened: The run. Names that this call has added to its manifest are "written down".
+        opened: The run. Names that this call has added to its manifest are "listed".
         done_count: How many of the selected shards have a part file.
         selected_count: How many shards --shards selects.
     """
     if opened.added:
         total_shards = pluralize(len(opened.manifest), "shard")
-        print_line(
-            f"{store}: {pluralize(opened.added, 'name')} written down, {total_shards} in all"
-        )
+        print_line(f"{store}: listed {pluralize(opened.added, 'input')}, {total_shards} in all")
         # Newcomers type the / because they expect a folder of annotated images.
         hint = "a / at the end of --output begins a run in shards, of records only"
         print_line(
             f"{hint}; annotated images go to a folder with --save", prefix="  ", label="hint:"
         )
     if opened.repeated:
-        print_line(f"{pluralize(opened.repeated, 'name')} given again, and worked once")
+        print_line(f"{pluralize(opened.repeated, 'name')} given again: an input is processed once")
     if opened.gone:
         names = pluralize(opened.gone, "name")
         print_line(f"{names} of the manifest not among the inputs: they stay in it")

@@ -355,7 +355,8 @@ class Manifest:
         if is_duplicate:
             raise UsageError(
                 f"{self._store} has both {self._sections[number].name} and {name}",
-                "move one away; merge then says whether the parts belong to the other",
+                "move one of them out of the folder; merge then says whether the parts belong to "
+                "the one that is left",
             )
         if number > expected_number:
             raise self._damaged(name, f"{file_name(number - 1)} is missing")

@@ -151,8 +151,8 @@ def _room_for_actors(ray: Any, cores_each: int, *, on_gpu: bool) -> int:  # noqa
     room = int(ray.cluster_resources().get(resource, 0)) // amount_each
     if room < 1:
         raise DeviceError(
-            f"no room for 1 of {amount_each} {resource} each: {_describe_nodes(ray)}",
-            "add nodes, or wait until they have come",
+            f"no room for an actor, which needs {amount_each} {resource}: {_describe_nodes(ray)}",
+            "add nodes, or wait until they have joined",
         )
     return room
 

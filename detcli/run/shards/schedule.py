@@ -228,8 +228,8 @@ class Schedule:
             raise repeated_deaths_error(cause, f"the last image was {source}")
 
         error = InferenceError(
-            f"the process that worked it died {DEATHS} times: {cause}",
-            "look at it alone, with detcli predict",
+            f"the process that handled it died {DEATHS} times: {cause}",
+            "try it alone, with detcli predict",
         )
         origin = Origin(source, input=task.shard.numbers[task.start], meta=meta_of(name))
         # No detector has seen it, so there is no name of a model or a device. When the records of

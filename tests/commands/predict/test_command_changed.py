@@ -38,7 +38,7 @@ def test_an_exchanged_image_is_worked_again_and_said(resume_changed, make_image)
     set_time(make_image("pics/1.png", ("blue", 1, 1)), LATER_S)
 
     result = resume_changed(
-        "pics", says="run.jsonl: 1 input worked again, as their files have changed"
+        "pics", says="run.jsonl: 1 input processed again, as their files have changed"
     )
 
     assert "changed: pics/1.png\n" in result.stderr
@@ -74,7 +74,7 @@ def test_a_new_time_or_a_new_size_alone_counts(resume_changed, make_image):
     resume_changed("a.png")
 
     set_time(path, LATER_S)
-    assert "1 input worked again" in resume_changed("a.png").stderr
+    assert "1 input processed again" in resume_changed("a.png").stderr
 
     path.write_bytes(path.read_bytes() + b"\0")
     set_time(path, LATER_S)
@@ -126,7 +126,7 @@ def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(
     make_video("film.mp4", frames=9)
     resume_changed("film.mp4")
     set_time(make_video("film.mp4", frames=4), LATER_S)
-    result = resume_changed("film.mp4", says="1 input worked again")
+    result = resume_changed("film.mp4", says="1 input processed again")
     assert column_of(result.records, "frame") == [0, 1, 2, 3]
     assert "again" not in resume_changed("film.mp4").stderr
 
@@ -157,9 +157,11 @@ def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
     journal.write_text(text_of(records))
     make_image("pics/1.png", ("blue", 2, 3))
 
-    result = resume_changed("pics", says="run.jsonl: 3 inputs skipped unseen: their records")
+    result = resume_changed(
+        "pics", says="run.jsonl: 3 inputs skipped without a check for changes: their records"
+    )
 
-    assert result.stderr.count("skipped unseen") == 1
+    assert result.stderr.count("skipped without a check") == 1
     assert result.records == records
 
 
@@ -201,7 +203,7 @@ def test_a_link_to_another_image_is_another_image(resume_changed, make_image, tm
     resume_changed("latest.png")
     link.unlink()
     link.symlink_to("2.png")
-    (record,) = resume_changed("latest.png", says="1 input worked again").records
+    (record,) = resume_changed("latest.png", says="1 input processed again").records
     assert classes(record) == ["blue"]
 
 
@@ -227,7 +229,9 @@ def test_an_exchanged_object_is_worked_again(predict, stored, s3, tmp_path):
     folder = stored(3)
     predict("s3://photos/pics/ --conf 0.5 --resume run.jsonl")
     s3.put("pics/0001.png", (folder / "0000.png").read_bytes())
-    result = predict("s3://photos/pics/ --conf 0.5 --resume run.jsonl", says="1 input worked again")
+    result = predict(
+        "s3://photos/pics/ --conf 0.5 --resume run.jsonl", says="1 input processed again"
+    )
     assert "s3://photos/pics/0001.png" in result.stderr
     records = lines((tmp_path / "run.jsonl").read_text())
     by_source = {record["source"]: classes(record) for record in records}
@@ -251,4 +255,7 @@ def test_a_file_of_another_format_cannot_be_continued(predict, name, tmp_path):
 def test_records_of_output_are_continued_and_are_not_compared(predict):
     predict("a.png -o big.jsonl")
     result = predict("a.png --resume big.jsonl", says="1 skipped")
-    assert "1 input skipped unseen: their records lack the size and time" in result.stderr
+    assert (
+        "1 input skipped without a check for changes: their records lack the size and time"
+        in result.stderr
+    )

@@ -39,7 +39,7 @@ def shards_of_four(predict, make_images, tmp_path, shards_here):  # noqa: ARG001
 
 
 def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
-    completed = shards_of_four(says="10 names written down, 3 shards in all")
+    completed = shards_of_four(says="listed 10 inputs, 3 shards in all")
     assert "10 images, 4 detections" in completed.stderr
     assert "wrote 3 parts to" in completed.stderr
     shards_of_four.part(1).unlink()
@@ -68,7 +68,7 @@ def test_other_settings_and_names_are_refused(shards_of_four, make_model):
     (shards_of_four.pictures / "0003.png").rename(shards_of_four.pictures / "new.png")
     completed = shards_of_four(code=2, says="1 new: ")
     assert "new.png; 1 gone: " in completed.stderr
-    completed = shards_of_four("--extend", says="1 name written down, 4 shards in all")
+    completed = shards_of_four("--extend", says="listed 1 input, 4 shards in all")
     assert "1 name of the manifest not among the inputs" in completed.stderr
     (record,) = lines(shards_of_four.part(3).read_text())
     assert record["source"] == "pics/new.png"
@@ -78,7 +78,7 @@ def test_other_settings_and_names_are_refused(shards_of_four, make_model):
 def test_failures_are_records_and_the_exit_code(shards_of_four):
     (shards_of_four.pictures / "0004.png").write_bytes(b"torn")
     completed = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
-    assert "1 name given again, and worked once" in completed.stderr
+    assert "1 name given again: an input is processed once" in completed.stderr
     assert "absent.png: no such file" in completed.stderr
     last_record = lines(shards_of_four.part(2).read_text())[-1]
     assert last_record["source"] == "absent.png"
@@ -209,10 +209,10 @@ def test_an_image_that_changes_after_it_was_listed_is_noticed(shards_of_four, pr
         (shards_of_four.pictures / name).write_bytes(other_image)
     completed = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards_of_four.part(1).read_text())[0]["error"]["type"] == "AlteredError"
-    assert "hint: work it as it is now with --retry-failed" in completed.stderr
+    assert "hint: process it as it is now with --retry-failed" in completed.stderr
     completed = shards_of_four("--retry-failed", code=3, says="1 image, 1 detection")
-    assert "1 file has changed since written down: pics/0008.png\n" in completed.stderr
-    completed = shards_of_four("--extend", says="2 names written down, 4 shards in all")
+    assert "1 file has changed since it was listed: pics/0008.png\n" in completed.stderr
+    completed = shards_of_four("--extend", says="listed 2 inputs, 4 shards in all")
     assert "not among the inputs" not in completed.stderr
     shards_of_four("--extend", says="4 of 4 shards done already")
     expected = lines(predict("pics --conf 0.5").stdout)

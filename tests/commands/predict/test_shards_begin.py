@@ -65,7 +65,7 @@ def test_other_settings_are_refused(boxes_folder, new_header, shard_size, messag
 
 def test_other_names_are_refused(boxes_folder):
     begin_or_join(boxes_folder, header(), NAMES)
-    expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
+    expected = "boxes was begun with other inputs: 4 new: a, b, c, ...; 1 gone: 0.jpg"
     with pytest.raises(UsageError, match=f"{expected}$") as caught:
         begin_or_join(boxes_folder, header(), NAMES[1:] + ["a", "b", "c", "d"])
     assert "--extend" in caught.value.hint
@@ -126,7 +126,7 @@ class Slow(LocalFolder):
 def test_a_lost_race_is_not_taken_for_won(tmp_path):
     store = Slow(tmp_path / "boxes")
     store.names_of_another_run = NAMES[1:]
-    with pytest.raises(UsageError, match=r"begun with other names: 1 new: 0\.jpg$"):
+    with pytest.raises(UsageError, match=r"begun with other inputs: 1 new: 0\.jpg$"):
         begin_or_join(store, header(), NAMES)
     store.names_of_another_run = NAMES + ["x"]
     assert begin_or_join(store, header(), NAMES + ["x"], extend=True).added == 0

@@ -40,8 +40,8 @@ def test_an_exchanged_image_is_named_and_worked_with_extend(shards_of_two, merge
     shards_of_two()
     shards_of_two.exchange("0001.png")
 
-    result = shards_of_two(code=3, says="1 file has changed since written down: pics/0001.png\n")
-    assert "hint: work them as they are now, in further shards, with --extend" in result.stderr
+    result = shards_of_two(code=3, says="1 file has changed since it was listed: pics/0001.png\n")
+    assert "hint: add --extend to process them as they are now, in further shards" in result.stderr
     assert "2 of 2 shards done already" in result.stderr
     assert "1 file has changed" in shards_of_two("pics -q", code=3).stderr
 
@@ -63,7 +63,7 @@ def test_an_image_put_back_is_worked_again_too(shards_of_two, merged):
     os.utime(first, (time_s, time_s))
 
     shards_of_two(code=3, says="1 file has changed")
-    shards_of_two("pics --extend", says="1 name written down")
+    shards_of_two("pics --extend", says="listed 1 input")
 
     (record,) = [record for record in merged() if record["source"] == "pics/0001.png"]
     assert record["detections"] == []
@@ -74,12 +74,12 @@ def test_what_was_retried_has_not_changed_until_it_changes_again(shards_of_two, 
     (shards_of_two.folder / "part-00000.jsonl").unlink()
     shards_of_two.exchange("0001.png")
     shards_of_two(code=3, says="0001.png: it has changed since it was listed")
-    assert "has changed since written down" not in shards_of_two("pics --retry-failed").stderr
+    assert "changed since it was listed" not in shards_of_two("pics --retry-failed").stderr
     assert "changed" not in shards_of_two("pics").stderr
     assert not any("file_stamp" in record for record in merged())
 
     shards_of_two.exchange("0001.png", "0003.png", LATER_S + 1)
-    shards_of_two(code=3, says="1 file has changed since written down: pics/0001.png")
+    shards_of_two(code=3, says="1 file has changed since it was listed: pics/0001.png")
 
 
 def test_images_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
@@ -90,8 +90,8 @@ def test_images_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
     line = "--files-from list.jsonl --shard-size 2"
     shards_of_two(line)
     shards_of_two.exchange("0002.png")
-    shards_of_two(line, code=3, says="1 file has changed since written down: pics/0002.png")
-    shards_of_two(f"{line} --extend", says="1 name written down")
+    shards_of_two(line, code=3, says="1 file has changed since it was listed: pics/0002.png")
+    shards_of_two(f"{line} --extend", says="listed 1 input")
     assert "changed" not in shards_of_two(line).stderr
 
 
@@ -106,7 +106,7 @@ def test_many_changed_images_are_counted(shards_of_two):
     shards_of_two()
     for path in shards_of_two.pictures.iterdir():
         os.utime(path, (LATER_S, LATER_S))
-    result = shards_of_two(code=3, says="4 files have changed since written down: ")
+    result = shards_of_two(code=3, says="4 files have changed since they were listed: ")
     assert "pics/0002.png, ...\n" in result.stderr
     assert "pics/0003.png" not in result.stderr
 
@@ -116,5 +116,5 @@ def test_an_exchanged_object_is_named(predict, stored, s3, shards_here):  # noqa
     predict("s3://photos/pics/ --conf 0.5 -o boxes/")
     s3.put("pics/0001.png", (folder / "0000.png").read_bytes())
     line = "s3://photos/pics/ --conf 0.5 -o boxes/"
-    predict(line, code=3, says="1 file has changed since written down: s3://photos/pics/0001.png")
-    predict(f"{line} --extend", says="1 name written down")
+    predict(line, code=3, says="1 file has changed since it was listed: s3://photos/pics/0001.png")
+    predict(f"{line} --extend", says="listed 1 input")

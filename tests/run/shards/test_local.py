@@ -137,11 +137,11 @@ def test_an_image_that_kills_its_worker_is_an_error_record(
     command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
     completed = detcli(command, env=environment, timeout=240)
     assert completed.returncode == 3
-    assert f"0007-poison.png: the process that worked it died 3 times: {cause}" in completed.stderr
+    assert f"0007-poison.png: the process that handled it died 3 times: {cause}" in completed.stderr
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert error["type"] == "InferenceError"
-    assert error["message"] == f"the process that worked it died 3 times: {cause}"
+    assert error["message"] == f"the process that handled it died 3 times: {cause}"
 
 
 @pytest.mark.parametrize(

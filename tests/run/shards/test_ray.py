@@ -144,10 +144,10 @@ def test_an_image_that_kills_its_actor_is_an_error_record(make_shard_images, one
     )
     assert completed.returncode == 3
     assert completed.stdout == ""
-    assert "poison.png: the process that worked it died 3 times" in completed.stderr
+    assert "poison.png: the process that handled it died 3 times" in completed.stderr
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
-    assert "the process that worked it died 3 times" in error["message"]
+    assert "the process that handled it died 3 times" in error["message"]
 
 
 @thinning.only_whole
@@ -268,8 +268,8 @@ def test_a_ray_of_its_own(make_shard_images, one_run, tmp_path, monkeypatch):
 def test_a_cluster_without_room(make_model, make_image, tmp_path):
     command = ["predict", make_image("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
     for options, says in (
-        (["--workers", "16"], "no room for 1 of 16 CPU each: "),
-        (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
+        (["--workers", "16"], "no room for an actor, which needs 16 CPU: "),
+        (["--device", "cuda"], "no room for an actor, which needs 1 GPU: "),
     ):
         completed = forked.run([*command, "--on", "ray", *options], timeout=300)
         assert completed.returncode == 5
