@@ -217,10 +217,13 @@ def plot_text(text: str) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """A number of things: `1 frame`, `2 frames`."""
+    """A number of things: `1 frame`, `2 frames`, `2 classes`."""
     if number == 1:
         return f"{number} {noun}"
-    return f"{number} {noun}s"
+    ending = "s"
+    if noun.endswith("s"):
+        ending = "es"
+    return f"{number} {noun}{ending}"
 
 
 def shell_line(words: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ from detcli.config.config import DEFAULT_CONF
 from detcli.config.values import BoxFormat, Tiling
 from detcli.core import Fields, frozen
 from detcli.core.errors import UsageError
-from detcli.core.text import closest
+from detcli.core.text import closest, pluralize
 from detcli.data.coco import COCO, COCO_IDS
 from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 
@@ -280,7 +280,8 @@ class Contract:
             return replace(self, names=names, names_origin=origin, class_count=len(names))
         if len(names) != self.class_count:
             raise UsageError(
-                f"{origin} has {len(names)} names, the model has {self.class_count} classes",
+                f"{origin} has {pluralize(len(names), 'name')}, the model has "
+                f"{pluralize(self.class_count, 'class')}",
                 "give one name for each class id, in order",
             )
         return replace(self, names=names, names_origin=origin)
@@ -419,7 +420,7 @@ def class_names(text: str, count: int, usual: tuple[str, ...] = ()) -> NamesWith
     if names and len(names) == count:
         return NamesWithOrigin(tuple(names), METADATA)
     if names:
-        warning = f"the metadata names {len(names)} classes, the graph has {count}"
+        warning = f"the metadata names {pluralize(len(names), 'class')}, the graph has {count}"
         missing_names = [f"class_{class_id}" for class_id in range(len(names), count)]
         return NamesWithOrigin(tuple(names[:count] + missing_names), METADATA, (warning,))
     if count == len(usual):

@@ -211,7 +211,10 @@ def _check_size(tensor: "TensorProto") -> None:
         byte_count = len(tensor.raw_data)
         expected_count = _byte_size(tensor)
         if byte_count != expected_count:
-            raise ValueError(f"{tensor.name} takes {expected_count} bytes and has {byte_count}")
+            raise ValueError(
+                f"{tensor.name} has {byte_count} bytes, but by its shape and type "
+                f"it needs {expected_count}"
+            )
         return
 
     entry_count = 0
@@ -251,8 +254,8 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
             raise _external_error(path, f"{location} is {LFS_REASON}", LFS_HINT)
         raise _external_error(
             path,
-            f"{location} is truncated or another model's: of {tensor.name}, "
-            f"which takes {size} bytes, it has {available}",
+            f"{location} is truncated or belongs to another model: it has {available} of the "
+            f"{size} bytes of {tensor.name}",
             f"fetch {location} again, together with the model",
         )
     file.seek(start)

@@ -95,7 +95,7 @@ def _check_parts(model: ModelProto) -> None:
                 continue
             part_count += len(value)
             if part_count > MAX_PARTS:
-                raise ValueError(f"it has more than {MAX_PARTS} parts, and no detector has")
+                raise ValueError(f"it has more than {MAX_PARTS} parts, more than any detector")
             holds_messages = field.message_type is not None
             if holds_messages:
                 messages_to_check.extend(value)
@@ -140,7 +140,7 @@ def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, in
         for branch in branches([node]):
             count += _node_count(branch.node, function_sizes)
         if count > MAX_NODES:
-            raise ValueError(f"it has more than {MAX_NODES} nodes, and no detector has as many")
+            raise ValueError(f"it has more than {MAX_NODES} nodes, more than any detector")
     return count
 
 

@@ -160,7 +160,8 @@ def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
 
 
 def named(*names, warned=None):
-    warning = f"the metadata names {warned} classes, the graph has 3"
+    classes = "1 class" if warned == 1 else f"{warned} classes"
+    warning = f"the metadata names {classes}, the graph has 3"
     fields = {"names": names, "names_origin": "the model's metadata"}
     return fields | ({"warnings": (warning,)} if warned else {})
 

@@ -588,7 +588,7 @@ def test_predict_yields_what_the_command_prints(make_model, make_image, tmp_path
 
 def test_odd_names_are_warned_about(make_model):
     model = make_model(metadata={"names": "['red']"})
-    with pytest.warns(DetcliWarning, match="names 1 classes, the graph has 3"):
+    with pytest.warns(DetcliWarning, match="names 1 class, the graph has 3"):
         detector = Detector(model)
     assert detector.contract.names == ("red", "class_1", "class_2")
 

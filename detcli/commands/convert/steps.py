@@ -176,12 +176,13 @@ class Steps:
         recommended = read_recommendations(non_empty_entries, contract.nms, contract.names)
         if recommended.ignored:
             # A warning is worded for the entry of a file: "its metadata conf is '2', not ..., so it
-            # is ignored". The error here is about what the user has typed.
+            # is ignored". The error here is about what the user has typed, which is refused.
             first_warning = recommended.ignored[0]
             problem = first_warning.removesuffix(", so it is ignored")
+            problem = problem.replace(" is ignored: its head", " has no effect: the model's head")
             raise UsageError(
                 problem.replace("its metadata", "--metadata"),
-                "leave the entry out, or docs/models.md says what it may be",
+                "leave the entry out; docs/models.md says what it may be",
             )
 
         converted = set_metadata(self.model, entries)  # which removes entries without a value

@@ -8,6 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from detcli.backend.session import refusal
 from detcli.core import frozen
+from detcli.core.text import pluralize
 from detcli.model.coarse import Rounding
 from detcli.model.contract import Contract, parse_names
 from detcli.model.external_data import ExternalFile
@@ -216,13 +217,13 @@ def _advise_on_names(contract: Contract, metadata: dict[str, str]) -> Iterator[M
     if names is None:
         if contract.names_origin == CONFIG:
             return
-        problem = f"it names none of its {class_count} classes"
+        problem = f"it names none of its {pluralize(class_count, 'class')}"
         if names_entry:
             problem = "its class names cannot be read"
         yield ModelAdvice("names-missing", problem, fix=fix)
         return
 
-    counts = f"its metadata names {len(names)} classes"
+    counts = f"its metadata names {pluralize(len(names), 'class')}"
     if len(names) > class_count:
         problem = f"{counts}, more than the {class_count} of its graph"
         yield ModelAdvice("names-more", problem, fix=fix)
@@ -274,7 +275,7 @@ def _advise_on_external_data(external: tuple[ExternalFile, ...]) -> Iterator[Mod
         files = ", ".join(file.name for file in external)
         yield ModelAdvice(
             code="external-data",
-            message=f"weights are in {files}: the model is useless without",
+            message=f"weights are in {files}: the model cannot be loaded without them",
             fix="keep the files together; detcli convert writes a single file",
         )
 

@@ -178,7 +178,7 @@ def test_files_that_cannot_be_read(convert, colour_model_path, tmp_path):
 def test_quiet_hides_warnings(convert, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(build(metadata={"names": "['a']"}, dtype=np.float32).SerializeToString())
-    assert "names 1 classes" in convert(path, "--cut").stderr
+    assert "names 1 class" in convert(path, "--cut").stderr
     assert convert(path, "--cut", "--force", "-q").stderr == ""
 
 

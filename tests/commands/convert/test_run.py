@@ -123,7 +123,7 @@ def test_a_warning_where_nothing_was_found(tmp_path):
 
 
 def test_each_warning_about_a_model_comes_once(model_path, tmp_path):
-    with pytest.warns(DetcliWarning, match=r"out.onnx: the metadata names 1 classes"):
+    with pytest.warns(DetcliWarning, match=r"out.onnx: the metadata names 1 class"):
         converted(model_path, tmp_path / "out.onnx", metadata={"names": "['a']"})
     old = colour_model.build(metadata={"names": "['a', 'b']"})
     model_path.write_bytes(old.SerializeToString())

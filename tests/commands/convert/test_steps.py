@@ -120,7 +120,11 @@ def test_metadata_is_updated():
     [
         ("detcli.conf", "high", "--metadata detcli.conf is 'high', not a number from 0 to 1"),
         ("detcli.conf", "0.4,cat=0.3", "detcli.conf is '0.4,cat=0.3'"),
-        ("detcli.nms", "0.7", "its head gives one box"),
+        (
+            "detcli.nms",
+            "0.7",
+            "--metadata detcli.nms has no effect: the model's head gives one box",
+        ),
         ("detcli.tile", "0", "not a size in pixels, as in 1024,crowd=10$"),
     ],
 )

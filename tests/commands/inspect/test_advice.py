@@ -55,7 +55,7 @@ WEIGHT = np.ones((3, 3, 1, 1), np.float32)
         ({"detcli.nms": "0.5"}, "metadata-ignored", "detcli.nms.*its head gives one box for each"),
         ({"names": None}, "names-missing", "it names none of its 3 classes.*--names FILE"),
         ({"names": "{0: "}, "names-missing", "cannot be read.*--names FILE"),
-        ({"names": "['r']"}, "names-fewer", "names 1 classes, fewer than the 3.*--names FILE"),
+        ({"names": "['r']"}, "names-fewer", "names 1 class, fewer than the 3.*--names FILE"),
         (
             {"names": str(list("rgbk"))},
             "names-more",
