@@ -560,11 +560,11 @@ class Command(Help, TyperCommand):
         quoted_words = [f"'{public_name(word)}'" for word in extra_words[:MAX_QUOTED_WORDS]]
         if len(extra_words) > MAX_QUOTED_WORDS:
             quoted_words.append("...")
-        verb = "is"
+        noun = "argument"
         if len(extra_words) > 1:
-            verb = "are"
+            noun = "arguments"
         return UsageError(
-            f"{ctx.command_path} takes {taken}; {' '.join(quoted_words)} {verb} too much",
+            f"unexpected {noun} {' '.join(quoted_words)}: {ctx.command_path} takes {taken}",
             f"see: {ctx.command_path} --help",
         )
 

@@ -316,7 +316,9 @@ def _number(name: str, cell: str) -> int:
     """
     cell = cell.removesuffix(".0")
     if not cell.isdecimal() or len(cell) > 16 or int(cell) > MAX_NUMBER:
-        raise ValueError(f"{name} is {escape_unprintable(cell[:40])!r}, and no number from 0 on")
+        raise ValueError(
+            f"{name} is {escape_unprintable(cell[:40])!r}, not a whole number from 0 on"
+        )
     return int(cell)
 
 
@@ -330,7 +332,7 @@ def _score_of(row: dict[str, str]) -> float | None:
     except ValueError:
         score = math.nan
     if not 0 <= score <= 1:
-        raise ValueError(f"score is {escape_unprintable(cell[:40])!r}, and not from 0 to 1")
+        raise ValueError(f"score is {escape_unprintable(cell[:40])!r}, not a number from 0 to 1")
     return score
 
 

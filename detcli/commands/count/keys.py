@@ -156,7 +156,7 @@ def _parse_time(name: str, value: Any) -> datetime:  # noqa: ANN401 - JSON
             return datetime.fromisoformat(value)
         except ValueError:
             pass
-    raise ValueError(f"{name} is {str(value)[:MAX_QUOTED]!r}, and no time")
+    raise ValueError(f"{name} is {str(value)[:MAX_QUOTED]!r}, not a time")
 
 
 def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
@@ -178,7 +178,7 @@ def burst_of(fields: Fields, burst_prefix: str) -> KeyValue:
         return UNKNOWN
     burst = fields["burst"]
     if type(burst) is not int:
-        raise ValueError(f"burst is {str(burst)[:MAX_QUOTED]!r}, and no number")
+        raise ValueError(f"burst is {str(burst)[:MAX_QUOTED]!r}, not a whole number")
     if burst_prefix:
         return f"{burst_prefix}{burst}"
     return burst

@@ -159,14 +159,14 @@ def _require_all_placed(placer: Placer) -> None:
         InputError: Some are no files here, or their place has another file.
     """
     for name in placer.blocked[:SHOWN_NAMES]:
-        print_line(f"{name}: another file has its place", prefix="")
+        print_line(f"{name}: another file is at its destination", prefix="")
     for name in placer.missing[:SHOWN_NAMES]:
-        print_line(f"{name}: no file here", prefix="")
+        print_line(f"{name}: no such file here", prefix="")
     problems = []
     if placer.missing:
         problems.append(f"{pluralize(len(placer.missing), 'image')} not found")
     if placer.blocked:
-        problems.append(f"{pluralize(len(placer.blocked), 'image')} whose place is taken")
+        problems.append(f"{pluralize(len(placer.blocked), 'image')} whose destination is taken")
     if problems:
         raise InputError(
             f"not sorted: {', '.join(problems)}",

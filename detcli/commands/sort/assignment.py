@@ -83,5 +83,5 @@ def _burst_index(record: RecordJson) -> int | None:
         return None
     burst = fields["burst"]
     if type(burst) is not int:
-        raise ValueError(f"burst is {str(burst)[:40]!r}, and no number")
+        raise ValueError(f"burst is {str(burst)[:40]!r}, not a whole number")
     return burst

@@ -374,7 +374,7 @@ def _describe_failures(results: Results) -> Iterator[str]:
         (report.left_only, "only on the left"),
         (report.right_only, "only on the right"),
         (results.failed_on_one_side, "with an error on one side only"),
-        (report.other_files, "that are different files on the two sides, or now"),
+        (report.other_files, "whose files differ between the two sides, or have changed since"),
     )
     for names, sentence_end in inputs_and_ends:
         if names:

@@ -240,7 +240,7 @@ def test_the_parts_of_a_run_in_shards_are_counted(predict, make_image, invoke, t
     ("fields", "message"),
     [
         ({"taken": "yesterday"}, "record 1 of card.jsonl is not a record of detcli: taken is"),
-        ({"taken": "2026-11-03"}, "taken is '2026-11-03', and no time"),
+        ({"taken": "2026-11-03"}, "taken is '2026-11-03', not a time"),
         ({"taken": "2026-13-03T00:00:00"}, "taken is"),
         ({"taken": None}, "taken is"),
         ({"time": "noon"}, "time is 'noon'"),

@@ -175,7 +175,7 @@ def test_nothing_is_written_over(sort, card, how):
     place.parent.mkdir(parents=True)
     place.write_text("mine")
     completed = sort("card.jsonl", RULES, "-o", "out", "--how", how, code=3)
-    assert "1 image whose place is taken" in completed.stderr
+    assert "1 image whose destination is taken" in completed.stderr
     assert place.read_text() == "mine"
     sort("-o", "out", "--undo")
     assert files(card / "out") == {"animal/card/site1/a.jpg": "mine"}
@@ -203,7 +203,7 @@ def test_images_that_are_gone_are_named_and_the_others_are_sorted(sort, card):
     (card / "card/site1/a.jpg").unlink()
     write_records(card, CARD + [record("-"), record("rtsp://cam/1", animal())])
     completed = sort("card.jsonl", RULES, "-o", "out", code=3)
-    assert "card/site1/a.jpg: no file here" in completed.stderr
+    assert "card/site1/a.jpg: no such file here" in completed.stderr
     assert "not sorted: 3 images not found" in completed.stderr
     assert len(files(card / "out")) == 3
 
