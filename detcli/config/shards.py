@@ -19,7 +19,7 @@ class Shards:
     shards: ShardSelection | None = option(
         None,
         "--shards K/N",
-        "Work every Nth shard, from the Kth on: 3/8 of eight tasks.",
+        "Process every Nth shard, from the Kth on: 3/8 for the third of eight tasks.",
     )
     shard_size: int | None = option(
         None,
@@ -35,5 +35,5 @@ class Shards:
     retry_failed: bool = option(
         False,
         "--retry-failed",
-        "Work inputs again whose record is an error.",
+        "Process inputs again whose record is an error.",
     )

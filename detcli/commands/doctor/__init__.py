@@ -48,9 +48,9 @@ def doctor(
 ) -> None:
     """Report which devices work here, and how to make the others work.
 
-    Nothing is changed unless --clear-cache is given. The report contains no personal names, and of
-    environment variables the values of DETCLI_MODEL and DETCLI_DEVICE only, so it can be attached
-    to a bug report.
+    Nothing is changed unless --clear-cache is given. The report contains no personal names, and
+    the values of only two environment variables, DETCLI_MODEL and DETCLI_DEVICE, so it can be
+    attached to a bug report.
 
     The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
     installed twice. With --device it is 5 if that device cannot be used, else 0.

@@ -23,7 +23,8 @@ def verify(
 ) -> None:
     """Recompute a promise from the records and the answers that it lists.
 
-    The exit code is 6 if it does not follow from them, and 2 if the records are others.
+    The exit code is 6 if it does not follow from them, and 2 if the records have other
+    scores.
     """
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
