@@ -137,7 +137,7 @@ def take_records(
         except ValueError as error:
             raise UsageError(
                 f"record {number} of {public_name(name)} is not a record of detcli: {error}",
-                "name what predict or merge wrote",
+                "name a file that predict or merge wrote",
             ) from error
         advance(record["source"])
 

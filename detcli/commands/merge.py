@@ -76,7 +76,7 @@ def merge(
     from detcli.sink.formats import check_format_options, choose_format, require_bursts
 
     if not folder:
-        raise UsageError("no folder given", "name what was given to predict --output")
+        raise UsageError("no folder given", "name the folder that was given to predict --output")
     if not is_object(folder) and not Path(folder).exists():
         raise UsageError(
             f"there is no file or folder {folder}",

@@ -66,7 +66,9 @@ def check(
         files = []
         for path in labels:
             if not Path(path).exists():
-                raise UsageError(f"there is no file {path}", "name what the review page saved")
+                raise UsageError(
+                    f"there is no file {path}", "name a file that the review page saved"
+                )
             files.append(read_labels_of_review(Path(path), review_id))
         for lines in sorted(files, key=_first_time):
             add_labels(folders[0], lines)

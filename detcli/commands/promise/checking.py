@@ -219,8 +219,8 @@ class Checker:
         if not unknown_names:
             return []
         warning = (
-            f"{count_text(len(unknown_names), self._wording.noun)} answered that this review did "
-            f"not deal, such as {unknown_names[0]}: they count for nothing"
+            f"the labels answer {count_text(len(unknown_names), self._wording.noun)} that this "
+            f"review did not deal, such as {unknown_names[0]}: these answers do not count"
         )
         return [warning]
 
@@ -328,7 +328,7 @@ class Checker:
         if doubtful_names:
             lines.append(
                 f"{count_text(len(doubtful_names), self._wording.noun)} unsure, disputed or gone: "
-                "they count as lost where they are below"
+                "they count as lost if they are below the threshold"
             )
 
         disputed_names = answers.disagreements(answers_by_unit)
@@ -449,8 +449,8 @@ def _warn_of_unassigned_labels(answers: Answers) -> list[str]:
     if not answers.unassigned_count:
         return []
     warning = (
-        f"{count_text(answers.unassigned_count, 'label')} without a review, which the page did not "
-        "save like this: nothing shows that they answer this review"
+        f"{count_text(answers.unassigned_count, 'label')} without the name of a review, which the "
+        "page writes into each: they may answer another review"
     )
     return [warning]
 

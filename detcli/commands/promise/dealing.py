@@ -243,8 +243,8 @@ class Dealer:
             answered = self._keep_labels(set(units.names(draw.sample_above)), copies, review_id)
             if answered:
                 lines.append(
-                    f"{count_text(len(answered), Wording(deck).noun)} of these answered in "
-                    f"{self._options.keep_labels}, which the page does not ask again"
+                    f"{count_text(len(answered), Wording(deck).noun)} of these already answered in "
+                    f"{self._options.keep_labels}: the page does not ask again"
                 )
             write_review_page(
                 folder,

@@ -73,7 +73,9 @@ class Deck:
         """
         field_names = {field.name for field in fields(cls)}
         if not isinstance(value, dict) or not field_names <= value.keys():
-            raise UsageError(f"{name} is not a deck of detcli promise", "name what deal wrote")
+            raise UsageError(
+                f"{name} is not a deck of detcli promise", "name a folder that promise deal wrote"
+            )
         for field in fields(cls):
             if not _is_of_type(value[field.name], field.type):
                 raise UsageError(f"{name}: its {field.name} is damaged", "deal anew")

@@ -259,7 +259,9 @@ def read_copies(folder: Path) -> dict[str, Fields]:
                 fields: Any = json.loads(line)
                 lines[str(fields["source"])] = fields
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", "name what promise deal wrote") from error
+        raise UsageError(
+            f"cannot read {path}: {error}", "name a folder that promise deal wrote"
+        ) from error
     return lines
 
 

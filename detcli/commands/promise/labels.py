@@ -72,7 +72,7 @@ def read_labels(path: Path) -> list[Fields]:
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"line {len(labels) + 1} of {path} is not a label: {error}",
-            "name what the review page saved",
+            "name a file that the review page saved",
         ) from error
     return labels
 
@@ -96,8 +96,8 @@ def read_labels_of_review(path: Path, review_id: str) -> list[Fields]:
         label = to_label(fields)
         if label.review not in {None, review_id}:
             raise UsageError(
-                f"label {number} of {path} answers the review {label.review}, and this is "
-                f"{review_id}",
+                f"label {number} of {path} answers the review {label.review}, not this one, which "
+                f"is {review_id}",
                 "name the labels that the page of this review saved; if they are, its deck.json "
                 "was changed after the deal: deal anew",
             )

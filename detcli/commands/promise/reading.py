@@ -67,7 +67,9 @@ def require_usable(
     """
     readable_count = len(inputs) - sum(inputs.is_failed)
     if not readable_count:
-        raise UsageError(f"{records} has no image with detections", "name what predict wrote")
+        raise UsageError(
+            f"{records} has no image with detections", "name records that predict wrote"
+        )
 
     if len(inputs.models) > 1:
         models = ", ".join(sorted(inputs.models))
@@ -175,6 +177,6 @@ def require_unchanged(scores_sha256: str, units: "Units", records: str) -> None:
         raise UsageError(
             f"{records} has changed since the deal: the hash of its scores is "
             f"{units.scores_sha256[:12]}, and was {scores_sha256[:12]}",
-            "a promise holds for the records that it was dealt from: deal anew for others, and "
+            "a promise holds for the records that it was dealt from: deal anew for other records; "
             "--keep-labels FOLDER keeps what was seen above the threshold",
         )

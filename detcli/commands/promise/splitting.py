@@ -42,7 +42,7 @@ def promised_threshold(
     computed_fields["detcli"] = None
     if stored_fields != computed_fields:
         raise UsageError(
-            f"{path} is not what the labels, the deck and the records lead to",
+            f"{path} does not follow from the labels, the deck and the records",
             f"check the review again: detcli promise check {review}",
         )
 

@@ -45,7 +45,9 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         return _holds_text(promised_row, sure=fields["sure"])
     # The file may come from anyone, and a field of it have any type or value.
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
-        raise UsageError(f"{path} is damaged: {error}", "name what promise check wrote") from error
+        raise UsageError(
+            f"{path} is damaged: {error}", "name a file that promise check wrote"
+        ) from error
 
 
 def _require_possible(fields: Fields, path: Path) -> None:

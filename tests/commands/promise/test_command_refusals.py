@@ -157,5 +157,5 @@ def test_a_deck_that_was_edited_after_the_answers_is_refused(promise, card, revi
 
 def test_labels_that_do_not_say_their_review_are_warned_of(promise, card, review):
     path = answer(review, card.animals)
-    says = "labels without a review, which the page did not save like this"
+    says = "labels without the name of a review, which the page writes into each"
     promise.check(path, "--records", "boxes.jsonl", says=says)
