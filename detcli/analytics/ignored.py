@@ -106,8 +106,8 @@ class Ignoring:
             message = f"--ignore {text} is outside of {source}, which has {width}x{height} pixels"
         elif has_name_of_folder and not pattern_of(zone):
             message = (
-                f"--ignore {text} is for all images; {zone.name}/**= before the numbers is for "
-                f"those of the folder {zone.name}"
+                f"--ignore {text} is for all images; write {zone.name}/**= before the numbers for "
+                f"those of the folder {zone.name} only"
             )
         if message:
             self._warned_texts.add(text)

@@ -218,7 +218,9 @@ def print_message_counts(counts: "Counts") -> None:
     """Print how many errors and warnings there were, if not all of them were printed."""
     if counts.printed_kinds.total() > MAX_PRINTED:
         kinds = format_kinds(counts.printed_kinds)
-        print_line(f"{MAX_PRINTED} of {counts.printed_kinds.total()} said: {kinds}")
+        print_line(
+            f"{MAX_PRINTED} of {counts.printed_kinds.total()} messages are shown; all: {kinds}"
+        )
 
 
 def print_line(text: str, prefix: str = "detcli: ", label: str = "") -> None:

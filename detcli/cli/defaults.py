@@ -97,7 +97,8 @@ def report_stray_variables() -> None:
     for name in sorted(os.environ):
         if name.startswith("DETCLI_") and name not in variables:
             print_line(
-                f"the variable {name} sets nothing; those that do are {', '.join(variables)}"
+                f"the environment variable {name} sets nothing; those that do are "
+                f"{', '.join(variables)}"
             )
             print_line("  hint: detcli.toml has the defaults of the other options", prefix="")
 

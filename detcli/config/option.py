@@ -302,7 +302,8 @@ class Option:
         value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):
             raise UsageError(
-                f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
+                f"{self.flag} {public_name(text)} is an address, but the option takes a path on a "
+                "disk",
                 "copy the file to a disk, and name it there",
             )
 

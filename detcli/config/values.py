@@ -36,7 +36,7 @@ class BenchMode(StrEnum):
     THROUGHPUT = "throughput"
 
 
-MAX_PROCESSES = 1024  # of a run in shards on one machine; more than cores only wait
+MAX_PROCESSES = 1024  # of a run in shards on one machine; more than there are cores only wait
 
 BLUR_MARGIN = 0.1
 """Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
@@ -202,7 +202,7 @@ class ShardEngine:
             if count > MAX_PROCESSES:
                 raise UsageError(
                     f"--on {text} asks for more than {MAX_PROCESSES} processes",
-                    f"give local:N with N up to {MAX_PROCESSES}; more than cores only wait",
+                    f"give local:N with N up to {MAX_PROCESSES}; more than the cores only wait",
                 )
             return cls("local", count)
         if text == "ray":
@@ -283,7 +283,9 @@ def _parse_numbers(
         UsageError: An entry is not a number, a name comes twice, or the list is empty.
     """
     if looks_like_address(text):  # whose parts an error would show
-        raise UsageError(f"{option} {public_name(text)} is an address, and it takes numbers", hint)
+        raise UsageError(
+            f"{option} {public_name(text)} is an address, but the option takes numbers", hint
+        )
     numbers: dict[str, float] = {}
     for entry in text.split(","):
         if not entry.strip():

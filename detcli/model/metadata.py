@@ -22,7 +22,7 @@ NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
 FORMS = {
-    CONF_KEY: "a number from 0 to 1, or such of its classes, as in person=0.5",
+    CONF_KEY: "a number from 0 to 1, or numbers for its classes, as in person=0.5",
     NMS_KEY: "a number above 0 and at most 1",
     TILE_KEY: "a size in pixels, as in 1024,crowd=10",
 }

@@ -78,9 +78,7 @@ def parse(text: str) -> Fields:
     for entry in text.split(","):
         for name, value in _read_entry(entry.strip(), text).items():
             if name in named:
-                raise UsageError(
-                    f"--preprocess '{text}' says twice what {name} is", "leave one out"
-                )
+                raise UsageError(f"--preprocess '{text}' sets {name} twice", "leave one out")
             named[name] = value
     return named
 

@@ -87,8 +87,8 @@ def with_preprocessing(
         return with_preprocessing_from(contract, steps.preprocessing, steps.sources)
     except UsageError as error:
         raise ModelError(
-            f"the preprocessing that the model names cannot be: {error}",
-            "mend its metadata, or the file beside it",
+            f"the preprocessing that the model names is impossible: {error}",
+            "correct its metadata, or the file beside it",
         ) from error
 
 

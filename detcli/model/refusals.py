@@ -14,8 +14,8 @@ from detcli.model.heads.layers import biases_of_layer
 from detcli.model.heads.order import mixes_channels
 
 EXPECTED = (
-    "expected images [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
-    "[B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
+    "expected images [B, 3, H, W] or [B, H, W, 3] as input, and boxes and scores as output: "
+    "[B, 4 + C, N], [B, N, 4 + C], [B, N, 4] with [B, N, C], or detections that the graph selects"
 )
 SAVED_BY_RUNTIME = "export it again, or save it behind ONNX Runtime's basic optimisations only"
 INLINE = "export it with dynamo=False, or apply onnx.inliner.inline_local_functions in Python"

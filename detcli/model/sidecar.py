@@ -18,7 +18,7 @@ CONFIG = "config.json"
 CONFIG_KEYS = ("model_type", "id2label")  # of which a config.json by Transformers has any
 MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
 MAX_CLASSES = 100_000
-HINT = "mend the file, or move the model away from it"
+HINT = "correct the file, or move the model away from it"
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -300,7 +300,7 @@ class _EntryReader:
 
 def _error_in_entry(entry: Fields) -> Fields:
     """Make the error of a record from what an entry says of its failure."""
-    message = entry.get("failure") or "it has no detections, and no reason why"
+    message = entry.get("failure") or "it has neither detections nor a reason why not"
     return {"type": "SourceError", "message": str(message), "hint": ""}
 
 

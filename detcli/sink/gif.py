@@ -131,7 +131,7 @@ class GifSink(PerVideo["AnnotatedLoop"]):
         """Write what is left, and warn if there were only images."""
         super().close()
         if self._has_images and not self._has_videos:
-            log.warning("--gif: only images came and no video, so no GIF was written")
+            log.warning("--gif: there were images but no video, so no GIF was written")
 
 
 class AnnotatedLoop:

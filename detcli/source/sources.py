@@ -387,7 +387,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             try:
                 data = base64.b64decode(entry.image or "", validate=True)
             except ValueError as error:
-                raise DecodeError(f"no base64: {error}", "encode it as base64 does") from error
+                raise DecodeError(f"not base64: {error}", "encode it as base64 does") from error
             return load_bytes(data, self._decode)
 
         return Item(Origin(entry.name), load)

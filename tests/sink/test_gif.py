@@ -140,7 +140,7 @@ def test_failed_frames_alone_make_no_loop(write_loops, caplog):
 
 def test_images_make_no_loop_and_one_warning(write_loops, caplog):
     assert write_loops([image(), image("b.jpg"), failure()]) == {}
-    assert caplog.messages == ["--gif: only images came and no video, so no GIF was written"]
+    assert caplog.messages == ["--gif: there were images but no video, so no GIF was written"]
 
 
 def test_images_beside_a_video_are_no_matter(write_loops, caplog):

@@ -228,7 +228,7 @@ def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]
     yield "preprocessing", detector.preprocessing
     origins = {}
     for step in PREPROCESSING_STEPS:
-        origins[step] = detector.preprocessing_origins.get(step, "unsettled; --preprocess says it")
+        origins[step] = detector.preprocessing_origins.get(step, "not known; --preprocess sets it")
     most_frequent_origin, sharing_count = Counter(origins.values()).most_common(1)[0]
     is_shared = sharing_count > 1
 

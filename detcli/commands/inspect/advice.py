@@ -179,7 +179,7 @@ def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
     if files_beside:
         yield ModelAdvice(
             code="beside-the-model",
-            message=f"what it promises is partly in {' and '.join(files_beside)} beside it",
+            message=f"part of how it is to be used is in {' and '.join(files_beside)} beside it",
             fix="keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )

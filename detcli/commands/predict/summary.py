@@ -184,8 +184,8 @@ class RunSummary:
         if self.at_max_det:
             images = pluralize(self.at_max_det, "image")
             yield (
-                f"{images} with as many detections as --max-det admits: what it left out is not "
-                "blurred; raise it"
+                f"{images} with as many detections as --max-det allows: what it left out is not "
+                "blurred; raise --max-det"
             )
 
     def _lines_about_files(self) -> Iterator[str]:

@@ -117,7 +117,9 @@ def _parse_rule(text: str) -> SortRule:
         UsageError: The text is not a rule.
     """
     if looks_like_address(text):  # its folder and the log would show a password
-        raise UsageError(f"--by {public_name(text)} is an address, and it takes rules", HINT)
+        raise UsageError(
+            f"--by {public_name(text)} is an address, but the option takes rules", HINT
+        )
     match = re.fullmatch(GRAMMAR, text)
     if match is None or re.search("[<>=]", match["name"]):
         raise UsageError(f"--by '{text}' is not a rule", HINT)

@@ -352,7 +352,7 @@ def _explain_columns(report: TuneReport) -> Iterator["RenderableType"]:
     pairs = f"pairs within {tolerance.score:g} in score and {tolerance.corner:g} pixels"
     required_share = 1 - tolerance.boxes
     yield styled_line(
-        (f"equal: {pairs}, above {report.conf:g}; {required_share:.1%} wanted", "dim")
+        (f"equal: {pairs}, above {report.conf:g}; {required_share:.1%} required", "dim")
     )
 
 

@@ -32,7 +32,7 @@ ABOUT_DETECTIONS = (
 )
 
 NAMES_CERTIFICATE = "it names a certificate"
-SHOWS_RESULT = "it says how the result is shown, and not what is compared"
+SHOWS_RESULT = "it says how the result is shown, not what is compared"
 """Reasons for certificates not to hold an option, see `Option.uncertified`."""
 
 NOT_A_CERTIFICATE = "it is not a certificate of detcli verify"

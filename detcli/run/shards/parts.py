@@ -168,7 +168,7 @@ class _PartReading:
         """
         fields = loads(line)
         if self._end is not None:
-            raise TornError("it goes on after its end")
+            raise TornError("it continues after its end")
         self._end = fields.pop("part", None)
         has_record = "source" in fields
         if not has_record:

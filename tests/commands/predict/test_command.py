@@ -327,7 +327,7 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--half", 2, "--device tensorrt"),
         ("--device cpu --cuda-graph", 2, "needs one of NVIDIA"),
         ("--gpu-mem-limit lots", 2, "--gpu-mem-limit: 'lots' is not a size"),
-        ("colours.onnx", 2, "colours.onnx is a model, and not an input\n  hint: name it with -m"),
+        ("colours.onnx", 2, "colours.onnx is a model, not an input\n  hint: name it with -m"),
         ("--gpu-mem-limit 2", 2, "is 2 bytes"),
         ("--conf 2", 2, "use a confidence between 0 and 1"),
         ("--conf red=x", 2, "is not a number"),

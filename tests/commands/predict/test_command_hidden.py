@@ -116,7 +116,7 @@ def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp
 
 
 def test_a_run_says_where_max_det_may_have_uncovered_something(predict, two_reds):
-    says = "1 image with as many detections as --max-det admits: what it left out is not blurred"
+    says = "1 image with as many detections as --max-det allows: what it left out is not blurred"
     predict(f"{two_reds} --conf 0.9 --max-det 2 --save pics --blur red", says=says)
     completed = predict(f"{two_reds} --conf 0.9 --max-det 4 --save pics --blur red")
     assert "--max-det" not in completed.stderr

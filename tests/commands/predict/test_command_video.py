@@ -178,7 +178,7 @@ def test_a_gif_shows_the_box(predict, make_video, tmp_path):
 
 def test_a_gif_of_images_is_none_and_one_line_says_so(predict, tmp_path, caplog):
     predict("a.png a.png --save out --gif 6s")
-    assert caplog.messages == ["--gif: only images came and no video, so no GIF was written"]
+    assert caplog.messages == ["--gif: there were images but no video, so no GIF was written"]
     assert list(tmp_path.glob("out/*.gif")) == []
 
 

@@ -246,11 +246,11 @@ def test_beyond_twenty_failures_are_counted(shards_of_four, predict, output):
         for number in range(10, 50)
     }
     assert set(failures) <= expected_lines
-    assert "20 of 40 said: 40 DecodeError: empty\n" in completed.stderr
+    assert "20 of 40 messages are shown; all: 40 DecodeError: empty\n" in completed.stderr
     assert completed.stderr.count("\n") < 30
     names = " ".join(f"absent{number}.png" for number in range(22))
     completed = predict(f"{names} a.png -q -o again.jsonl", code=3)
-    assert "20 of 22 said: 22 SourceError: no such file\n" in completed.stderr
+    assert "20 of 22 messages are shown; all: 22 SourceError: no such file\n" in completed.stderr
 
 
 def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):

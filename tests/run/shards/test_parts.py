@@ -317,7 +317,7 @@ def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
     records = records_in(path)
     records[0]["part"] = records[-1].pop("part")
     path.write_text(text_of(records))
-    with pytest.raises(TornError, match="goes on after its end"):
+    with pytest.raises(TornError, match="continues after its end"):
         list(read_part(store, path.name, SHARD))
 
 
