@@ -240,7 +240,7 @@ class Settings:
         "--nms IOU",
         "Drop a box that overlaps a better one of its class by more than this, or none; default: "
         "what suits the model. Of each anchor, only the best class takes part, as with --unique, "
-        "but in families that docs/models.md names.",
+        "except in the families that docs/models.md names.",
         parse=_parse_nms,
         other_names="iou iou-thres",
     )

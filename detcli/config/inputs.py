@@ -63,7 +63,7 @@ class Inputs:
     column: str | None = option(
         None,
         "--column NAME",
-        "The column of Parquet files that has the images, where several have some.",
+        "The column of Parquet files that has the images, where several columns have images.",
     )
     vid_stride: int = option(
         1,
@@ -76,7 +76,7 @@ class Inputs:
     every: float | None = option(
         None,
         "--every TIME",
-        "Process a frame each 1s, 0.5s or 2min of a video or stream, whatever its rate.",
+        "Process one frame every 1s, 0.5s or 2min of a video or stream, whatever its rate.",
         range=(0.001, 3600),
         parse=parse_duration,
         excludes={
@@ -87,7 +87,7 @@ class Inputs:
     fps: float | None = option(
         None,
         "--fps RATE",
-        "Frames per second on stdin, which give each its time.",
+        "Frames per second on stdin, from which each frame gets its time.",
         affects_detections=False,
         range=(0.001, None),
     )
@@ -174,7 +174,7 @@ class InputOptions(Inputs):
         Inputs.__post_init__(self)
         for name in self.source:
             if name.lower().endswith(".onnx"):
-                raise UsageError(f"{name} is a model, and not an input", f"name it with -m {name}")
+                raise UsageError(f"{name} is a model, not an input", f"name it with -m {name}")
 
     @property
     def end_s(self) -> float:

@@ -114,4 +114,7 @@ def test_a_frame_at_the_end_is_left_out_as_help_says(invoke):
 
 def test_suppression_takes_one_class_of_an_anchor_as_help_says(invoke):
     words = " ".join(invoke("predict", "--help").stdout.split())
-    assert "only the best class takes part, as with --unique, but in families that docs" in words
+    assert (
+        "only the best class takes part, as with --unique, except in the families that docs"
+        in words
+    )

@@ -53,7 +53,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     max_warm_up: float = option(
         20,
         "--max-warm-up TIME",
-        "End the warm-up after this long, although times are not steady yet.",
+        "End the warm-up after this long, even if times are not steady yet.",
         range=(0, 20),
         parse=parse_duration,
     ),

@@ -71,7 +71,7 @@ class DealOptions:
     output: Path = option(
         REQUIRED,
         "-o, --output DIR",
-        "Make the review here, a new folder: its page is DIR/index.html.",
+        "Make the review in this new folder: its page is DIR/index.html.",
         panel=OUTPUT,
         parse=parse_writable,
     )
@@ -88,7 +88,7 @@ class DealOptions:
         UnitKind.parse("image"),
         "--unit image|burst:60s|folder|meta:KEY",
         "What is looked at and put aside as one: an image or video, a burst of images that were "
-        "taken shortly after one another, a folder, or what a list gave one value to.",
+        "taken shortly after one another, a folder, or all to which a list gave the same value.",
     )
     below: float | None = option(
         None,
@@ -113,25 +113,25 @@ class DealOptions:
     misses: int = option(
         4,
         "--misses N",
-        "Plan the first round so that so many lost animals may turn up in it.",
+        "Plan the first round so that up to this many lost animals may turn up in it.",
         range=(0, 10_000),
     )
     rounds: int = option(
         3,
         "--rounds N",
-        "At most so many rounds; a later one is needed if the one before promises too little.",
+        "At most this many rounds; a later one is needed if the one before promises too little.",
         range=(1, MAX_ROUNDS),
     )
     repeat: float = option(
         0.05,
         "--repeat SHARE",
-        "Show so many units twice, to see how often answers change; 0 for none.",
+        "Show this many units twice, to see how often answers change; 0 for none.",
         parse=_parse_share_or_none,
     )
     known: int = option(
         20,
         "--known N",
-        "Have so many of the best-scoring units among the others, to see whether they are noticed.",
+        "Mix in this many of the best-scoring units, to see whether reviewers notice them.",
         range=(0, 10_000),
     )
     images: Path | None = option(

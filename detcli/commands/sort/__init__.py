@@ -46,8 +46,8 @@ def sort(
     by: tuple[str, ...] = option(
         (),
         "--by RULES",
-        "The first of these that an image meets is its folder: animal>=0.2,person>=0.3. Others "
-        "are empty, or failed.",
+        "Rules, as in animal>=0.2,person>=0.3: the first that an image meets names its folder. "
+        "Other images go to empty, or failed.",
         separator=",",
         panel=OUTPUT,
     ),

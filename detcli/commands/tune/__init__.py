@@ -35,7 +35,7 @@ from detcli.core.errors import CheckError, DetcliWarning
     *("nms", "imgsz", "box_format", "preprocess"),
     override_option(
         "report",
-        help="Write a page to this folder: what the fastest way finds otherwise. Open its "
+        help="Write a page of what the fastest way detects differently to this folder: open its "
         "index.html.",
     ),
     Verbosity,
@@ -135,7 +135,7 @@ def tune(
             options = options_of(Config)
             deciding = {name: options[name] for name in DECIDING}
             for name, value in collect_values(deciding, {}, read_defaults()).items():
-                sentences.append(f"{value.source} sets {name}, too, to which the choice gives way")
+                sentences.append(f"{value.source} sets {name}, too, and overrides the choice")
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
     if not quiet:

@@ -79,11 +79,9 @@ def test_nothing_is_written_without_a_file_for_it(tune, make_model, monkeypatch)
 @pytest.mark.usefixtures("commands")
 def test_a_default_that_wins_over_the_choice_is_named(tune, make_model, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").write_text('device = "cpu"\n')
-    tune(
-        make_model(), "--write", says="detcli.toml sets device, too, to which the choice gives way"
-    )
+    tune(make_model(), "--write", says="detcli.toml sets device, too, and overrides the choice")
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-    tune(make_model(), "--write", says="DETCLI_DEVICE sets device, too, to which the choice")
+    tune(make_model(), "--write", says="DETCLI_DEVICE sets device, too, and overrides the choice")
 
 
 @pytest.mark.parametrize(
