@@ -6,7 +6,6 @@ texts that all detections of a class have in common. Without orjson, which has n
 free-threaded Pythons, `json` writes everything.
 """
 
-import contextlib
 import functools
 import json
 from typing import Any
@@ -52,10 +51,12 @@ def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON
         ValueError: It is not JSON.
         RecursionError: It is nested too deeply.
     """
-    if has_orjson:
-        with contextlib.suppress(ValueError):
-            return orjson.loads(text)
-    return json.loads(text)
+    if not has_orjson:
+        return json.loads(text)
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def encode_detections(detections: Detections) -> str:
