@@ -34,6 +34,9 @@ class WantedClasses:
         self.seen: set[str] = set()  # names and ids of all classes in the records
         self.seen_names: set[str] = set()  # names of all classes in the records
         self._names = frozenset(self.names)
+        self._is_wanted: dict[
+            tuple[str, int], bool
+        ] = {}  # by name and id of a class of the records
 
     def __str__(self) -> str:
         return " or ".join(self.names) or "object"
@@ -46,10 +49,17 @@ class WantedClasses:
     def has(self, detection: DetectionJson) -> bool:
         """Tell whether a detection is of a wanted class."""
         class_name = detection["class_name"]
-        class_id = str(detection["class_id"])
-        self.seen.add(class_name)
+        class_id = detection["class_id"]
+        is_wanted = self._is_wanted.get((class_name, class_id))
+        if is_wanted is None:
+            is_wanted = self._note_class(class_name, str(class_id))
+            self._is_wanted[class_name, class_id] = is_wanted
+        return is_wanted
+
+    def _note_class(self, class_name: str, class_id: str) -> bool:
+        """Note that the records have a class, and tell whether it is wanted."""
+        self.seen.update((class_name, class_id))
         self.seen_names.add(class_name)
-        self.seen.add(class_id)
         return not self._names or class_name in self._names or class_id in self._names
 
 
@@ -59,6 +69,7 @@ class InputColumns:
     The frames of a video have a record each, and are one input.
 
     Attributes:
+        has_groups: Whether units are folders, or inputs with the same value of `meta`.
         scores: The best score of the wanted classes in each input, 0 if it has none.
         is_failed: 1 for each input with an error, else 0.
         groups: The number of the folder, or of the value of `meta`, of each input; empty where
@@ -94,7 +105,8 @@ class InputColumns:
         self.input_by_record = array("i")  # with an element for each record
         self._video_inputs: dict[str, int] = {}  # the input of each video, by its name
 
-        self._has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
+        self._has_bursts = kind.grouping is Grouping.BURST
+        self.has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
         self.group_names: list[str] = []
         self._group_numbers: dict[str, int] = {}  # by the name of the group
         self.bursts = BurstFinder()  # told of each record if units are bursts
@@ -120,7 +132,7 @@ class InputColumns:
         """
         input_number = self._find_or_add_input(record)
         self.input_by_record.append(input_number)
-        if self._kind.grouping is Grouping.BURST:
+        if self._has_bursts:
             self.bursts.add(record)
         if "error" in record:
             self.is_failed[input_number] = True
@@ -172,7 +184,7 @@ class InputColumns:
             self._video_inputs[source] = input_number
         self.scores.append(0.0)
         self.is_failed.append(False)
-        if self._has_groups:
+        if self.has_groups:
             self.groups.append(self._find_or_add_group(record))
         self._names += source.encode(errors=NAME_ERRORS)
         self._name_ends.append(len(self._names))
