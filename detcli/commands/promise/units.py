@@ -36,7 +36,6 @@ class Units:
     scores_sha256: str
     failed: list[str]
     _inputs: InputColumns
-    _kind: UnitKind
     _unit_by_input: Integers
     _first_inputs: Integers  # of each unit
 
@@ -49,7 +48,7 @@ class Units:
         Args:
             unit: The number of the unit.
         """
-        return _unit_name(self._inputs, self._kind, int(self._first_inputs[unit]))
+        return _unit_name(self._inputs, int(self._first_inputs[unit]))
 
     def names(self, units: Iterable[int]) -> list[str]:
         """Return the names of units."""
@@ -102,7 +101,7 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     scores = np.zeros(len(first_inputs))  # (U,)
     np.maximum.at(scores, unit_by_input[is_in_unit], input_scores[is_in_unit])
 
-    order = _draw_order(inputs, kind, first_inputs, seed)
+    order = _draw_order(inputs, first_inputs, seed)
     failed_names = [inputs.file_name(int(number)) for number in np.flatnonzero(~is_in_unit)]
     scores_sha256 = _hash_of_scores(
         inputs,
@@ -118,7 +117,6 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
         scores_sha256=scores_sha256,
         failed=failed_names,
         _inputs=inputs,
-        _kind=kind,
         _unit_by_input=unit_by_input,
         _first_inputs=first_inputs,
     )
@@ -161,14 +159,11 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
     return _UnitNumbers(unit_by_input, first_inputs)
 
 
-def _draw_order(
-    inputs: InputColumns, kind: UnitKind, first_inputs: Integers, seed: int
-) -> Integers:
+def _draw_order(inputs: InputColumns, first_inputs: Integers, seed: int) -> Integers:
     """Put U units, images or groups of images, in a random order that anybody can repeat.
 
     Args:
         inputs: Has the names.
-        kind: What a unit is.
         first_inputs: `(U,)`, the number of the first image or video of each unit.
         seed: Decides the order, with the names of the units.
 
@@ -176,8 +171,9 @@ def _draw_order(
         `(U,)`, the numbers of the units, the one that is drawn first at the beginning.
     """
     keys = np.empty(len(first_inputs), np.uint64)
-    for unit, first_input in enumerate(first_inputs):
-        keys[unit] = draw_key(seed, _unit_name(inputs, kind, int(first_input)))
+    # A memory view yields Python's numbers, which are faster than NumPy's and need no list.
+    for unit, first_input in enumerate(memoryview(first_inputs)):
+        keys[unit] = draw_key(seed, _unit_name(inputs, first_input))
     return np.argsort(keys, kind="stable").astype(np.int32)
 
 
@@ -191,9 +187,9 @@ def draw_key(seed: int, name: str) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-def _unit_name(inputs: InputColumns, kind: UnitKind, first_input: int) -> str:
+def _unit_name(inputs: InputColumns, first_input: int) -> str:
     """Return the name of the unit whose first input has this number."""
-    if kind.grouping in {Grouping.FOLDER, Grouping.META}:
+    if inputs.has_groups:
         return inputs.group_names[inputs.groups[first_input]]
     return inputs.name(first_input)
 
@@ -225,26 +221,26 @@ def _hash_of_scores(
         unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
-    for score, first_input in zip(scores, first_inputs, strict=True):
-        name = _unit_name(inputs, kind, int(first_input))
-        line = f"{name}\0{float(score)!r}\n"
+    # A memory view yields Python's numbers, which are faster than NumPy's and need no list.
+    for score, first_input in zip(memoryview(scores), memoryview(first_inputs), strict=True):
+        name = _unit_name(inputs, first_input)
+        line = f"{name}\0{score!r}\n"
         digest.update(line.encode(errors=NAME_ERRORS))
 
     for name in sorted(failed_names):
         digest.update(f"{name}\0failed\n".encode(errors=NAME_ERRORS))
 
     if kind.grouping is not Grouping.IMAGE:
-        for line in _lines_of_members(inputs, kind, unit_by_input):
+        for line in _lines_of_members(inputs, unit_by_input):
             digest.update(line.encode(errors=NAME_ERRORS))
     return digest.hexdigest()
 
 
-def _lines_of_members(inputs: InputColumns, kind: UnitKind, unit_by_input: Integers) -> list[str]:
+def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str]:
     """Return a line for each image that is in a unit, sorted: its name, a NUL and the unit's name.
 
     Args:
         inputs: Has the names of N images and videos.
-        kind: What a unit is, a group of images.
         unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
     first_input_of_unit: dict[int, int] = {}  # which names the unit
@@ -254,7 +250,7 @@ def _lines_of_members(inputs: InputColumns, kind: UnitKind, unit_by_input: Integ
             continue
         if unit not in first_input_of_unit:
             first_input_of_unit[unit] = input_number
-        unit_name = _unit_name(inputs, kind, first_input_of_unit[unit])
+        unit_name = _unit_name(inputs, first_input_of_unit[unit])
         lines.append(f"{inputs.name(input_number)}\0{unit_name}\n")
     return sorted(lines)
 
