@@ -78,6 +78,14 @@ def test_what_failed_is_no_unit_nor_is_a_video_that_failed_in_the_middle():
     assert list(units.files()) == files
 
 
+def test_another_model_changes_the_hash_by_its_scores_and_not_by_its_name():
+    scores_sha256 = units_of([record("a.jpg", animal(0.2))]).scores_sha256
+    renamed_model = record("a.jpg", animal(0.2)) | {"model": "other"}
+    assert units_of([renamed_model]).scores_sha256 == scores_sha256
+    other_score = record("a.jpg", animal(0.200001)) | {"model": "other"}
+    assert units_of([other_score]).scores_sha256 != scores_sha256
+
+
 def taken(name, time, *boxes):
     return record(name, *boxes, taken=f"2026-05-01T{time}")
 
