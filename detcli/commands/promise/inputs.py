@@ -162,7 +162,7 @@ class InputColumns:
             self.lowest_score = min(score, self.lowest_score)
             if self._wanted_classes.has(detection) and "repeated" not in detection:
                 has_wanted = True
-                best_score = max(score, best_score)
+                best_score = max(best_score, score)  # 0.0 and not -0.0
         if len(detections) >= self._max_det and not has_wanted:
             self.cut_off_count += 1
         return best_score

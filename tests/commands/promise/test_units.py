@@ -78,6 +78,11 @@ def test_what_failed_is_no_unit_nor_is_a_video_that_failed_in_the_middle():
     assert list(units.files()) == files
 
 
+def test_a_score_of_minus_zero_is_zero():
+    without_box = units_of([record("a.jpg")])
+    assert units_of([record("a.jpg", animal(-0.0))]).scores_sha256 == without_box.scores_sha256
+
+
 def test_another_model_changes_the_hash_by_its_scores_and_not_by_its_name():
     scores_sha256 = units_of([record("a.jpg", animal(0.2))]).scores_sha256
     renamed_model = record("a.jpg", animal(0.2)) | {"model": "other"}
