@@ -65,7 +65,7 @@ def records_of_units(
         The records of each unit, in the order of the file, by its number.
     """
     records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
-    unit_numbers = memoryview(unit_by_record)  # of Python's numbers, which are faster than NumPy's
+    unit_numbers = unit_by_record.data  # of Python's numbers, which are faster than NumPy's
 
     def is_needed(record_number: int) -> bool:
         return unit_numbers[record_number] in records_by_unit

@@ -171,8 +171,8 @@ def _draw_order(inputs: InputColumns, first_inputs: Integers, seed: int) -> Inte
         `(U,)`, the numbers of the units, the one that is drawn first at the beginning.
     """
     keys = np.empty(len(first_inputs), np.uint64)
-    # A memory view yields Python's numbers, which are faster than NumPy's and need no list.
-    for unit, first_input in enumerate(memoryview(first_inputs)):
+    # `data` yields Python's numbers, which are faster than NumPy's, and needs no list.
+    for unit, first_input in enumerate(first_inputs.data):
         keys[unit] = draw_key(seed, _unit_name(inputs, first_input))
     return np.argsort(keys, kind="stable").astype(np.int32)
 
@@ -221,8 +221,8 @@ def _hash_of_scores(
         unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
-    # A memory view yields Python's numbers, which are faster than NumPy's and need no list.
-    for score, first_input in zip(memoryview(scores), memoryview(first_inputs), strict=True):
+    # `data` yields Python's numbers, which are faster than NumPy's, and needs no list.
+    for score, first_input in zip(scores.data, first_inputs.data, strict=True):
         name = _unit_name(inputs, first_input)
         line = f"{name}\0{score!r}\n"
         digest.update(line.encode(errors=NAME_ERRORS))
