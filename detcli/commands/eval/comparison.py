@@ -154,7 +154,8 @@ class ComparisonOfModels:
             failed=tuple(self._failed()),
         )
         if self.page is not None:
-            self.page.finish(report, pairs, self._names)
+            category_ids = [category.id for category in self.left.dataset.categories]
+            self.page.finish(report, pairs, self._names, category_ids)
         return report
 
     def _data_report(

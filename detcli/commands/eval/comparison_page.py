@@ -67,7 +67,11 @@ class ComparisonPage(DeferredPage):
         super().__init__(path, _box_kinds("left", "right"), inputs, linked=linked)
 
     def finish(
-        self, report: ComparisonReport, pairs: Mapping[int, ImagePair], names: Mapping[int, str]
+        self,
+        report: ComparisonReport,
+        pairs: Mapping[int, ImagePair],
+        names: Mapping[int, str],
+        category_ids: Sequence[int],
     ) -> None:
         """Add the boxes of all images to the page, and prepare what `close` will write.
 
@@ -77,7 +81,8 @@ class ComparisonPage(DeferredPage):
             report: The report of the comparison.
             pairs: The paired outcomes of both models on each image that both could read, by image
                 id.
-            names: The name of each category, by its index.
+            names: The name of each category, by its index. Several may have the same name.
+            category_ids: The id of each category in the data, by its index.
         """
         left_name, right_name = report.names
         run_info = RunInfo(
@@ -91,7 +96,7 @@ class ComparisonPage(DeferredPage):
 
         # The page numbers its records. In the table, a class leads to those where the models differ
         # in it.
-        differing_by_category: dict[int, list[int]] = {}
+        differing_by_id: dict[int, list[int]] = {}  # by the id of a category in the data
         for stored_record in self._records:
             pair = pairs.get(stored_record.image_id)
             if pair is None:
@@ -100,11 +105,9 @@ class ComparisonPage(DeferredPage):
             boxes = _page_boxes(pair, names)
             record_number = self._page.add(stored_record.fields, stored_record.image, boxes)
             for category in set(pair.differing_categories):
-                differing_by_category.setdefault(category, []).append(record_number)
-        differing_by_name = {}
-        for category, record_numbers in differing_by_category.items():
-            differing_by_name[names[category]] = record_numbers
-        self._conclusion = Conclusion(_summary(report), _tables(report, differing_by_name))
+                category_id = category_ids[category]
+                differing_by_id.setdefault(category_id, []).append(record_number)
+        self._conclusion = Conclusion(_summary(report), _tables(report, differing_by_id))
 
 
 def _failed(fields: RecordJson) -> RecordJson:
@@ -244,14 +247,14 @@ def _figure_or_unknown(figure: float | None) -> str:
 
 
 def _tables(
-    report: ComparisonReport, differing_records: Mapping[str, Sequence[int]]
+    report: ComparisonReport, differing_records: Mapping[int, Sequence[int]]
 ) -> list[PageTable]:
     """Lay out the only table of the page: the classes, the largest contribution first.
 
     Args:
         report: The report of the comparison.
-        differing_records: By class name, the numbers of the records in which the models differ in
-            the class; the row of the class leads to these.
+        differing_records: By the id of a category, the numbers of the records in which the models
+            differ in it; the row of the category leads to these.
     """
     columns = [
         "class",
@@ -275,5 +278,5 @@ def _tables(
             difference.contribution,
         ]
         rows.append(row)
-        records.append(differing_records.get(difference.name, ()))
+        records.append(differing_records.get(difference.category_id, ()))
     return [PageTable("Classes that decide", columns, rows=rows, images=records)]

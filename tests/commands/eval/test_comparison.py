@@ -293,6 +293,25 @@ def test_the_page_shows_the_boxes_of_both_models_beside_the_labels(evaluate, mod
     assert record_numbers[classes.index("green")] == []
 
 
+def test_categories_of_the_same_name_lead_to_their_own_records(evaluate, make_model, tmp_path):
+    names = {"names": str({0: "red", 1: "red", 2: "blue"})}
+    exact = make_model("exact.onnx", metadata=names)
+    wide = make_model("wide.onnx", metadata=names, reach=0.6)
+    scenes = [
+        Scene.found(("red", 1, 1, 0.9), ("green", 4, 4, 0.9)),
+        Scene([("red", 1, 1, 0.9)], [("red", 10.6, 8, 8, 8)]),
+    ]
+    data = write_yolo(tmp_path / "data", scenes)
+    data.write_text(data.read_text().replace("green", "red"))
+    evaluate(exact, wide, "--data", data, "--report", tmp_path / "page")
+    [run] = pages.runs(tmp_path / "page")
+    [(_, _, rows, record_numbers)] = run["tables"]
+    assert [row[0] for row in rows] == ["red", "red"]
+    box_counts = [row[1] for row in rows]
+    assert record_numbers[box_counts.index(2)] == [1]
+    assert record_numbers[box_counts.index(1)] == []
+
+
 def box(kind, left, category=0, object_box=None):
     """What became of a box of ten pixels that begins at `left`."""
     score = None if kind == MISSED else 0.5
