@@ -171,8 +171,8 @@ class Journal:
         Raises:
             UsageError: The records were made with other settings.
         """
-        has_these_settings = False
         while True:
+            has_these_settings = False  # also if no record with settings is left
             contents = self._read_records()
             if self._settings is not None and contents.settings is not None:
                 has_these_settings = self._compare_settings(
@@ -430,8 +430,8 @@ class Journal:
         It has to be detected again in three cases:
 
         - It has failed.
-        - Its whole source is repeated, and still exists.
-        - It is a frame whose annotated video is missing, and its source still exists.
+        - Its whole source is repeated, as far as it can be.
+        - It is a frame whose annotated video is missing, and it can be detected again.
 
         Args:
             record: The fields of the record; empty for a damaged line, which is not done.
@@ -439,18 +439,30 @@ class Journal:
         if not record:
             return False
         source = name_of(record)
-        if source in self._sources_to_repeat:
-            can_be_repeated = "://" in source or self._exists(source)
-            if can_be_repeated:
-                return False
+        if source in self._sources_to_repeat and self._can_be_repeated(record):
+            return False
         has_failed = "detections" not in record
         if has_failed:
             return False
         is_frame = "frame" in record
         if is_frame and not self._has_annotated_videos(record):
-            can_be_annotated = self._exists(source)
-            return not can_be_annotated
+            return not self._can_be_repeated(record)
         return True
+
+    def _can_be_repeated(self, record: Fields) -> bool:
+        """Tell whether the input of a record can be detected again.
+
+        A file that is gone cannot, nor a frame of a camera or stream. Of an address it is not known
+        whether anything is still there, so it counts as present.
+
+        Args:
+            record: The fields of the record.
+        """
+        is_live = "time" in record
+        if is_live:
+            return False
+        source = name_of(record)
+        return "://" in source or self._exists(source)
 
     def _has_annotated_videos(self, record: Fields) -> bool:
         """Tell whether the annotated videos that a frame was saved in are in their folder."""

@@ -110,6 +110,28 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, resu
     assert len(sources(resumed_path)) == (4 if finished else 1)
 
 
+@pytest.mark.parametrize("source", ["https://host/film.avi", "s3://bucket/film.avi"])
+def test_frames_at_an_address_whose_video_was_cut_off_are_detected_again(
+    tmp_path, resumed_path, source
+):
+    frame = numbered(0, source)
+    notes_of(frame).saved.append(tmp_path / "out" / "film.mp4")
+    write(resumed_path, frame, image("a"))
+    Journal(resumed_path, videos=tmp_path / "out").close()
+    assert sources(resumed_path) == ["a"]
+
+
+def test_frames_of_a_stream_stay_whatever_is_missing(tmp_path, resumed_path):
+    """No later run sees them again, although their video is missing and the stream has failed."""
+    source = "rtsp://user:***@host"
+    [frame] = frames_of(source, 0, time="2026-01-01T00:00:00.000Z")
+    frame["saved"] = [str(tmp_path / "out" / "stream.mp4")]
+    failed_stream = {"schema_version": 1, "source": source, "error": FAILURE}
+    write_fields(resumed_path, [frame, failed_stream])
+    Journal(resumed_path, videos=tmp_path / "out").close()
+    assert lines(resumed_path.read_text()) == [frame | {"schema_version": 2}]
+
+
 @pytest.mark.parametrize("source", ["camera:0", "gone.avi"])
 def test_frames_that_cannot_be_detected_again_stay(tmp_path, resumed_path, source):
     """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
@@ -192,6 +214,17 @@ def test_with_tracks_what_was_left_does_not_count_as_cut_off(
     live_frames = frames_of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
     frames = frames_left(resumed_path, left + live_frames)
     assert frames == [(str(first), 0), (str(first), 1), ("rtsp://a", 0)]
+
+
+def test_with_tracks_a_run_writes_its_settings_again_if_none_are_left(resumed_path):
+    """The address in the error may be another one, as passwords in addresses are not written."""
+    source = "https://host/film.avi?key=***"
+    failed_video = {"schema_version": 1, "source": source, "error": FAILURE}
+    write_fields(resumed_path, [*frames_of(source, 0, settings=TRACKED), failed_video])
+    journal = Journal(resumed_path, TRACKED)  # type: ignore[arg-type]
+    journal.write(image("a"))
+    journal.close()
+    assert settings_of(resumed_path) == [TRACKED]
 
 
 def test_with_tracks_only_what_can_be_worked_again_is(resumed_path):
