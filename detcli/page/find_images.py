@@ -174,13 +174,14 @@ class Finder:
         return load_in_time(item, self.inputs.input_timeout)
 
     def _frame_reader(self, path: Path, frame_number: int) -> "_FrameReader":
-        """Return a reader of a video that has not passed a frame yet.
+        """Return a reader of a video that has not come to a frame yet.
 
         Records usually come in the order of frames, so the reader of the last frame is used again.
-        Only if it has passed the frame is the video read from its beginning.
+        Only if it has come to the frame already, or passed it, is the video read from its
+        beginning.
         """
         video = self._video
-        if video is None or video.path != path or video.last_number > frame_number:
+        if video is None or video.path != path or video.last_number >= frame_number:
             self.close()
             video = _FrameReader(path, self.inputs)
             self._video = video
@@ -226,7 +227,7 @@ class _FrameReader:
 
     def __init__(self, path: Path, inputs: InputOptions) -> None:
         self.path = path
-        self.last_number = -1  # of the frame that was reached last; -1 if the video broke off
+        self.last_number = -1  # of the frame that was reached last; -1 before the first one
         self._sources = Sources([str(path)], inputs)
         self._items = iter(self._sources)
 
@@ -249,7 +250,6 @@ class _FrameReader:
         for item in self._items:
             frame_number = item.origin.frame
             if frame_number is None:  # an error in place of further frames
-                self.last_number = -1
                 return None
             self.last_number = frame_number
             if frame_number == number:
