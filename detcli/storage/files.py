@@ -106,11 +106,16 @@ class AppendedFile:
             raise unwritable(self.path, error) from error
 
     def commit(self) -> None:
-        """Put the file on the disk, and close it; every piece is in it already."""
-        with contextlib.suppress(OSError):
-            sync(self.file.fileno())
+        """Put the file on the disk, and close it; every piece is in it already.
+
+        Raises:
+            OutputError: It could not be put there, so that pieces may be lost.
+        """
         with writing(self.path):
-            self.file.close()
+            try:
+                sync(self.file.fileno())
+            finally:
+                self.file.close()
 
 
 class DirectFile:

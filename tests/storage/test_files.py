@@ -343,6 +343,20 @@ def test_what_is_added_is_whole(tmp_path):
     assert path.read_text(encoding="utf-8").splitlines() == expected
 
 
+def test_what_is_added_has_to_be_on_the_disk(tmp_path, monkeypatch):
+    """An input counts as done in a resume file only if the pages before it are on the disk."""
+
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = AppendedFile(tmp_path / "a.jsonl")
+    file.write("one\n")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match=r"cannot write .*a\.jsonl: Input/output error"):
+        file.commit()
+    assert file.file.closed
+
+
 @pytest.mark.parametrize("kind", [AppendedFile, DirectFile])
 def test_a_file_that_cannot_be_closed_is_not_complete(kind, tmp_path, monkeypatch):
     class Unclosed(io.FileIO):
