@@ -273,6 +273,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         file.write('{"images": [' + ",\n".join([entry] * 800))
         file.write(f'], "detection_categories": {json.dumps(CATEGORIES)}, "info": {{}}}}')
     assert path.stat().st_size > 1_000_000
+    first_record = next(iter(read_records(str(path))))  # imports what reading needs
+    assert first_record["source"] == "a.jpg"
     tracemalloc.start()
     try:
         assert sum(1 for _ in read_records(str(path))) == 800
