@@ -533,12 +533,7 @@ def describe_defaults() -> Defaults:
         if option.shared or name in entries:
             defaults.append(_default_of(name, option, entries, file))
 
-    # The tables that `detcli tune` wrote are not checked here. If somebody has put another value in
-    # the place of a table, reading it raises AttributeError. Then the settings before it are
-    # listed, and predict reports the error.
-    with contextlib.suppress(AttributeError):
-        for default in _tuned_defaults(entries.get(TUNED, {}), file):
-            defaults.append(default)  # noqa: PERF402 - those before the error stay
+    defaults.extend(_tuned_defaults(entries.get(TUNED, {}), file))
     return Defaults(tuple(defaults), ())
 
 
@@ -568,12 +563,18 @@ def _default_of(name: str, option: Option, entries: Mapping[str, Any], file: str
 def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
     """Yield the settings that `detcli tune` has measured as the fastest and saved.
 
+    Another value in the place of a table is left out, as predict ignores it as well.
+
     Args:
         tuned: The settings by the SHA-256 of a model, then by machine, then by the kind of run.
         file: What the report calls the file that they are in.
     """
     for digest, machines in tuned.items():
+        if not isinstance(machines, Mapping):
+            continue
         for machine, kinds in machines.items():
+            if not isinstance(kinds, Mapping):
+                continue
             origin = f"{file}, on {machine}"
             yield from _tuned_on_machine(f"tuned {digest[:12]}", kinds, origin)
 
@@ -587,5 +588,7 @@ def _tuned_on_machine(title: str, kinds: Mapping[str, Any], origin: str) -> Iter
         origin: Where they are written, and for which machine.
     """
     for kind, settings in kinds.items():
+        if not isinstance(settings, Mapping):
+            continue
         texts = [f"{option} {public_value(settings[option])}" for option in settings]
         yield DoctorDefault(f"{title} {kind}", ", ".join(texts), origin)

@@ -407,10 +407,11 @@ def write_defaults(path: Path, report: TuneReport) -> None:
 
     # The text was edited without being parsed. So it is compared with what the file has to contain.
     expected_content = tomllib.loads(text)
-    tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
-    tables_of_model[report.machine] = choices
     is_as_expected = False
-    with contextlib.suppress(ValueError):  # it may not even be TOML
+    # The new text may not even be TOML, and a number may be in the place of a table.
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
+        tables_of_model[report.machine] = choices
         new_bytes = new_text.encode()
         is_as_expected = tomllib.loads(new_text) == expected_content
     if not is_as_expected:

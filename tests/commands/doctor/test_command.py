@@ -104,6 +104,19 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, mod
 
 
 @pytest.mark.usefixtures("doctor_asks_once")
+@pytest.mark.parametrize("value", ["3", '"abc"', "[1]", "1979-05-27"])
+@pytest.mark.parametrize("keys", ["a", "a.b", "a.b.one"])
+def test_other_values_in_the_place_of_tables_of_tune_are_left_out(
+    invoke, tmp_path, monkeypatch, keys, value
+):
+    path = tmp_path / "detcli.toml"
+    path.write_text(f"[tuned]\n{keys} = {value}\nc.d.one.batch = 4")
+    monkeypatch.setenv("DETCLI_CONFIG", str(path))
+    options = column_of(report_of(invoke("doctor"))["defaults"], "option")
+    assert [option for option in options if option.startswith("tuned")] == ["tuned c one"]
+
+
+@pytest.mark.usefixtures("doctor_asks_once")
 def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").write_text("modle = 3")
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))

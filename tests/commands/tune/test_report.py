@@ -145,3 +145,14 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
         write_defaults(path, report_of())
     assert 'device = "openvino"' in caught.value.hint
     assert path.read_text() == "tuned = {}\n"
+
+
+@pytest.mark.parametrize(
+    "entry", ["tuned = 3", f"[tuned]\n{SHA256} = 3", f"[tuned]\n{SHA256} = []"]
+)
+def test_a_number_in_the_place_of_a_table_is_left_alone(tmp_path, entry):
+    path = tmp_path / "detcli.toml"
+    path.write_text(entry)
+    with pytest.raises(OutputError, match="cannot add tables"):
+        write_defaults(path, report_of())
+    assert path.read_text() == entry
