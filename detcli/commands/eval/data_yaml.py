@@ -165,6 +165,8 @@ def count_keypoint_numbers(path: Path, content: Mapping[str, Any]) -> int | None
         f"{path}: kpt_shape is malformed",
         "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
     )
+    if not isinstance(shape, list):  # a text such as 23 would be read digit by digit
+        raise malformed
     try:
         keypoint_count, numbers_per_keypoint = map(int, shape)
     except (TypeError, ValueError):

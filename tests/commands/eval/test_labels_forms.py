@@ -55,7 +55,10 @@ def test_a_pose_label_of_another_length_is_left_out(tmp_path):
     assert example.endswith("0001.txt:2: 9 numbers in a line, not 8")
 
 
-@pytest.mark.parametrize("shape", ["17", "[17]", "[17, 4]", "[0, 2]", "[two, 2]", "[1, 2, 3]"])
+@pytest.mark.parametrize(
+    "shape",
+    ["17", "23", "{2: a, 3: b}", "[17]", "[17, 4]", "[0, 2]", "[two, 2]", "[1, 2, 3]"],
+)
 def test_a_malformed_shape_is_refused(tmp_path, shape):
     data = write_labels(tmp_path, "0 0.5 0.5 0.1 0.1", description=f"kpt_shape: {shape}\n")
     with pytest.raises(UsageError, match="kpt_shape is malformed"):
