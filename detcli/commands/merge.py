@@ -409,7 +409,7 @@ def _copy_records(
     If a record cannot be corrected or written, its part may be damaged, which only shows when the
     part has been read to its end. So after the first such error, the remaining records are still
     read and corrected, but no longer written. At the end the damaged parts are reported; if there
-    are none, the last such error is raised.
+    are none, the first such error is raised.
 
     Args:
         merging: Yields the records of the parts, and collects what is wrong with parts.
@@ -434,7 +434,8 @@ def _copy_records(
                 if record_error is None and corrected is not None:
                     sink.write(Stored(corrected))
             except DAMAGE as error:  # what a record with damaged fields may cause
-                record_error = error
+                if record_error is None:
+                    record_error = error
             advance(record["source"])
 
     _require_whole(merging, manifest)

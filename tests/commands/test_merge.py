@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import forked
@@ -14,6 +15,8 @@ import pytest
 from colour_model import NAMES, build, image, image_of
 from json_lines import lines, text_of
 from saved_records import box, of_version_1, record
+
+from detcli.commands.merge import _copy_records
 
 FORMATS = ["table", "jsonl", "json", "csv", "megadetector", optional.PARQUET]
 
@@ -55,6 +58,34 @@ def worked(tmp_path_factory):
 def boxes(worked, tmp_path):
     """A copy of its parts, which the test may damage."""
     return shutil.copytree(worked / "jsonl", tmp_path / "boxes")
+
+
+class PartsWithoutFaults(list):
+    """Records of parts that are all there."""
+
+    faults = ()
+
+
+class MarksThatFail:
+    """Marks that no record can be corrected by."""
+
+    def corrected(self, record):
+        raise ValueError(record["source"])
+
+
+def test_the_first_error_of_a_record_is_reported():
+    """Later ones may only follow from it."""
+    records = PartsWithoutFaults([record("a.png"), record("b.png")])
+    manifest = SimpleNamespace(name_count=2)
+    with pytest.raises(ValueError, match=r"a\.png"):
+        _copy_records(
+            merging=records,  # type: ignore[arg-type]
+            manifest=manifest,  # type: ignore[arg-type]
+            sink=None,  # type: ignore[arg-type]
+            answers=None,
+            marks=MarksThatFail(),  # type: ignore[arg-type]
+            show_progress=False,
+        )
 
 
 def content_of(path):
