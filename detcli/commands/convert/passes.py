@@ -77,7 +77,11 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
 
     # Another node than a Reshape may still fix the batch: then the outputs have the old size.
     for output in changed.graph.output:
-        output_size = known_size(shape(output)[0])
+        output_dims = shape(output)
+        if not output_dims:
+            problem = f"--batch: its output {output.name} has no axes, or an unknown shape"
+            raise ModelError(problem, hint)
+        output_size = known_size(output_dims[0])
         if output_size != size:
             problem = f"--batch: the graph keeps a batch of {output_size} at its end"
             raise ModelError(problem, hint)
@@ -87,11 +91,15 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
 def _declare_batch(graph: GraphProto, size: int | None) -> None:
     """Write the size of a batch into the shapes that a graph declares for images and outputs.
 
+    An output without axes, which is a single number or has no declared shape, is left alone.
+
     Args:
         graph: The graph, which is changed.
         size: The number of images; None for any.
     """
     for value in list(GraphIndex(graph).image_inputs()) + list(graph.output):
+        if not value.type.tensor_type.shape.dim:
+            continue
         batch_dim = value.type.tensor_type.shape.dim[0]
         if size is None:
             batch_dim.dim_param = "batch"

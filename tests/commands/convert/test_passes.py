@@ -78,6 +78,15 @@ def test_each_image_of_a_batch_is_as_alone(old, size, random):
     assert_same_output(model, batched(), random.random((3, 3, 8, 8), np.float32))
 
 
+def test_a_batch_is_refused_if_an_output_has_no_axes():
+    model = batched()
+    model.graph.node.append(onnx.helper.make_node("ReduceMax", ["head"], ["most"], keepdims=0))
+    number = onnx.helper.make_tensor_value_info("most", onnx.TensorProto.FLOAT, [])
+    model.graph.output.append(number)
+    with pytest.raises(ModelError, match="--batch: its output most has no axes"):
+        set_batch(model, None)
+
+
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 def test_a_batch_and_a_size_of_any_tail(tail, random):
     model = colour_model.build(tail)
