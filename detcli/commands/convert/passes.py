@@ -192,8 +192,7 @@ def _begins_with_batch(
         target_shape: The shape that the Reshape gives the tensor.
         batch: The size of the batch.
     """
-    first_size, *_ = index.shapes.get(tensor, [None])
-    return target_shape[0] == batch and known_size(first_size) in {None, batch}
+    return target_shape[0] == batch and index.size(tensor, axis=0) in {None, batch}
 
 
 def set_image_size(model: ModelProto, size: int) -> ModelProto:
