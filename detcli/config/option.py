@@ -299,6 +299,8 @@ class Option:
             return raw
 
         text = str(raw)
+        if "\0" in text:  # which a file can have, but no argument of a command
+            raise UsageError(f"{self.flag}: {text!r} has a NUL character", "leave it out")
         value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):
             raise UsageError(

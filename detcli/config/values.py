@@ -387,7 +387,10 @@ def _parse_quantity(text: str, units: Mapping[str, float], *, quantity: str, hin
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
     if match is None or match[2].lower() not in units:
         raise UsageError(f"'{text}' is not {quantity}", hint)
-    return float(match[1]) * units[match[2].lower()]
+    number = float(match[1]) * units[match[2].lower()]
+    if not math.isfinite(number):
+        raise UsageError(f"'{text}' is not {quantity}: it is too large", hint)
+    return number
 
 
 def parse_labels(text: str) -> str:

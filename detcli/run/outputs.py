@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -86,8 +87,12 @@ class Destination:
         if not isinstance(self.target, Path):  # an object in a bucket
             return False
         is_null_device = str(self.target) == os.devnull
-        is_terminal_device = self.target.is_char_device() and not is_null_device
-        return is_terminal_device or self.target.is_fifo()
+        try:
+            mode = self.target.stat().st_mode
+        except OSError:  # it does not exist yet, or no file can have such a name
+            return False
+        is_terminal_device = stat.S_ISCHR(mode) and not is_null_device
+        return is_terminal_device or stat.S_ISFIFO(mode)
 
 
 def choose_destination(config: Config) -> Destination:
@@ -102,7 +107,7 @@ def choose_destination(config: Config) -> Destination:
     """
     outputs = config.outputs
     target = outputs.target
-    if isinstance(target, Path) and target.is_dir():
+    if isinstance(target, Path) and os.path.isdir(target):  # noqa: PTH112 - raises nothing
         raise UsageError(
             f"--output {target} is a folder, and records go to a file",
             f"name a file in it; annotated images go to a folder with --save {target}",

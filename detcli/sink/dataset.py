@@ -69,7 +69,7 @@ class DatasetSink:
         self._class_names = names
         self._has_description = self._is_described()
         for folder in (path / "images", path / "labels"):
-            if folder.is_symlink():
+            if os.path.islink(folder):  # noqa: PTH114 - raises nothing
                 raise OutputError(f"{folder} is a link out of the dataset", "remove it")
             make_folder(folder)
         self._real_path = make_folder(path)  # without links; below it, none is followed

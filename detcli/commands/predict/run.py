@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -388,7 +389,7 @@ def use_tuned(
             return config
 
     values = _parse_tuned(table)
-    if "model" in values and not Path(values["model"]).exists():
+    if "model" in values and not os.path.exists(values["model"]):  # noqa: PTH110 - raises nothing
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
 

@@ -1,5 +1,6 @@
 """`detcli promise check`: says what the answers so far promise."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,9 +106,11 @@ def reviews_in(folder: Path) -> list[Path]:
 
     if folder.name == DISPUTED and (folder.parent / DECK).is_file():
         return [folder.parent]
-    if (folder / DECK).is_file():
+    if os.path.isfile(folder / DECK):  # noqa: PTH113 - raises nothing
         return [folder]
-    folders = sorted(path.parent for path in folder.glob(f"*/{DECK}"))
+    folders = []
+    if os.path.isdir(folder):  # noqa: PTH112 - raises nothing
+        folders = sorted(path.parent for path in folder.glob(f"*/{DECK}"))
     if not folders:
         raise UsageError(f"{folder} is not a review", "name a folder that detcli promise deal made")
     return folders
