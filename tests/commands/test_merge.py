@@ -81,7 +81,7 @@ def test_the_first_error_of_a_record_is_reported():
         _copy_records(
             merging=records,  # type: ignore[arg-type]
             manifest=manifest,  # type: ignore[arg-type]
-            sink=None,  # type: ignore[arg-type]
+            sink=None,
             answers=None,
             marks=MarksThatFail(),  # type: ignore[arg-type]
             show_progress=False,
