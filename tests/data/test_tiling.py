@@ -122,9 +122,15 @@ MERGED = {
         [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)], [],
         [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
         [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)]),
+    "an area shows an object once, so what it shows beside it is another": (
+        [(20, 20, 40, 60, 0.9)], [], [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
+        [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.6)]),
     "a row cut at a seam is a piece of the object that another area shows": (
         [(60, 20, 100, 60, 0.9)], [(0, 20, 30, 60, 0.3)], [(60, 20, 110, 60, 0.5)],
         [(60, 20, 110, 60, 0.9)]),
+    "a piece is one of the object that is most like it": (
+        [(60, 20, 100, 60, 0.9)], [], [(60, 20, 110, 45, 0.6), (60, 20, 110, 60, 0.5)],
+        [(60, 20, 110, 60, 0.9), (60, 20, 110, 45, 0.6)]),
     "a piece within an object is part of it, as a head is of a person": (
         [(85, 20, 100, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)], [(60, 18, 120, 90, 0.9)]),
     "a small object before a large one is not a piece": (
@@ -132,6 +138,9 @@ MERGED = {
         [(60, 18, 120, 90, 0.5), (70, 20, 85, 30, 0.4)]),
     "pieces on both sides of a seam are one object": (
         [(40, 20, 100, 60, 0.6)], [(0, 20, 60, 61, 0.7)], [], [(40, 20, 140, 61, 0.7)]),
+    "of the pieces in a tile, the one that is most like a piece in another tile goes on with it": (
+        [(40, 20, 100, 60, 0.5)], [(0, 20, 60, 50, 0.9), (0, 20, 60, 60, 0.8)], [],
+        [(80, 20, 140, 50, 0.9), (40, 20, 140, 60, 0.8)]),
     "pieces that differ where both areas see are two objects": (
         [(40, 20, 100, 50, 0.6)], [(0, 60, 60, 90, 0.7)], [],
         [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)]),
@@ -206,6 +215,24 @@ def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole()
     assert rows(merge([detections_of(), detections_of(), areas[2]], PAIR, 20)) == [
         (41, 0, 62, 8, 0.4, 1)
     ]
+
+
+def test_an_object_of_one_pixel_counts_unless_small_ones_are_dropped():
+    areas = [detections_of(), detections_of(), detections_of((40, 50, 41, 51, 0.9))]
+    assert rows(merge(areas, PAIR)) == [(40, 50, 41, 51, 0.9, 0)]
+    assert rows(merge(areas, PAIR, 1)) == []
+
+
+def test_pieces_that_share_one_pixel_are_one_object():
+    """It is the only pixel that both tiles show."""
+    areas = [(0, 0, 10, 10), (9, 9, 19, 19), (0, 0, 19, 19)]
+    pieces = [detections_of((5, 5, 10, 10, 0.9)), detections_of((0, 0, 5, 5, 0.8))]
+    assert rows(merge([*pieces, detections_of()], areas)) == [(5, 5, 14, 14, 0.9, 0)]
+
+
+def test_every_area_has_its_detections():
+    with pytest.raises(ValueError, match="longer"):
+        merge([detections_of(), detections_of()], PAIR)
 
 
 def test_without_overlap_the_whole_joins():
