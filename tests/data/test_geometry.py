@@ -15,6 +15,7 @@ from detcli.data.geometry import (
     intersection_boxes,
     new_image,
     overlap,
+    touching,
 )
 
 SIDES = st.integers(1, 5000)
@@ -111,6 +112,33 @@ def test_a_stretched_image_maps_back_along_each_axis():
     np.testing.assert_allclose(mapped, [[0, 0, 640, 480], [320, 120, 480, 240]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("image", "canvas", "bordered_size", "border", "scale"),
+    [
+        ((720, 1280), (128, 128), (1280, 1280), (280, 0), (0.1, 0.1)),
+        ((1280, 720), (128, 128), (1280, 1280), (0, 280), (0.1, 0.1)),
+        ((100, 400), (128, 256), (200, 400), (50, 0), (0.64, 0.64)),
+        ((400, 100), (128, 256), (400, 800), (0, 350), (0.32, 0.32)),
+        ((200, 400), (128, 256), (200, 400), (0, 0), (0.64, 0.64)),
+        ((5, 10), (20, 20), (10, 10), (2, 0), (2, 2)),  # two rows above, three below
+    ],
+)
+def test_an_image_is_padded_to_the_proportions_of_the_canvas(
+    image, canvas, bordered_size, border, scale
+):
+    letterbox = Letterbox.padded_first(image, canvas)
+    assert letterbox.bordered_size == bordered_size
+    assert letterbox.border == border
+    assert letterbox.scale == scale
+    assert letterbox.resized == canvas
+
+
+def test_the_border_of_an_image_that_is_padded_first_is_not_of_the_image():
+    letterbox = Letterbox.padded_first((100, 400), (128, 256))
+    mapped = letterbox.to_image(np.array([[0, 32, 256, 96], [64, 48, 128, 64]], np.float32))
+    np.testing.assert_allclose(mapped, [[0, 0, 400, 100], [100, 25, 200, 50]], rtol=1e-6)
+
+
 def plain_shortest_edge(height, width, size, max_size):
     """What `get_size_with_aspect_ratio` of Hugging Face's Transformers is documented to do."""
     raw = None
@@ -157,6 +185,38 @@ def test_what_two_boxes_share(one, other, shared, iou):
     assert rows.dtype == np.float32
     assert area(intersection_boxes(left, right)) <= area(left)
     assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]
+
+
+def test_boxes_smaller_than_a_pixel_overlap_as_others_do():
+    box = np.array([0, 0, 0.5, 0.5], np.float32)
+    beside = np.array([0.25, 0, 0.75, 0.5], np.float32)
+    assert overlap(box, box) == 1
+    assert overlap(box, beside) == pytest.approx(1 / 3)
+    assert area(box) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("rectangle", "touches"),
+    [
+        ((10, 10, 20, 20), True),
+        ((0, 0, 100, 100), True),
+        ((0, 0, 10, 10), True),  # at a corner
+        ((20, 20, 30, 30), True),
+        ((0, 12, 9.5, 18), False),
+        ((20.5, 12, 30, 18), False),
+        ((12, 0, 18, 9.5), False),
+        ((12, 20.5, 18, 30), False),
+    ],
+)
+def test_which_rectangles_touch_a_box(rectangle, touches):
+    rectangles = np.array([(500, 500, 501, 501), rectangle], np.float32)
+    indices = touching(rectangles, np.array([10, 10, 20, 20], np.float32))
+    assert indices.tolist() == ([1] if touches else [])
+
+
+@pytest.mark.parametrize(("multiple", "canvas"), [(1, (1, 427)), (16, (16, 416))])
+def test_the_shorter_side_of_a_strip_has_a_multiple_of_pixels_at_least(multiple, canvas):
+    assert Letterbox.by_shortest_edge((1, 3000), 256, 427, multiple).canvas == canvas
 
 
 def test_an_object_stands_in_the_middle_of_the_lower_side_of_its_box():
