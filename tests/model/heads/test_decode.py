@@ -12,6 +12,7 @@ from detcli.model.heads import BoxDecode, Decoded
 from detcli.model.heads.decode import (
     _hold_same_elements,
     box_decoding,
+    distance_bin_count,
     measures_from_cell_corners,
     method_of_centre_and_size,
 )
@@ -263,3 +264,52 @@ def test_a_grid_has_sigmoids_in_centres_and_in_sizes(centre_is_sigmoid, size_is_
     if size_is_sigmoid:
         size = graph("Sigmoid", size)
     assert method_of_centre_and_size(read(graph, centre, size), centre, size) is method
+
+
+def test_a_distance_that_is_a_plain_number_has_one_bin():
+    graph = Graph()
+    boxes = graph("Sub", np.arange(96, dtype=np.float32), four(graph))
+    assert distance_bin_count(read(graph, boxes), boxes) == 1
+
+
+def test_a_distance_has_as_many_bins_as_its_softmax():
+    graph = Graph()
+    bins = graph("Reshape", graph.convolution(64, 8), [0, 4, 16, -1])
+    shares = graph("Softmax", bins, axis=2)
+    distances = graph("ReduceSum", shares, np.array([2]), keepdims=0)
+    assert distance_bin_count(read(graph, distances), distances) == 16
+
+
+@pytest.mark.parametrize("refines_size", [True, False])
+def test_boxes_are_refined_if_one_of_their_halves_is_added_to_an_earlier_estimate(refines_size):
+    graph = Graph()
+    centre = graph.linear(graph.queries(), 8, 2)
+    size = graph.linear(graph.queries(), 8, 2)
+    if refines_size:
+        earlier_size = graph("Log", graph("Sigmoid", graph.linear(graph.queries(), 8, 2)))
+        size = graph("Add", size, earlier_size)
+    boxes = graph("Sigmoid", graph("Concat", centre, size, axis=2))
+    method = BoxDecode.REFINED if refines_size else BoxDecode.SIGMOID
+    assert box_decoding(read(graph, boxes), boxes).method is method
+
+
+@pytest.mark.parametrize(
+    ("first_count", "second_count", "are_halves"),
+    [(2, 2, True), (1, 3, False), (2, 3, False), (3, 2, False)],
+)
+def test_centre_and_size_have_two_columns_each(first_count, second_count, are_halves):
+    graph = Graph()
+    first = graph("Add", graph.flat(graph.convolution(first_count, 8), first_count), np.float32(1))
+    second = graph("Exp", graph.flat(graph.convolution(second_count, 8), second_count))
+    boxes = graph("Concat", first, second, axis=1)
+    decoded = box_decoding(read(graph, boxes), boxes)
+    assert (decoded is not None) == are_halves
+
+
+def test_four_single_coordinates_are_no_halves():
+    """Each is of two rows, and so has as many of these as a centre has columns."""
+    graph = Graph()
+    two_rows = graph.cut(graph.queries(), 0, 2, 1)
+    columns = [graph("Exp", graph.linear(two_rows, 8, 1)) for _ in range(4)]
+    boxes = graph("Concat", *columns, axis=2)
+    assert box_decoding(read(graph, boxes), boxes) is None

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from graph_builder import Graph
-from onnx import helper
+from onnx import TensorProto, helper
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import BoxDecode, Unrecognised
+from detcli.model.heads import Activation, BoxDecode, Unrecognised
 from detcli.model.heads.before_selection import (
     find_best_class_head,
     find_plugin_head,
@@ -125,6 +125,43 @@ def test_scores_are_all_columns_behind_the_box(start, stop, is_head):
     scores = graph.cut(rows_of_seven(graph), start, stop, 2)
     head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
     assert (head is not None) == is_head
+
+
+def test_the_activation_of_the_scores_behind_the_box_is_told():
+    graph = Graph()
+    boxes, _ = boxes_and_scores(graph)
+    shares = graph("Softmax", graph.linear(graph.queries(), 8, 3), axis=2)
+    rows = graph("Concat", boxes, shares, axis=2)
+    scores = graph.cut(rows, 4, 7, 2)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert head.scores_are is Activation.SOFTMAX
+
+
+def test_scores_that_cannot_be_told_from_their_boxes_are_taken_for_sigmoids():
+    """A layer gives both at once, so that its output says nothing about the scores alone."""
+    graph = Graph()
+    rows = graph.linear(graph.queries(), 8, 7)
+    head = find_joined_head(index_of(graph, rows), ["red", "green", "blue"], boxes_only=False)
+    assert head.class_count == 3
+    assert head.scores_are is Activation.SIGMOID
+
+
+@pytest.mark.parametrize(("stop", "is_head"), [(1 << 40, True), (-1, False)])
+def test_of_an_unknown_number_of_columns_all_behind_the_box_are_scores(stop, is_head):
+    graph = Graph()
+    rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
+    scores = graph.cut(rows, 4, stop, 2)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert (head is not None) == is_head
+
+
+@pytest.mark.parametrize(("column_count", "class_count"), [(4, None), (5, 1), (7, 3)])
+def test_each_column_behind_the_box_is_a_class(column_count, class_count):
+    graph = Graph()
+    rows = graph("Relu", graph.linear(graph.queries(), 8, column_count))
+    scores = graph.cut(rows, 4, 99, 2)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert head.class_count == class_count
 
 
 def split_in_three(graph):
