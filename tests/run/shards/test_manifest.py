@@ -50,6 +50,11 @@ def test_further_names_are_further_shards(store):
         Manifest(store)
 
 
+def test_the_names_of_a_shard_have_their_numbers_in_the_run(store):
+    manifest = written(store, NAMES, 4)
+    assert [list(shard.numbers) for shard in manifest] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
 def test_a_name_that_an_extension_has_again_counts_where_it_is_last(store):
     """Its file has changed since the first time."""
     manifest = written(store, ["a", "b", "c"], 2)

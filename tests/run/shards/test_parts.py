@@ -12,9 +12,10 @@ from shard_headers import written
 
 from detcli.core.errors import CheckError, StoreError
 from detcli.data.record import RecordJson, name_of, set_source
-from detcli.run.shards.manifest import Shard
+from detcli.run.shards.manifest import Manifest, Shard, publish
 from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read_part
 from detcli.run.shards.store import LocalFolder
+from detcli.source.listing import hash_of
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
 PART_NAME = "part-00007.jsonl"
@@ -356,3 +357,81 @@ def test_a_file_whose_name_looks_like_an_address_is_known_when_it_is_gone(tmp_pa
     merge = merge_of(tmp_path, names, [image_of(names[0], 0)])
     assert column_of(merge, "source") == names
     assert merge.faults == []
+
+
+def test_the_last_images_of_a_part_have_records(tmp_path):
+    merge = merge_of(tmp_path, ["0.jpg", "1.jpg", "2.jpg"], [image_of("0.jpg", 0)])
+    assert column_of(merge, "source") == ["0.jpg"]
+    assert [fault.reason for fault in merge.faults] == ["1.jpg has no record"]
+
+
+def test_the_last_videos_and_archives_of_a_part_may_have_no_records(tmp_path):
+    merge = merge_of(tmp_path, ["0.jpg", "film.mp4", "pics.tar"], [image_of("0.jpg", 0)])
+    assert column_of(merge, "source") == ["0.jpg"]
+    assert merge.faults == []
+
+
+def test_records_of_an_archive_are_those_of_its_members(tmp_path):
+    names = ["empty.tar", "pics.tar", "2.jpg"]
+    records = [image_of(name, 0) for name in ("pics.tar/a.jpg", "pics.tar/b.jpg", "2.jpg")]
+    merge = merge_of(tmp_path, names, records)
+    assert column_of(merge, "input") == [1, 1, 2]
+    assert merge.faults == []
+
+
+def test_an_image_has_no_members(tmp_path):
+    merge = merge_of(tmp_path, ["0.jpg"], [image_of("0.jpg/a.jpg", 0)])
+    assert list(merge) == []
+    assert [fault.reason for fault in merge.faults] == [
+        "found a record for 0.jpg/a.jpg where 0.jpg was expected"
+    ]
+
+
+def extended(begun, names):
+    """The manifest of a run to which more names were added, with the records of these."""
+    store, manifest = begun
+    assert publish(store, manifest.next_file, manifest.header, names, len(manifest))
+    extended_manifest = Manifest(store)
+    first_new = len(manifest)
+    number = manifest.name_count
+    for shard_number in range(first_new, len(extended_manifest)):
+        shard = extended_manifest.shard(shard_number)
+        records = [image_of(name, number) for number, name in enumerate(shard.names, number)]
+        number += len(records)
+        publish_part(store, extended_manifest, shard, records)
+    return extended_manifest
+
+
+@pytest.mark.parametrize(
+    ("repeated", "inputs"), [("1.jpg", [0, 2, 3, 4, 5]), ("2.jpg", [0, 1, 3, 4, 5])]
+)
+def test_of_a_file_that_two_shards_have_the_later_record_counts(begun, repeated, inputs):
+    """Its file has changed before the run was extended."""
+    store, _ = begun
+    merge = Merge(store, extended(begun, [repeated, "4.jpg"]))
+    assert column_of(merge, "input") == inputs
+    assert merge.faults == []
+
+
+def test_a_run_says_which_stamps_files_had_when_they_were_retried(begun):
+    store, manifest = begun
+    assert Merge(store, manifest).stamps_of_retried_files() == {}
+    retry = Merge(store, manifest).retry_shard(1)
+    publish_part(store, manifest, retry, [image_of("3.jpg", 3, file_stamp="7 1.5")])
+    assert Merge(store, manifest).stamps_of_retried_files() == {hash_of("3.jpg"): "7 1.5"}
+
+
+def test_an_input_without_a_stamp_was_retried_as_well(begun):
+    store, manifest = begun
+    retry = Merge(store, manifest).retry_shard(1)
+    publish_part(store, manifest, retry, [image_of("3.jpg", 3)])
+    assert Merge(store, manifest).stamps_of_retried_files() == {hash_of("3.jpg"): None}
+
+
+def test_a_damaged_retry_tells_no_stamps(begun, tmp_path):
+    store, manifest = begun
+    retry = Merge(store, manifest).retry_shard(1)
+    publish_part(store, manifest, retry, [image_of("3.jpg", 3, file_stamp="7 1.5")])
+    path = tmp_path / "boxes" / manifest.part(1, 1)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert Merge(store, manifest).stamps_of_retried_files() == {}

@@ -224,6 +224,29 @@ def test_sixteen_names_in_a_row_that_cannot_be_found_are_an_outage(
     assert bool(play.of(Done)) == (not is_given_up)
 
 
+@pytest.mark.parametrize(
+    ("missing_count", "is_given_up"), [(15, False), (16, True)], ids=["15", "16"]
+)
+def test_the_first_sixteen_names_may_be_the_outage(
+    tmp_path, make_model, missing_count, is_given_up
+):
+    missing = [str(tmp_path / f"gone {number}.png") for number in range(missing_count)]
+    play = Play(tmp_path / "boxes", missing, 20, make_model())
+    play.work()
+    assert bool(play.of(Failed)) == is_given_up
+    assert bool(play.of(Done)) == (not is_given_up)
+
+
+def test_half_of_the_names_are_not_most_of_them(tmp_path, names, make_model):
+    """One of two is on a drive that is gone."""
+    on_lost_drive = tmp_path / "link.png"
+    on_lost_drive.symlink_to("/no/such/mount/x.png")
+    play = Play(tmp_path / "boxes", [names[0], str(on_lost_drive)], 2, make_model())
+    play.work()
+    [failed] = play.of(Failed)
+    assert not failed.mostly
+
+
 def test_progress_is_told_at_the_end_of_a_task_and_else_now_and_then(
     tmp_path, names, make_model, monkeypatch
 ):
