@@ -32,6 +32,7 @@ from detcli.sink.image import (
     CropSink,
     HiddenTracks,
     OnlyDetections,
+    WithoutRepeats,
     hidden,
     is_covered,
 )
@@ -130,6 +131,11 @@ def test_few_colours_are_left(height, width):
     pixelated = hidden(image, whole_image(image), "pixelate")
     assert len(np.unique(pixelated.reshape(-1, 3), axis=0)) <= SAMPLES**2
     assert (hidden(image, whole_image(image), "fill") == GREY).all()
+
+
+def test_a_box_of_fewer_pixels_than_colours_stays_as_it_is():
+    image = noise(3, 3)
+    np.testing.assert_array_equal(hidden(image, whole_image(image), "pixelate"), image)
 
 
 @pytest.mark.parametrize("method", WAYS)
@@ -355,6 +361,24 @@ def test_as_many_hidden_tracks_are_known_as_there_is_room_for(monkeypatch, other
     for number in range(1, 2 + others):
         tracks.note_frame([number], [True])
     assert tracks.note_frame([1], [False]).tolist() == [is_hidden]
+
+
+@pytest.mark.parametrize(("number", "is_hidden"), [(1, True), (0, False), (-1, False)])
+def test_what_has_no_track_is_of_no_hidden_one(number, is_hidden):
+    """Numbers of tracks begin with 1."""
+    tracks = HiddenTracks()
+    assert tracks.note_frame([number], [True]).tolist() == [is_hidden]
+    assert tracks.note_frame([number], [False]).tolist() == [is_hidden]
+
+
+def test_repeats_that_were_dropped_are_not_handed_on():
+    record = image(count=3)
+    detections = replace(record.detections, repeated=np.array([0, 1, 0]))
+    sink = RecordList()
+    feed(WithoutRepeats(sink), replace(record, detections=detections), failure())
+    assert len(sink[0].detections) == 2
+    assert sink[1].detections is None
+    assert sink.closed
 
 
 def test_ten_thousand_hidden_tracks_are_known():

@@ -273,6 +273,38 @@ def test_a_binary_file_is_not_touched(journal_path, content):
     assert journal_path.read_bytes() == content
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.csv", "hello\n"),
+        ("run.CSV", "hello\n"),
+        ("run.jsonl", "source,index\n"),
+        ("run.csv", "source,index\n"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_with_what_to_write(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError) as caught:
+        Journal(tmp_path / name)
+    assert "--resume NEW.jsonl" in caught.value.hint
+
+
+def test_a_file_of_no_known_format_is_refused_with_what_can_be_continued(journal_path):
+    journal_path.write_text("hello\n")
+    with pytest.raises(UsageError) as caught:
+        Journal(journal_path)
+    assert caught.value.hint == "name a file that detcli wrote as JSON Lines"
+
+
+def test_a_record_that_lost_its_beginning_behind_another_is_detected_again(journal_path):
+    """A power cut has left zeros in place of the beginning; the line feed is behind them."""
+    run(journal_path, ["a", "b", "c"])
+    first, second, third = journal_path.read_bytes().splitlines(keepends=True)
+    journal_path.write_bytes(first + bytes(len(second) - 7) + second[-7:] + third)
+    run(journal_path, ["a", "b", "c"])
+    assert sources(journal_path) == ["a", "c", "b"]
+
+
 VERSION_1 = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
 
 
