@@ -16,6 +16,7 @@ from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.storage.files import (
+    STREAMS,
     AppendedFile,
     AtomicFile,
     DirectFile,
@@ -452,6 +453,19 @@ def test_a_closed_stream_is_not_written_by_its_name(monkeypatch, stream, path, s
         open_output(Path(path))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("name", "descriptor"), STREAMS.items())
+def test_a_name_of_a_stream_leads_to_its_descriptor(name, descriptor):
+    assert Path(name).samefile(f"/proc/self/fd/{descriptor}")
+
+
+def test_a_closed_stream_is_no_obstacle_to_the_other(monkeypatch):
+    for closed, path in (("__stdout__", "/dev/stderr"), ("__stderr__", "/dev/stdout")):
+        with monkeypatch.context() as context:
+            context.setattr(sys, closed, None)
+            open_output(Path(path)).discard()
+
+
 def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 70_000 + b"\n")
@@ -522,6 +536,14 @@ def test_a_regular_file_is_opened_with_further_flags(tmp_path):
     open_regular(path, flags=os.O_NOFOLLOW).close()
     with pytest.raises(OSError, match="symbolic links"):
         open_regular(link, flags=os.O_NOFOLLOW)
+
+
+def test_a_system_that_never_waits_for_a_file_needs_no_flag_for_it(tmp_path, monkeypatch):
+    """As Windows, which has no O_NONBLOCK."""
+    (tmp_path / "a.json").write_text("{}")
+    monkeypatch.delattr(os, "O_NONBLOCK")
+    with open_regular(tmp_path / "a.json") as file:
+        assert file.read() == b"{}"
 
 
 @pytest.mark.parametrize(
