@@ -169,17 +169,37 @@ MERGED = {
         [(20, 20, 40, 60, 0.7), (20, 20, 40, 58, 0.6)], [],
         [(20, 20, 40, 60, 0.69), (21, 20, 40, 60, 0.59)],
         [(20, 20, 40, 60, 0.7)]),
+    "of equals, an object in pieces comes where the first of them does": (
+        [(40, 20, 100, 60, 0.5), (10, 70, 30, 90, 0.5)], [(0, 20, 60, 60, 0.5)], [],
+        [(40, 20, 140, 60, 0.5), (10, 70, 30, 90, 0.5)]),
+    "a piece and an object are compared where both areas see": (
+        [(40, 20, 100, 60, 0.9)], [], [(60, 20, 160, 60, 0.5)], [(60, 20, 160, 60, 0.9)]),
+    "two pixels behind a seam a row is not cut, wherever its tile begins": (
+        [], [(2, 20, 15, 30, 0.9)], [(60, 18, 120, 90, 0.5)],
+        [(82, 20, 95, 30, 0.9), (60, 18, 120, 90, 0.5)]),
+    "a piece without an area is of no object elsewhere": (
+        [(99.5, 20, 99.5, 40, 0.9)], [], [(10, 50, 30, 90, 0.5)],
+        [(99.5, 20, 99.5, 40, 0.9), (10, 50, 30, 90, 0.5)]),
     "boxes end with their area": (
         [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)], [], [], [(0, 20, 30, 40, 0.9)]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("left", "right", "whole", "merged"), MERGED.values(), ids=MERGED)
-def test_what_several_areas_show(left, right, whole, merged):
-    merged_rows = rows(
-        merge([detections_of(*left), detections_of(*right), detections_of(*whole)], PAIR)
-    )
-    assert merged_rows == with_classes(merged)
+@pytest.mark.parametrize(("left", "right", "whole", "expected"), MERGED.values(), ids=MERGED)
+def test_what_several_areas_show(left, right, whole, expected):
+    merged = merge([detections_of(*left), detections_of(*right), detections_of(*whole)], PAIR)
+    assert rows(merged) == with_classes(expected)
+    assert merged.image_size == (100, 180)
+
+
+def test_boxes_end_with_their_area_wherever_it_is():
+    areas = Tiling(100, overlap=0.2).areas((180, 180))
+    *_, last_tile, whole_image = areas
+    assert last_tile == (80, 80, 180, 180)
+    assert whole_image == (0, 0, 180, 180)
+    beyond = detections_of((50, 60, 120, 130, 0.9))
+    merged = merge([*[detections_of()] * 3, beyond, detections_of()], areas)
+    assert rows(merged) == [(130, 140, 180, 180, 0.9, 0)]
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
