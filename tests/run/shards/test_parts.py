@@ -362,7 +362,10 @@ def test_a_file_whose_name_looks_like_an_address_is_known_when_it_is_gone(tmp_pa
 def test_the_last_images_of_a_part_have_records(tmp_path):
     merge = merge_of(tmp_path, ["0.jpg", "1.jpg", "2.jpg"], [image_of("0.jpg", 0)])
     assert column_of(merge, "source") == ["0.jpg"]
-    assert [fault.reason for fault in merge.faults] == ["1.jpg has no record"]
+    [fault] = merge.faults
+    assert fault.reason == "1.jpg has no record"
+    assert fault.names == 3
+    assert not fault.missing
 
 
 def test_the_last_videos_and_archives_of_a_part_may_have_no_records(tmp_path):
@@ -411,6 +414,23 @@ def test_of_a_file_that_two_shards_have_the_later_record_counts(begun, repeated,
     merge = Merge(store, extended(begun, [repeated, "4.jpg"]))
     assert column_of(merge, "input") == inputs
     assert merge.faults == []
+
+
+def test_merged_records_are_numbered_and_counted(begun):
+    store, manifest = begun
+    merge = Merge(store, manifest)
+    assert column_of(merge, "index") == [0, 1, 2, 3]
+    assert merge.count == 4
+    assert merge.failed == Counter({"DecodeError: torn": 1})
+
+
+def test_the_damaged_record_of_a_part_is_named(tmp_path):
+    store = published(tmp_path)
+    path = tmp_path / PART_NAME
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + b"{\n" + last)
+    with pytest.raises(TornError, match="damaged, in record 2: "):
+        list(read_part(store, PART_NAME, SHARD))
 
 
 def test_a_run_says_which_stamps_files_had_when_they_were_retried(begun):
