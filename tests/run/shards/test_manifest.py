@@ -6,7 +6,13 @@ import pytest
 from shard_headers import header, written
 
 from detcli.core.errors import UsageError
-from detcli.run.shards.manifest import FIRST_MANIFEST, Manifest, publish, shortened
+from detcli.run.shards.manifest import (
+    FIRST_MANIFEST,
+    Manifest,
+    class_names_of,
+    publish,
+    shortened,
+)
 from detcli.source.listing import Unusable, hash_of
 
 NAMES = [f"{number}.jpg" for number in range(10)]
@@ -231,3 +237,19 @@ def test_a_run_of_another_version_is_finished_by_that_version(store):
         manifest.require_same(detcli="9.9.9")
     hint = f"finish it with detcli {earlier_version}, or write to another folder"
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"class_names": ["cat", "dog"]}, ["cat", "dog"]),
+        ({"settings": {"names": ["cat"]}}, ["cat"]),  # as earlier versions wrote it
+        ({"class_names": ["cat"], "settings": {"names": ["dog"]}}, ["cat"]),
+        ({}, []),
+        ({"class_names": {"0": "cat"}}, []),
+        ({"class_names": "cat"}, []),
+        ({"class_names": ["cat", 1]}, []),
+    ],
+)
+def test_the_names_of_classes_are_texts(fields, names):
+    assert class_names_of(header() | fields) == names
