@@ -126,6 +126,36 @@ def test_a_layers_own_boxes_are_not_decoded():
     assert box_decoding(read(graph, boxes), boxes) == Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
 
 
+def test_tensors_with_other_sources_or_as_many_inputs_more_are_different():
+    graph = Graph()
+    source = graph.queries()
+    pair = graph("Concat", source, source, axis=1)
+    triple = graph("Concat", source, source, source, axis=1)
+    index = read(graph, pair, triple)
+    assert not _hold_same_elements(index, pair, triple)
+    assert not _hold_same_elements(index, "images", source)
+    assert not _hold_same_elements(index, source, "images")
+    assert _hold_same_elements(index, "images", "images")
+
+
+@pytest.mark.parametrize("half_first", [True, False])
+def test_corners_around_a_centre_are_told_in_either_order_of_a_sum(half_first):
+    graph = Graph()
+    columns_of_boxes = four(graph)
+    centre = graph("Add", graph.cut(columns_of_boxes, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
+    half = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
+    terms = [half, centre] if half_first else [centre, half]
+    boxes = graph("Concat", graph("Sub", centre, half), graph("Add", *terms), axis=2)
+    assert box_decoding(read(graph, boxes), boxes).method is BoxDecode.EXPONENTIAL
+
+
+def test_a_sigmoid_of_an_input_is_of_no_layer():
+    graph = Graph()
+    estimates = graph.input("estimates", TensorProto.FLOAT, [1, 24, 4])
+    boxes = graph("Sigmoid", estimates)
+    assert box_decoding(read(graph, boxes), boxes).method is BoxDecode.REFINED
+
+
 @pytest.mark.parametrize(
     ("same_centre", "same_half", "how"),
     [

@@ -14,6 +14,7 @@ from detcli.model.heads.before_selection import (
     find_query_head,
 )
 from detcli.model.heads.joined import (
+    _class_count,
     _task_besides_boxes,
     box_tensor_of,
     find_end_to_end_head,
@@ -162,6 +163,60 @@ def test_each_column_behind_the_box_is_a_class(column_count, class_count):
     scores = graph.cut(rows, 4, 99, 2)
     head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
     assert head.class_count == class_count
+
+
+@pytest.mark.parametrize(("axis", "are_rows"), [(2, True), (-1, True), (1, False)])
+def test_the_axis_of_the_highest_scores_is_that_of_the_columns(axis, are_rows):
+    graph = Graph()
+    if are_rows:
+        head_tensor = rows_of_seven(graph)
+    else:
+        head_tensor = graph.flat(graph("Sigmoid", graph.convolution(7, 8)), 7)
+    scores = graph.cut(head_tensor, 4, 7, axis % 3)
+    best = graph("ReduceMax", scores, axes=[axis], keepdims=0)
+    values, _ = graph.all("TopK", best, [5], outputs=2, axis=1)
+    head = find_end_to_end_head(index_of(graph, values), boxes_only=False)
+    assert head.anchors_first == are_rows
+    assert head.class_count == 3
+
+
+def test_a_graph_that_selects_and_has_another_output_is_no_end_to_end_head():
+    graph = Graph()
+    scores = graph.cut(rows_of_seven(graph), 4, 7, 2)
+    index = index_of(graph, top_k_of(graph, scores), graph.queries())
+    assert find_end_to_end_head(index, boxes_only=False) is None
+
+
+def test_images_that_are_cut_off_a_batch_are_no_scores():
+    """A Slice without axes is along the first one."""
+    graph = Graph()
+    images = graph("Slice", rows_of_seven(graph), [4], [7])
+    index = index_of(graph, top_k_of(graph, images))
+    assert find_end_to_end_head(index, boxes_only=False) is None
+
+
+@pytest.mark.parametrize("activated", [True, False])
+@pytest.mark.parametrize(("part", "class_count"), [(1, 3), (0, 4)])
+def test_a_split_tells_the_number_of_classes_where_that_of_columns_is_unknown(
+    activated, part, class_count
+):
+    graph = Graph()
+    rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
+    parts = graph.all("Split", rows, np.array([4, 3]), outputs=2, axis=2)
+    scores = graph("Sigmoid", parts[part]) if activated else parts[part]
+    index = index_of(graph, scores, graph("Relu", rows))
+    assert _class_count(index, rows, scores, anchors_first=True) == class_count
+
+
+@pytest.mark.parametrize("tensor", ["rows", "scores"])
+def test_without_a_split_an_unknown_number_of_columns_stays_unknown(tensor):
+    graph = Graph()
+    rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
+    scores = graph("Sigmoid", rows)
+    index = index_of(graph, scores)
+    assert (
+        _class_count(index, rows, rows if tensor == "rows" else scores, anchors_first=True) is None
+    )
 
 
 def split_in_three(graph):
