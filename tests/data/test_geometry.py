@@ -27,6 +27,10 @@ def test_an_image_has_three_channels():
     assert image.pixels.shape == (2, 5, 3)
 
 
+def test_an_image_is_taken_for_what_opencv_makes_of_its_file():
+    assert Image.whole(new_image((2, 5))).is_plain
+
+
 @pytest.mark.parametrize(
     ("image", "canvas", "longest", "resized", "top", "left"),
     [
@@ -89,6 +93,7 @@ def test_boxes_are_clipped_to_the_image():
     [
         (True, [(-50, -50, 900, 900), (-5, 10, 0.01, 20), (0, 10, 0, 20), (200, 10, 200, 20)]),
         (True, [(30, 10, 30, 10), (-np.inf, 0, np.inf, 1)]),
+        (False, [(-0.5, 10, 0, 20), (10, -0.5, 20, 0)]),
         (False, [(-5, 10, 0, 20), (-5, 10, -1, 20), (200, 10, 210, 20), (10, -9, 20, -1)]),
         (False, [(10, 100, 20, 101), (30, 10, 20, 20)]),
     ],
@@ -134,9 +139,11 @@ def test_an_image_is_padded_to_the_proportions_of_the_canvas(
 
 
 def test_the_border_of_an_image_that_is_padded_first_is_not_of_the_image():
-    letterbox = Letterbox.padded_first((100, 400), (128, 256))
-    mapped = letterbox.to_image(np.array([[0, 32, 256, 96], [64, 48, 128, 64]], np.float32))
-    np.testing.assert_allclose(mapped, [[0, 0, 400, 100], [100, 25, 200, 50]], rtol=1e-6)
+    boxes = np.array([[0, 32, 256, 96], [64, 48, 128, 64]], np.float32)
+    wide = Letterbox.padded_first((100, 400), (128, 256)).to_image(boxes)
+    np.testing.assert_allclose(wide, [[0, 0, 400, 100], [100, 25, 200, 50]], rtol=1e-6)
+    high = Letterbox.padded_first((400, 100), (256, 128)).to_image(boxes[:, [1, 0, 3, 2]])
+    np.testing.assert_allclose(high, [[0, 0, 100, 400], [25, 100, 50, 200]], rtol=1e-6)
 
 
 def plain_shortest_edge(height, width, size, max_size):
@@ -170,6 +177,7 @@ def test_by_shortest_edge_as_published():
     ("one", "other", "shared", "iou"),
     [
         ((10, 10, 50, 50), (12, 9, 50, 50), (12, 10, 50, 50), 38 * 40 / (1600 + 38 * 41 - 38 * 40)),
+        ((0, 0, 50, 30), (10, 20, 40, 60), (10, 20, 40, 30), 1 / 8),
         ((0, 0, 4, 4), (4, 0, 8, 4), (4, 0, 4, 4), 0),  # they touch
         ((0, 0, 4, 4), (6, 7, 8, 9), (6, 7, 6, 7), 0),
         ((0, 5, 0, 9), (0, 5, 0, 9), (0, 5, 0, 9), 0),  # without an area
@@ -198,19 +206,19 @@ def test_boxes_smaller_than_a_pixel_overlap_as_others_do():
 @pytest.mark.parametrize(
     ("rectangle", "touches"),
     [
-        ((10, 10, 20, 20), True),
+        ((10, 50, 20, 60), True),
         ((0, 0, 100, 100), True),
-        ((0, 0, 10, 10), True),  # at a corner
-        ((20, 20, 30, 30), True),
-        ((0, 12, 9.5, 18), False),
-        ((20.5, 12, 30, 18), False),
-        ((12, 0, 18, 9.5), False),
-        ((12, 20.5, 18, 30), False),
+        ((0, 40, 10, 50), True),  # at a corner
+        ((20, 60, 30, 70), True),
+        ((0, 52, 9.5, 58), False),
+        ((20.5, 52, 30, 58), False),
+        ((12, 40, 18, 49.5), False),
+        ((12, 60.5, 18, 70), False),
     ],
 )
 def test_which_rectangles_touch_a_box(rectangle, touches):
     rectangles = np.array([(500, 500, 501, 501), rectangle], np.float32)
-    indices = touching(rectangles, np.array([10, 10, 20, 20], np.float32))
+    indices = touching(rectangles, np.array([10, 50, 20, 60], np.float32))
     assert indices.tolist() == ([1] if touches else [])
 
 
