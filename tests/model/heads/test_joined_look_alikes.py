@@ -156,6 +156,15 @@ def test_of_an_unknown_number_of_columns_all_behind_the_box_are_scores(stop, is_
     assert (head is not None) == is_head
 
 
+@pytest.mark.parametrize(("stop", "is_head"), [(1 << 40, True), (-1, False)])
+def test_along_an_unknown_axis_all_behind_the_box_are_scores(stop, is_head):
+    graph = Graph()
+    axes = graph.input("axes", TensorProto.INT64, [1])
+    scores = graph("Slice", rows_of_seven(graph), [4], [stop], axes)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert (head is not None) == is_head
+
+
 @pytest.mark.parametrize(("column_count", "class_count"), [(4, None), (5, 1), (7, 3)])
 def test_each_column_behind_the_box_is_a_class(column_count, class_count):
     graph = Graph()
