@@ -1,5 +1,7 @@
 """Parts, and what becomes of one that others have changed."""
 
+import errno
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -132,6 +134,16 @@ def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
         list(read_part(LocalFolder(tmp_path), "part-00007.jsonl", SHARD))
 
 
+def test_a_disk_that_fails_while_a_part_is_read_is_no_damage(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = published(tmp_path)
+    monkeypatch.setattr("detcli.run.shards.parts.bounded_lines", fail)
+    with pytest.raises(StoreError, match=r"cannot read part-00007\.jsonl in .*Input/output error"):
+        list(read_part(store, PART_NAME, SHARD))
+
+
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("detcli.storage.temporary.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
@@ -145,6 +157,7 @@ def test_a_piece_is_sent_as_lines():
             writer.add(record)
         pieces = json_lines.lines(writer.content())
         assert pieces == PLACED
+        assert json_lines.lines(writer.content()) == PLACED  # each record once
 
 
 def test_names_that_are_not_text_survive(tmp_path):
@@ -438,7 +451,9 @@ def test_a_run_says_which_stamps_files_had_when_they_were_retried(begun):
     assert Merge(store, manifest).stamps_of_retried_files() == {}
     retry = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, retry, [image_of("3.jpg", 3, file_stamp="7 1.5")])
-    assert Merge(store, manifest).stamps_of_retried_files() == {hash_of("3.jpg"): "7 1.5"}
+    merge = Merge(store, manifest)
+    assert merge.stamps_of_retried_files() == {hash_of("3.jpg"): "7 1.5"}
+    assert not any("file_stamp" in each for each in merge)  # merged records have none
 
 
 def test_an_input_without_a_stamp_was_retried_as_well(begun):
@@ -448,10 +463,25 @@ def test_an_input_without_a_stamp_was_retried_as_well(begun):
     assert Merge(store, manifest).stamps_of_retried_files() == {hash_of("3.jpg"): None}
 
 
-def test_a_damaged_retry_tells_no_stamps(begun, tmp_path):
+def test_a_damaged_retry_is_a_fault_of_the_part_and_tells_no_stamps(begun, tmp_path):
     store, manifest = begun
     retry = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, retry, [image_of("3.jpg", 3, file_stamp="7 1.5")])
     path = tmp_path / "boxes" / manifest.part(1, 1)
     path.write_bytes(path.read_bytes()[:-20])
-    assert Merge(store, manifest).stamps_of_retried_files() == {}
+    merge = Merge(store, manifest)
+    assert merge.stamps_of_retried_files() == {}
+    assert column_of(merge, "source") == SOURCES[:2]
+    [fault] = merge.faults
+    assert fault.part == "part-00001.jsonl"
+    assert fault.reason.startswith("part-00001-1.jsonl: it is damaged")
+
+
+def test_a_video_that_was_retried_has_its_new_records_once(tmp_path):
+    failed = failure_of("film.mp4", 0)
+    merge = merge_of(tmp_path, ["film.mp4"], [record("film.mp4", frame=0), failed])
+    store = LocalFolder(tmp_path / "boxes")
+    manifest = Manifest(store)
+    frames = [record("film.mp4", frame=number) for number in range(3)]
+    publish_part(store, manifest, merge.retry_shard(0), frames)
+    assert column_of(Merge(store, manifest), "frame") == [0, 1, 2]
