@@ -28,6 +28,7 @@ from detcli.storage.files import (
     output_states,
     read_json,
     read_text,
+    sha256,
     unwritable,
     write_file,
     write_output,
@@ -83,6 +84,25 @@ def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
         file.commit()
     assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())  # type: ignore[operator, union-attr]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_first_write_that_fails_leaves_an_empty_file(tmp_path):
+    file = AtomicFile(tmp_path / "a.txt")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.txt"):
+        file.write("x" * 200)
+    with pytest.warns(DetcliWarning, match="not complete"):
+        file.commit()
+    assert (tmp_path / "a.txt").read_bytes() == b""
+
+
+def test_a_result_that_lacks_what_could_not_be_written_is_not_complete(tmp_path):
+    file = open_output(tmp_path / "a.txt")
+    file.write("first\n")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.txt"):
+        file.write("x" * 200)
+    with pytest.warns(DetcliWarning, match=r"a\.txt is not complete"):
+        file.commit()
+    assert (tmp_path / "a.txt").read_text() == "first\n"
 
 
 @pytest.mark.parametrize(
@@ -583,3 +603,17 @@ def test_lines_of_a_compressed_file_are_read_as_those_of_another(tmp_path):
 def test_json_that_cannot_be_opened_is_the_error_of_its_reader(tmp_path):
     with pytest.raises(UsageError, match=r"a\.json: No such file or directory"):
         read_json(tmp_path / "a.json", lambda path, reason: UsageError(f"{path.name}: {reason}"))
+
+
+def test_json_that_is_too_large_is_the_error_of_its_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr("detcli.core.lines.MAX_TEXT_BYTES", 10)
+    (tmp_path / "a.json").write_text("[1, 2, 3, 4, 5]")
+    with pytest.raises(UsageError, match=r"a\.json: .*larger"):
+        read_json(tmp_path / "a.json", lambda path, reason: UsageError(f"{path.name}: {reason}"))
+
+
+def test_the_hash_of_a_file_is_that_of_its_content(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256(tmp_path / "a") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )

@@ -1,5 +1,6 @@
 """Files and folders that two processes write at the same time."""
 
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -140,3 +141,13 @@ def test_the_lock_of_a_folder_is_waited_for_a_minute(tmp_path, monkeypatch):
     with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
         pass
     assert clock.time_s == 1060.5
+
+
+def test_in_windows_a_file_in_a_folder_is_locked_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    locks = []
+    msvcrt = SimpleNamespace(locking=lambda *arguments: locks.append(arguments), LK_NBLCK=2)
+    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+    with locked(tmp_path):
+        assert len(locks) == 1
+    assert names_in(tmp_path) == [".detcli-lock"]
