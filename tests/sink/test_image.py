@@ -207,6 +207,8 @@ SHAPES = [  # a box, the shape of its crop, and the whole pixels that it has of 
     ((55, 10, 60, 30), CropShape(is_square=True), (40, 10, 60, 30)),
     ((5, 10, 55, 20), CropShape(is_square=True), (5, 0, 55, 40)),
     ((10, 10, 30, 20), CropShape(PIXELS, is_square=True), (6, 1, 34, 29)),
+    ((15.03, 9.03, 35.13, 29.13), CropShape(CropMargin.parse("40%")), (6, 0, 44, 38)),
+    ((15.03, 15.03, 35.13, 35.13), CropShape(CropMargin.parse("50%")), (4, 4, 46, 40)),
 ]
 
 

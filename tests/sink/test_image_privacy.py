@@ -133,6 +133,10 @@ def test_few_colours_are_left(height, width):
     assert (hidden(image, whole_image(image), "fill") == GREY).all()
 
 
+def test_a_filled_box_has_the_grey_of_a_letterbox():
+    assert (hidden(noise(5, 5), boxes((0, 0, 5, 5)), "fill") == 114).all()
+
+
 def test_a_box_of_fewer_pixels_than_colours_stays_as_it_is():
     image = noise(3, 3)
     np.testing.assert_array_equal(hidden(image, whole_image(image), "pixelate"), image)
@@ -379,6 +383,21 @@ def test_repeats_that_were_dropped_are_not_handed_on():
     assert len(sink[0].detections) == 2
     assert sink[1].detections is None
     assert sink.closed
+
+
+def test_the_hidden_tracks_that_were_seen_last_are_known(monkeypatch):
+    monkeypatch.setattr(image_module, "REMEMBERED_TRACKS", 2)
+    tracks = HiddenTracks()
+    for number in (1, 2, 1, 3):
+        tracks.note_frame([number], [True])
+    assert tracks.note_frame([1, 2, 3], [False] * 3).tolist() == [True, False, True]
+
+
+def test_a_hidden_barcode_of_a_frame_without_tracks_says_nothing():
+    detections = secret(classes=(0,)).detections
+    detections = replace(detections, symbols=np.array([symbol_at("hidden", 15, 20)], object))
+    record = replace(frame(0), picture=Image.whole(noise(40, 60)), detections=detections)
+    assert texts_left(record, Anonymizer([0], "fill")) == [None]
 
 
 def test_ten_thousand_hidden_tracks_are_known():
