@@ -10,6 +10,7 @@ from detcli.run.shards.manifest import (
     FIRST_MANIFEST,
     Manifest,
     class_names_of,
+    fingerprint_of,
     publish,
     shortened,
 )
@@ -228,6 +229,30 @@ def test_a_run_with_other_options_of_inputs_is_refused(store):
     manifest.require_same(inputs=dict(manifest.header["inputs"]))
     with pytest.raises(UsageError, match="strict false instead of true"):
         manifest.require_same(inputs=manifest.header["inputs"] | {"strict": True})
+
+
+def test_a_run_with_other_settings_is_refused_unless_they_are_implied(store):
+    manifest = written(store, NAMES, 4)
+    other_settings = manifest.header["settings"] | {"conf": 0.5}
+    with pytest.raises(UsageError, match=r"was begun with conf 0\.25 instead of 0\.5") as caught:
+        manifest.require_same(settings=other_settings)
+    assert caught.value.hint == "use the same settings, or write to another folder"
+    manifest.require_same(["conf"], settings=other_settings)
+
+
+def test_a_shard_whose_names_nobody_could_read_is_not_written(store, monkeypatch):
+    monkeypatch.setattr("detcli.core.lines.MAX_LINE_BYTES", 1000)
+    with pytest.raises(UsageError, match="the names of a shard make a line") as caught:
+        written(store, ["x" * 1000], 4)
+    assert caught.value.hint == "choose a smaller --shard-size"
+    assert FIRST_MANIFEST not in store.names()
+
+
+def test_the_order_of_settings_makes_no_other_part():
+    settings = header()["settings"]
+    in_other_order = dict(reversed(settings.items()))
+    assert fingerprint_of("1.0", settings) == fingerprint_of("1.0", in_other_order)
+    assert fingerprint_of("1.0", settings) != fingerprint_of("1.0", settings | {"conf": 0.5})
 
 
 def test_a_run_of_another_version_is_finished_by_that_version(store):
