@@ -328,6 +328,7 @@ def test_tests_mirror_the_package():
         "test_frozen_names",
         "test_programs",
         "test_barriers",
+        "test_benchmarks",
         "test_shim",
         "test_devices",
         "test_gpu_benchmark",
