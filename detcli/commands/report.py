@@ -20,6 +20,7 @@ from detcli.core.text import escape_unprintable, pluralize, public_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from detcli.data.geometry import Boxes
     from detcli.data.record import RecordJson
     from detcli.data.sampling import StratifiedSample
     from detcli.page.find_images import Finder
@@ -137,8 +138,9 @@ def report(
         marks.require_fit()
         finder.gone = 0  # they are counted anew
     with closing(finder), progress(lambda: None, enabled=not quiet) as advance:
-        existing_records = _existing_records(read_records(records, finder), finder, marks)
-        shown = _select_records(hidden.checked(existing_records), request.sample, marks)
+        all_records = hidden.noting_tracks(hidden.checked(read_records(records, finder)))
+        existing_records = _existing_records(all_records, finder, marks)
+        shown = _select_records(existing_records, request.sample, marks)
         page_of_records = _PageOfRecords(request, records, shown, finder, hidden, marks)
         page_of_records.write(advance)
     _print_unseen_classes(hidden)
@@ -185,6 +187,15 @@ def _report_repeats(
             if corrected is not None:
                 yield corrected
 
+    def records_to_show() -> "Iterator[tuple[RecordJson, Boxes]]":
+        """Yield the remaining records, each with the boxes to hide, even those that marks drop."""
+        all_records = hidden.noting_tracks(hidden.checked(read_records(name, finder)))
+        for record in _existing_records(all_records, finder, marks):
+            boxes_to_hide = hidden.boxes_to_hide(record)
+            corrected = _corrected(record, marks)
+            if corrected is not None:
+                yield corrected, boxes_to_hide
+
     quiet = request.config.verbosity.quiet
     with closing(finder):
         settings: Mapping[str, object] = {}
@@ -203,7 +214,7 @@ def _report_repeats(
         finder.gone = 0  # they are counted anew
         repeats_page = RepeatsPage(page, repeats, finder, hidden)
         try:
-            repeats_page.write(hidden.checked(remaining_records()))
+            repeats_page.write(records_to_show())
         finally:
             with interrupts.held():
                 repeats_page.close()

@@ -299,8 +299,10 @@ class Option:
             return raw
 
         text = str(raw)
-        if "\0" in text:  # which a file can have, but no argument of a command
-            raise UsageError(f"{self.flag}: {text!r} has a NUL character", "leave it out")
+        # detcli.toml can contain one; an argument on the command line cannot.
+        if "\0" in text:
+            name = public_name(text)
+            raise UsageError(f"{self.flag}: {name!r} has a NUL character", "leave it out")
         value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):
             raise UsageError(

@@ -22,6 +22,7 @@ Warnings are `DetcliWarning`: the result stands, but deserves a look.
 """
 
 import contextlib
+import errno
 import logging
 from collections.abc import Iterator
 from typing import ClassVar, Self
@@ -158,10 +159,15 @@ OUT_OF_MEMORY = ("Insufficient memory", "can't start new thread", "failed to map
 def as_error(error: BaseException) -> DetcliError:
     """Convert any exception to an error that can be reported, or that a record can hold.
 
-    One that is not a DetcliError means that memory has run out, or that detcli has a bug.
+    One that is not a DetcliError means that memory has run out, that a name is too long for a file,
+    or that detcli has a bug.
     """
     if isinstance(error, DetcliError):
         return error
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return UsageError(
+            f"{error.filename}: {error.strerror}", "shorten it: most disks take up to 255 bytes"
+        )
     log.debug("%s", error, exc_info=error)
     if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
         hint = "use smaller models or images, or a smaller --imgsz or --batch"

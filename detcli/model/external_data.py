@@ -254,8 +254,8 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
             raise _external_error(path, f"{location} is {LFS_REASON}", LFS_HINT)
         raise _external_error(
             path,
-            f"{location} is truncated or belongs to another model: it has {available} of the "
-            f"{size} bytes of {tensor.name}",
+            f"{location} is truncated or belongs to another model: it has {available} bytes "
+            f"for {tensor.name}, which takes {size}",
             f"fetch {location} again, together with the model",
         )
     file.seek(start)

@@ -297,10 +297,16 @@ class PageFolder:
             (self._real / f"pictures/{name}.jpg").unlink()
 
     def close(self) -> None:
-        """End the chunk and the pack, and unlock the folder for other runs."""
+        """End the chunk and the pack, and unlock the folder for other runs.
+
+        Raises:
+            OutputError: The disk has failed; what could be put on it is there all the same.
+        """
         try:
-            self._packs.end_pack()
-            self._end_chunk()
+            try:
+                self._packs.end_pack()
+            finally:
+                self._end_chunk()
         finally:
             with writing(self.path):
                 self._lock.close()

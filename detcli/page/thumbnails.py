@@ -73,6 +73,9 @@ class ThumbnailPacks:
         """Put the current pack on the disk and close it; the next thumbnail begins another one.
 
         Nothing is done if no pack has begun.
+
+        Raises:
+            OutputError: It could not be put on the disk.
         """
         pack = self._pack
         if pack is not None:

@@ -89,10 +89,10 @@ class Classified:
         self._count = 0  # of rows
         self._kinds: set[str] = set()  # those of the rows; no others need be looked up
         self._database = sqlite3.connect("")  # in a temporary file, which SQLite removes
-        self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._database.execute("PRAGMA journal_mode = OFF")  # nothing is ever rolled back
-        self._database.execute(CREATE_TABLE)
         try:
+            self._database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._database.execute("PRAGMA journal_mode = OFF")  # nothing is ever rolled back
+            self._database.execute(CREATE_TABLE)
             self._read_file()
         except BaseException:
             self.close()

@@ -56,11 +56,28 @@ class HiddenClasses:
             if not self._hides(detection):
                 continue
             boxes.append(box_of(detection))
-            if detection.get("track_id") is not None:
-                self._tracks.add(_track_of(record, detection))
+            self._note_track(record, detection)
 
         self.unseen = [name for name in self.unseen if name not in classes_in_record]
         return np.array(boxes, np.float32).reshape(-1, 4)
+
+    def noting_tracks(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
+        """Yield the same records, and note first which tracks in each are hidden.
+
+        A page may leave records out, such as those without an image. A track that is hidden in one
+        of them is hidden in the others, too.
+        """
+        for record in records:
+            if self._classes:
+                for detection in record.get("detections", []):
+                    if self._hides(detection):
+                        self._note_track(record, detection)
+            yield record
+
+    def _note_track(self, record: RecordJson, detection: DetectionJson) -> None:
+        """Note the track of a hidden detection, if it has one."""
+        if detection.get("track_id") is not None:
+            self._tracks.add(_track_of(record, detection))
 
     def in_image(self, boxes: Boxes, image: Pixels) -> Pixels:
         """Return a copy of an image in which the boxes are covered or made unrecognisable.

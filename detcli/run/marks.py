@@ -54,11 +54,27 @@ class Marks:
         for mark in marks:
             is_of_group = "repeated" in mark
             if not is_of_group:
+                self._require_box(mark)
                 self._marks_by_record[_record_key(mark)].append(mark)
                 continue
             self._require_group(mark)
             place = escape_unprintable(mark["source"])
             self._group_marks[place, mark["class_name"]].append(mark)
+
+    def _require_box(self, mark: MarkJson) -> None:
+        """Require that a mark has a box if it says anything else of a box or of a group.
+
+        Without this, it would drop the whole image.
+
+        Raises:
+            UsageError: It has none.
+        """
+        if "box" in mark:
+            return
+        for name in ("detection", "class_name", "score", "box_fractions"):
+            if name in mark:
+                source = escape_unprintable(mark["source"])
+                raise _unusable(self._path, f"a mark of {source} has {name}, but no box")
 
     def _require_group(self, mark: MarkJson) -> None:
         """Require that a mark says all of its group of repeats.
@@ -93,7 +109,9 @@ class Marks:
 
         Such as ", without what 3 marks dropped, with 2 groups of repeats marked".
         """
-        text = f", without what {pluralize(self.drops, 'mark')} dropped"
+        text = ""
+        if self.drops or not self.dropped_groups:
+            text = f", without what {pluralize(self.drops, 'mark')} dropped"
         if self.dropped_groups:
             text += f", with {pluralize(self.dropped_groups, 'group')} of repeats marked"
         return text

@@ -89,7 +89,8 @@ class Destination:
         is_null_device = str(self.target) == os.devnull
         try:
             mode = self.target.stat().st_mode
-        except OSError:  # it does not exist yet, or no file can have such a name
+        # It does not exist yet, or no file can have such a name.
+        except (OSError, ValueError):
             return False
         is_terminal_device = stat.S_ISCHR(mode) and not is_null_device
         return is_terminal_device or stat.S_ISFIFO(mode)

@@ -1,7 +1,7 @@
 """Shows boxes that repeat on a page, as one tile for each group."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -93,15 +93,14 @@ class RepeatsPage:
         self._group_tiles: dict[int, _GroupTile] = {}  # by the number of the group
         self._image_names: dict[int, str] = {}  # by the number of the record
 
-    def write(self, records: Iterator[RecordJson]) -> None:
+    def write(self, records: Iterable[tuple[RecordJson, Boxes]]) -> None:
         """Add all groups to the page, which has to be closed afterwards.
 
         Args:
-            records: The records that the groups were found in, read again from the beginning.
+            records: The records that the groups were found in, read again from the beginning, each
+                with the boxes `(N, 4)` that are to be hidden in its image.
         """
-        for record_number, record in enumerate(records):
-            # This is needed of records without a tile, too: it notes which tracks are hidden.
-            boxes_to_hide = self._hidden.boxes_to_hide(record)
+        for record_number, (record, boxes_to_hide) in enumerate(records):
             if record_number in self._records_to_name:
                 self._image_names[record_number] = _name_of_image(record)
             groups = self._groups_by_shown_record.get(record_number)
@@ -125,7 +124,7 @@ class RepeatsPage:
         Args:
             record: The record.
             groups: The groups whose boxes on the page are boxes of this record.
-            boxes_to_hide: `(N, 4)`, the boxes of the record that are of hidden classes.
+            boxes_to_hide: `(N, 4)`, the boxes that are to be hidden in the image.
         """
         hide_in_image = None
         if self._hidden:

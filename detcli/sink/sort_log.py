@@ -45,7 +45,7 @@ class SortLog:
         if is_new:
             self.add(header)
         elif self._file.first_line.strip() != json.dumps(header):
-            self._file.commit()
+            self._file.file.close()
             raise UsageError(
                 f"{folder} was sorted before, by other rules or in another way",
                 f"name another folder, or take that back: detcli sort -o {folder} --undo",

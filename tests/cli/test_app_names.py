@@ -10,6 +10,10 @@ COMMANDS = {
     "save dataset": ["predict", "none.jpg", "-m", "codes", "--save-dataset", LONG_NAME],
     "merge": ["merge", LONG_NAME],
     "promise": ["promise", "check", LONG_NAME],
+    "convert": ["convert", "codes", "-o", LONG_NAME, "--half"],
+    "report": ["report", LONG_NAME, "-o", "page"],
+    "report's images": ["report", "none.jsonl", "-o", "page", "--images", LONG_NAME],
+    "page": ["predict", "none.jpg", "-m", "codes", "--report", f"{LONG_NAME}.html"],
 }
 
 

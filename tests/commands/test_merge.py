@@ -288,9 +288,21 @@ def test_marks_are_applied_to_the_records_of_a_run_in_shards(merge, boxes, tmp_p
     (tmp_path / "marks.json").write_text(json.dumps([{"mark": "drop", "source": "gone.png"}]))
     merge(boxes, "--apply", "marks.json", output="none.jsonl", code=6, says=["fit no record"])
 
-    (tmp_path / "marks.json").write_text(json.dumps([{**marks[1], "group": 5}]))
-    says = ["marks[0].group is not a key of a mark"]
-    merge(boxes, "--apply", "marks.json", output="none.jsonl", code=2, says=says)
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"group": 5}, "marks[0].group is not a key of a mark"),
+        ({"detection": 0}, "a mark of a.png has detection, but no box"),
+        ({"class_name": "red", "score": 0.5}, "a mark of a.png has class_name, but no box"),
+        ({"mark": "Drop"}, 'marks[0].mark is "Drop"'),
+    ],
+)
+def test_a_mark_that_says_less_than_it_means_drops_nothing(merge, boxes, tmp_path, fields, says):
+    """Without a box it would drop the whole image."""
+    mark = {"mark": "drop", "source": "a.png", **fields}
+    (tmp_path / "marks.json").write_text(json.dumps([mark]))
+    merge(boxes, "--apply", "marks.json", output="none.jsonl", code=2, says=[says])
 
 
 @pytest.mark.parametrize("name", ["csv", optional.PARQUET])

@@ -130,6 +130,28 @@ def test_a_text_on_a_track_that_was_hidden_earlier_is_not_shown(run, make_image,
     assert "SECRET" not in written_text(tmp_path / "hidden")
 
 
+def test_a_person_whose_box_a_mark_drops_is_hidden_on_tiles(run, make_image, tmp_path):
+    """The image still shows the person."""
+    for number in range(10):
+        make_image(f"pics/{number}.png", ("red", 2, 3))
+    place = {"x1": 8, "y1": 16, "x2": 40, "y2": 48}  # around the red square
+    person = box(0.5, name="person") | place
+    stone = box(0.5, name="stone") | place
+    records = []
+    marks = []
+    for number in range(10):
+        name = f"pics/{number}.png"
+        records.append(record(name, person, stone, width=64, height=64))
+        corners = list(place.values())
+        marks.append({"mark": "drop", "source": name, "class_name": "person", "box": corners})
+    write_marks(tmp_path, *marks)
+    options = "--repeated --blur person --blur-with fill --apply marks.json -o page"
+    run(f"report card.jsonl {options}", records)
+    (entry,) = pages.entries(tmp_path / "page")
+    tile = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg"))
+    assert np.ptp(tile[20:44, 12:36], axis=(0, 1)).max() < 20
+
+
 def written_text(folder):
     """All that the scripts of a page say."""
     return "".join(path.read_text() for path in folder.rglob("*.js"))
@@ -221,7 +243,7 @@ def test_a_page_of_records_shows_the_numbers_and_the_next_page_of_repeats_leaves
     run, tmp_path
 ):
     write_marks(tmp_path, {"mark": "drop", **STONE})
-    says = "without what 0 marks dropped, with 1 group of repeats marked: "
+    says = "of 26 records, with 1 group of repeats marked: "
     run("report card.jsonl --apply marks.json -o page", says=says)
     first_entry = pages.entries(tmp_path / "page")[0]
     assert first_entry["repeated"] == [3]

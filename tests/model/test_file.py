@@ -118,12 +118,12 @@ FIELDS = {"dims": [2, 3], "data_type": TensorProto.FLOAT}
 @pytest.mark.parametrize(
     ("data", "entries", "fields", "reason"),
     [
-        (b"", {}, {}, "it has 0$"),
-        (bytes(23), {}, {}, "it has 23$"),
-        (bytes(30), {"offset": 8}, {}, "it has 22$"),
-        (bytes(24), {"length": 12}, {}, "it has 12$"),
-        (bytes(99), {"length": 25}, {}, "it has 25$"),
-        (bytes(24), {"offset": 1 << 60}, {}, "it has 0$"),
+        (b"", {}, {}, "it has 0"),
+        (bytes(23), {}, {}, "it has 23"),
+        (bytes(30), {"offset": 8}, {}, "it has 22"),
+        (bytes(24), {"length": 12}, {}, "it has 12"),
+        (bytes(99), {"length": 25}, {}, "it has 25"),
+        (bytes(24), {"offset": 1 << 60}, {}, "it has 0"),
         (bytes(24), {"offset": -1}, {}, DAMAGED),
         (bytes(24), {"offset": "x"}, {}, DAMAGED),
         (bytes(24), {"length": "x"}, {}, DAMAGED),
@@ -136,7 +136,7 @@ def test_external_data_that_does_not_fit_is_refused(loaded, data, entries, field
     outside(tensor, **entries)
     fields = FIELDS | fields
     tensor.dims[:], tensor.data_type = fields["dims"], fields["data_type"]
-    message = reason if reason == DAMAGED else f"weight, which takes 24 bytes, {reason}"
+    message = reason if reason == DAMAGED else f"{reason} bytes for weight, which takes 24$"
     with pytest.raises(ModelError, match=message) as error:
         loaded(model_of(weights=[tensor]), data)
     assert reason == DAMAGED or "fetch weights again" in error.value.hint

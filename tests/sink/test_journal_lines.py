@@ -37,12 +37,12 @@ def test_a_line_of_zeros_is_a_damaged_line():
 def test_zeros_before_the_end_of_a_line_are_damage_behind_a_record_only():
     line = bytes(10) + LINE[-30:]
     assert parse_line(line, after_record=True) == {}
-    with pytest.raises(ValueError, match="zeros"):
+    with pytest.raises(ValueError, match="NUL bytes"):
         parse_line(line, after_record=False)
 
 
 def test_a_line_of_something_else_without_an_end_is_refused():
-    with pytest.raises(ValueError, match="no end"):
+    with pytest.raises(ValueError, match="no line feed ends it"):
         parse_line(b"name,score", after_record=True)
 
 

@@ -115,7 +115,7 @@ def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:
     if box_filter.selects_classes and GroupKey.CLASS not in groups.by:
         keys = ",".join([GroupKey.CLASS, *groups.by])
         yield (
-            "the images are all, also those without the classes of --classes: "
+            "every image counts, also those without the classes of --classes; "
             f"--by {keys} counts those with them"
         )
     for class_name in box_filter.unseen:

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
@@ -39,7 +38,7 @@ from detcli.commands.promise.units import Integers, Units, make_units
 from detcli.config.inputs import InputOptions
 from detcli.core import frozen
 from detcli.core.errors import CheckError, SourceError, UsageError
-from detcli.core.text import is_object
+from detcli.core.text import is_object, shell_line
 from detcli.page.find_images import Finder
 from detcli.page.review_page import Look, write_review_page
 from detcli.storage.files import make_folder, writing
@@ -143,9 +142,10 @@ class Dealer:
         lines += written.lines
         lines += _lines_about_spelling(self._wanted)
         page = self._folder / "index.html"
+        next_command = shell_line(["detcli", "promise", "check", str(self._folder), "LABELS"])
         lines.append(
             f"wrote {self._folder}: answer in {page}, save the labels there, and then: "
-            f"detcli promise check {shlex.quote(str(self._folder))} LABELS"
+            f"{next_command}"
         )
         return Dealt(deck, lines)
 

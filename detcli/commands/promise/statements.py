@@ -251,10 +251,10 @@ class Wording:
                 self._no_animals_text(result), "a share of no animals cannot be promised"
             )
 
-        may_none_be_lost = largest_loss * seen_count < 1
+        is_one_too_many = largest_loss * seen_count < 1
         are_all_above_looked_at = above.looked_at == above.units
-        if may_none_be_lost and are_all_above_looked_at:
-            share_of_one = f"{1 / seen_count:.0%}"
+        if is_one_too_many and are_all_above_looked_at:
+            share_of_one = f"{100 / seen_count:.3g}%"
             return CheckError(
                 f"{count_text(seen_count, self.wanted)} in all: one lost is {share_of_one}, "
                 f"more than {percent(largest_loss)}",

@@ -87,7 +87,7 @@ def test_what_the_user_says(make_model, tmp_path):
     assert detector.names == ("a", "b", "c")
     assert detector.names_origin == str(tmp_path / "names")
     (tmp_path / "names").write_text("a\n")
-    with pytest.raises(UsageError, match="has 1 names"):
+    with pytest.raises(UsageError, match="has 1 name, "):
         examine(make_model(), Settings(names=tmp_path / "names"))
     with pytest.raises(UsageError, match="takes 64x64 images only"):
         examine(make_model(), Settings(imgsz=96))

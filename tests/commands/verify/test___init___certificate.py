@@ -380,10 +380,13 @@ def test_names_in_certificates_of_strangers(verify, certificate_folder, saved_re
         )
         return verify("--check", "c.json")
 
-    for name in ("\0.jsonl", "x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"):
+    for name in ("x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"):
         completed = check(other=name)
         assert completed.returncode == 3
         assert "cannot read" in completed.stderr
+    completed = check(other="\0.jsonl")
+    assert completed.returncode == 2
+    assert "NUL character" in completed.stderr
     for field, value in (("model", "\0.onnx"), ("images", ["\0"]), ("device", "\0")):
         completed = check(**{"model": "x.onnx", "other": None, "images": ["pics"], field: value})
         assert completed.returncode in {2, 4}
