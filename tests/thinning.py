@@ -1,7 +1,8 @@
 """What runs in part at home and whole in CI, so that `make test` takes minutes.
 
 A test that tries many cases of one kind takes its cases through `thin`; the end of the output says
-what was left out. `CI=1 make test` leaves out nothing, nor does `make gpu-check`.
+what was left out. `CI=1 make test` leaves out nothing but reviews of `promise`, which run whole at
+night; `make gpu-check` does the same.
 """
 
 import os
@@ -15,7 +16,7 @@ Case = TypeVar("Case")
 IN_CI = bool(os.environ.get("CI"))
 RUNS_WHOLE = any(os.environ.get(name) for name in ("CI", "FRESH_EXAMPLES", "WHOLE_SUITE"))
 RUNS_AT_NIGHT = bool(os.environ.get("FRESH_EXAMPLES"))
-"""Whether minutes may be spent on a single test, as in the workflow of each night."""
+"""Whether minutes may be spent on a single test, as in the nightly workflow."""
 
 only_whole = pytest.mark.skipif(not RUNS_WHOLE, reason="left out at home; CI=1 runs it, as .ci/run")
 """Marks a test that takes seconds and has a cheaper one beside it."""

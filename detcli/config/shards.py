@@ -35,5 +35,5 @@ class Shards:
     retry_failed: bool = option(
         False,
         "--retry-failed",
-        "Process inputs again whose record is an error.",
+        "Process again the inputs whose record is an error.",
     )

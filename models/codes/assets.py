@@ -99,7 +99,7 @@ def training_assets(seed: int, folder: str = "") -> Assets:
     """The assets of the images that the model is trained with.
 
     Args:
-        seed: Seed of the words, the textures and the collages.
+        seed: Seed of the words, the textures, the views and the collages.
         folder: Images without symbols, in this folder and below; those with transparent parts
             are cut-outs to lay into the scenes. Empty for none.
 
@@ -146,7 +146,7 @@ def _assets(
     """Assets whose backgrounds are photographs, views of them, textures, and collages of all that.
 
     Args:
-        random: Where the words, the textures and the collages come from.
+        random: Where the words, the textures, the views and the collages come from.
         photograph_names: Samples of scikit-image and scikit-learn.
         fonts: What text is drawn with.
         texture_makers: They take turns, with a page of text in place of every fourth.

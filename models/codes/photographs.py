@@ -75,7 +75,7 @@ def _unpack_images(package: bytes, folder: Path) -> None:
 
 
 def data_archive(package: bytes) -> bytes:
-    """The member `data.tar.xz` of a package, which has its files.
+    """The member `data.tar.xz` of a package, which holds its files.
 
     Raises:
         ValueError: The package has no such member.

@@ -157,8 +157,9 @@ def _decoy_count(random: Random, *, is_empty: bool) -> int:
 def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """An image of one symbol and next to nothing else, as programs write it.
 
-    Its modules are whole pixels. It may be up to one and a half times as large as `side`, to which
-    it is then scaled down; its modules are still at least `MIN_MODULE` pixels wide after that.
+    Its modules are whole pixels. It may be up to about one and a half times as large as `side`, to
+    which it is then scaled down; its modules are still at least `MIN_MODULE` pixels wide after
+    that.
     """
     random = np.random.default_rng([seed, index, 2])
     while True:

@@ -357,7 +357,7 @@ def _draw_logo(random: Random, image: Image, lettering: Lettering, symbol_box: R
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
     """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco).
 
-    Data Matrix symbols may be marked into metal instead, dotted all or not at all.
+    Data Matrix symbols may be marked into metal instead, all dotted or none.
     """
     is_metal = symbols[0].label == DATA_MATRIX and random.random() < 0.5
     dotted_share = DOTTED_SHARE

@@ -45,7 +45,7 @@ VALUES = [
 ]
 
 NAN = {"name": "a", "score": float("nan")}
-"""Is not compared: from Python 3.13 on, dataclasses no longer equal themselves with a NaN."""
+"""Not compared: since Python 3.13, a dataclass with a NaN no longer equals itself."""
 
 
 @pytest.mark.parametrize("values", [*VALUES, NAN])

@@ -27,7 +27,7 @@ def test_an_image_has_three_channels():
     assert image.pixels.shape == (2, 5, 3)
 
 
-def test_an_image_is_taken_for_what_opencv_makes_of_its_file():
+def test_an_image_is_plain_by_default():
     assert Image.whole(new_image((2, 5))).is_plain
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks that the documentation names start as they are typed."""
+"""The benchmarks that the documentation names can be imported and print their usage."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ from thinning import only_whole
 pytestmark = [pytest.mark.slow, only_whole]
 
 PEERS = ("nncf", "sahi")
-"""What some benchmarks compare detcli with, and no test installs."""
+"""Libraries that some benchmarks compare detcli with; no test installs them."""
 
 
 def named_benchmarks():
@@ -21,6 +21,10 @@ def named_benchmarks():
         text = page.read_text(encoding="utf-8")
         paths.update(re.findall(r"python (?:-P )?(tests/benchmarks/\w+\.py)", text))
     return sorted(paths)
+
+
+def test_benchmarks_are_named():
+    assert len(named_benchmarks()) > 5
 
 
 @pytest.mark.parametrize("path", named_benchmarks())

@@ -11,7 +11,10 @@ from detcli.page.find_images import Finder
 
 @pytest.fixture
 def numbers_of_frames():
-    """Find frames of a video one after the other; returns the number in each, None if it lacks."""
+    """Find frames of a video one after the other; returns the number that each shows.
+
+    None for a frame that is missing.
+    """
 
     def find(path, frame_numbers):
         height, width = number_video.HEIGHT, number_video.SIZE[0]

@@ -479,11 +479,32 @@ def test_a_name_of_a_stream_leads_to_its_descriptor(name, descriptor):
     assert Path(name).samefile(f"/proc/self/fd/{descriptor}")
 
 
-def test_a_closed_stream_is_no_obstacle_to_the_other(monkeypatch):
-    for closed, path in (("__stdout__", "/dev/stderr"), ("__stderr__", "/dev/stdout")):
-        with monkeypatch.context() as context:
-            context.setattr(sys, closed, None)
-            open_output(Path(path)).discard()
+@contextlib.contextmanager
+def led_to_pipe(descriptor):
+    """Lead a standard stream into a pipe while the block runs; yields the pipe's reader."""
+    reader, writer = os.pipe()
+    descriptor_before = os.dup(descriptor)
+    os.dup2(writer, descriptor)
+    os.close(writer)
+    try:
+        yield reader
+    finally:
+        os.dup2(descriptor_before, descriptor)
+        os.close(descriptor_before)
+        os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("closed_stream", "path", "descriptor"),
+    [("__stdout__", "/dev/stderr", 2), ("__stderr__", "/dev/stdout", 1)],
+)
+def test_a_closed_stream_is_no_obstacle_to_the_other(monkeypatch, closed_stream, path, descriptor):
+    monkeypatch.setattr(sys, closed_stream, None)
+    with led_to_pipe(descriptor) as reader:
+        output = open_output(Path(path))
+        output.write("a record")
+        output.commit()
+        assert os.read(reader, 100) == b"a record"
 
 
 def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):

@@ -1,5 +1,6 @@
 """Files and folders that two processes write at the same time."""
 
+import os
 import sys
 import threading
 import time
@@ -143,11 +144,17 @@ def test_the_lock_of_a_folder_is_waited_for_a_minute(tmp_path, monkeypatch):
     assert clock.time_s == 1060.5
 
 
-def test_in_windows_a_file_in_a_folder_is_locked_in_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
+def test_in_windows_a_file_in_the_folder_is_locked_instead_of_the_folder(tmp_path, monkeypatch):
     locks = []
-    msvcrt = SimpleNamespace(locking=lambda *arguments: locks.append(arguments), LK_NBLCK=2)
-    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+    inodes = []
+
+    def note_lock(descriptor, mode, size):
+        locks.append((mode, size))
+        inodes.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=note_lock, LK_NBLCK=2))
     with locked(tmp_path):
-        assert len(locks) == 1
+        assert locks == [(2, 1)]
     assert names_in(tmp_path) == [".detcli-lock"]
+    assert inodes == [(tmp_path / ".detcli-lock").stat().st_ino]

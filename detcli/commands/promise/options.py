@@ -88,7 +88,8 @@ class DealOptions:
         UnitKind.parse("image"),
         "--unit image|burst:60s|folder|meta:KEY",
         "What is looked at and put aside as one: an image or video, a burst of images that were "
-        "taken shortly after one another, a folder, or all to which a list gave the same value.",
+        "taken shortly after one another, a folder, or all images that a list gives the same "
+        "value.",
     )
     below: float | None = option(
         None,
@@ -125,7 +126,7 @@ class DealOptions:
     repeat: float = option(
         0.05,
         "--repeat SHARE",
-        "Show this many units twice, to see how often answers change; 0 for none.",
+        "Show this share of the units twice, to see how often answers change; 0 for none.",
         parse=_parse_share_or_none,
     )
     known: int = option(

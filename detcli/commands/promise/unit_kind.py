@@ -22,7 +22,7 @@ class Grouping(StrEnum):
 
 @frozen
 class UnitKind:
-    """What a unit is: an image or video, a burst, a folder, or what a list gave one value to."""
+    """What a unit is: an image or video, burst, folder, or all that a list gives the same value."""
 
     grouping: Grouping
     gap_s: float = 0.0  # between two images of a burst, at most

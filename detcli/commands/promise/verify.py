@@ -24,7 +24,7 @@ def verify(
     """Recompute a promise from the records and the answers that it lists.
 
     The exit code is 6 if it does not follow from them, and 2 if the records have other
-    scores.
+    names or scores.
     """
     quiet = config.verbosity.quiet
     set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)

@@ -47,7 +47,7 @@ def sort(
         (),
         "--by RULES",
         "Rules, as in animal>=0.2,person>=0.3: the first that an image meets names its folder. "
-        "Other images go to empty, or failed.",
+        "Images that meet none go to empty, failed inputs to failed.",
         separator=",",
         panel=OUTPUT,
     ),

@@ -35,8 +35,8 @@ from detcli.core.errors import CheckError, DetcliWarning
     *("nms", "imgsz", "box_format", "preprocess"),
     override_option(
         "report",
-        help="Write a page of what the fastest way detects differently to this folder: open its "
-        "index.html.",
+        help="Write a page to this folder that shows what the fastest way detects differently. "
+        "Open its index.html.",
     ),
     Verbosity,
     examples="""

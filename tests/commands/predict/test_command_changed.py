@@ -31,7 +31,7 @@ def classes(record):
     return column_of(record["detections"], "class_name")
 
 
-def test_an_exchanged_image_is_worked_again_and_said(resume_changed, make_image):
+def test_an_exchanged_image_is_processed_again_and_said(resume_changed, make_image):
     make_image("pics/1.png", ("red", 2, 3))
     make_image("pics/2.png", ("red", 2, 3))
     resume_changed("pics")
@@ -111,7 +111,7 @@ def test_records_of_inputs_that_are_not_given_stay(resume_changed, make_image):
     assert column_of(records, "source") == ["one/1.png", "two/1.png"]
 
 
-def test_an_image_named_twice_is_worked_twice(resume_changed, make_image):
+def test_an_image_named_twice_is_processed_twice(resume_changed, make_image):
     path = make_image("a.png", ("red", 2, 3))
     resume_changed("a.png a.png")
     set_time(make_image("a.png", ("blue", 2, 3)), LATER_S)
@@ -131,7 +131,9 @@ def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(
     assert "again" not in resume_changed("film.mp4").stderr
 
 
-def test_the_images_of_an_exchanged_archive_are_worked_again(resume_changed, make_image, tmp_path):
+def test_the_images_of_an_exchanged_archive_are_processed_again(
+    resume_changed, make_image, tmp_path
+):
     def pack(*squares):
         make_image("1.png", *squares)
         with tarfile.open(tmp_path / "pics.tar", "w") as archive:
@@ -225,7 +227,7 @@ def test_provenance_has_the_stamp_too_and_other_records_do_not(predict, make_ima
     assert "file_stamp" not in record
 
 
-def test_an_exchanged_object_is_worked_again(predict, stored, s3, tmp_path):
+def test_an_exchanged_object_is_processed_again(predict, stored, s3, tmp_path):
     folder = stored(3)
     predict("s3://photos/pics/ --conf 0.5 --resume run.jsonl")
     s3.put("pics/0001.png", (folder / "0000.png").read_bytes())

@@ -36,7 +36,7 @@ def merged(invoke, shards_of_two):
     return merge
 
 
-def test_an_exchanged_image_is_named_and_worked_with_extend(shards_of_two, merged, predict):
+def test_an_exchanged_image_is_named_and_processed_with_extend(shards_of_two, merged, predict):
     shards_of_two()
     shards_of_two.exchange("0001.png")
 
@@ -52,7 +52,7 @@ def test_an_exchanged_image_is_named_and_worked_with_extend(shards_of_two, merge
     assert once == {record["source"]: record["detections"] for record in alone}
 
 
-def test_an_image_put_back_is_worked_again_too(shards_of_two, merged):
+def test_an_image_put_back_is_processed_again_too(shards_of_two, merged):
     first = shards_of_two.pictures / "0001.png"
     content = first.read_bytes()
     time_s = first.stat().st_mtime

@@ -51,7 +51,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_mod
         "boxes/part-00004.jsonl",
         "boxes/part-00005.jsonl",
     ]
-    # What is lost is worked again, and nothing else.
+    # What is lost is processed again, and nothing else.
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00003.jsonl")
     s3.requests.clear()
     assert invoke("merge", "s3://photos/boxes/", "-o", merged).returncode == 6

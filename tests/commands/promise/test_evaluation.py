@@ -6,14 +6,14 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from decks import deck_of, read_inputs
 from saved_records import box, record
 from thinning import RUNS_AT_NIGHT, RUNS_WHOLE, note, thin
 
 from detcli.commands.promise.bounds import smallest_share
-from detcli.commands.promise.deck import ALL, Deck
+from detcli.commands.promise.deck import ALL
 from detcli.commands.promise.draw import Draw
 from detcli.commands.promise.evaluation import best_promise, bound_row, evaluate
-from detcli.commands.promise.inputs import InputColumns, WantedClasses
 from detcli.commands.promise.labels import Answer
 from detcli.commands.promise.plan import (
     Expectation,
@@ -23,7 +23,6 @@ from detcli.commands.promise.plan import (
     round_error,
     rounds_of,
 )
-from detcli.commands.promise.thresholds import grid_of
 from detcli.commands.promise.unit_kind import UnitKind
 from detcli.commands.promise.units import make_units
 
@@ -97,44 +96,6 @@ def population(loss):
             boxes = [box(score, name="animal")]
         records.append(record(name, *boxes))
     return records, animals
-
-
-def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
-    """A deck of which only what the bounds need is real."""
-    return Deck(
-        v=1,
-        detcli="",
-        records="",
-        records_sha256=None,
-        scores_sha256=units.scores_sha256,
-        model="m",
-        model_sha256=None,
-        settings={},
-        units=len(units),
-        failed=0,
-        classes=["animal"],
-        unit="image",
-        below=0.05,
-        units_below=units.count_below(0.05),
-        lost=loss,
-        sure=sure,
-        expect=0.05,
-        plan=plan,
-        grid=grid_of(units.scores, 0.05),
-        seed=0,
-        above=above,
-        repeat=[],
-        known=[],
-        gone=[],
-        shortened=[],
-    )
-
-
-def read_inputs(records):
-    inputs = InputColumns(WantedClasses(["animal"]), UnitKind.parse("image"))
-    for fields in records:
-        inputs.add(fields)
-    return inputs
 
 
 def true_answers(units, animals):

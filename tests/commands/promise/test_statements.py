@@ -1,12 +1,13 @@
 """Sentences about a promise, which never say more than was computed."""
 
-from types import SimpleNamespace
-
 import pytest
+from decks import deck_of, read_inputs
+from saved_records import record
 
 from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
 from detcli.commands.promise.statements import Wording, loss_text, sureness_text
 from detcli.commands.promise.unit_kind import UnitKind
+from detcli.commands.promise.units import make_units
 
 
 @pytest.mark.parametrize(
@@ -54,18 +55,12 @@ def row_of(threshold, *, most_lost):
 
 def hint_after_last_round(*rows):
     """The hint of a review of one round that promises nothing."""
-    deck = SimpleNamespace(
-        kind=UnitKind.parse("image"),
-        classes=["animal"],
-        units=2000,
-        failed=0,
-        lost=[0.05],
-        plan=[100],
-    )
+    records = [record(f"{number}.jpg") for number in range(2000)]
+    units = make_units(read_inputs(records), UnitKind.parse("image"), 0)
+    deck = deck_of(units, plan=[100], loss=[0.05])
     above = SeenAbove(units=50, looked_at=50, animals=50, at_least=50)
     result = RoundResult(round=1, error=0.05, rows=rows, above=above, seen_share=None)
-    wording = Wording(deck)  # type: ignore[arg-type]
-    return wording.no_promise_error(result).hint
+    return Wording(deck).no_promise_error(result).hint
 
 
 def test_a_larger_loss_is_suggested_before_a_lower_threshold():

@@ -126,7 +126,7 @@ def test_a_layers_own_boxes_are_not_decoded():
     assert box_decoding(read(graph, boxes), boxes) == Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
 
 
-def test_tensors_with_other_sources_or_as_many_inputs_more_are_different():
+def test_tensors_with_other_sources_or_more_inputs_are_different():
     graph = Graph()
     source = graph.queries()
     pair = graph("Concat", source, source, axis=1)

@@ -1,0 +1,45 @@
+"""What the parts of `promise` compute with, made without a command: inputs and decks."""
+
+from detcli.commands.promise.deck import ALL, Deck
+from detcli.commands.promise.inputs import InputColumns, WantedClasses
+from detcli.commands.promise.thresholds import grid_of
+from detcli.commands.promise.unit_kind import UnitKind
+
+
+def read_inputs(records):
+    """Read records of images in which animals are looked for."""
+    inputs = InputColumns(WantedClasses(["animal"]), UnitKind.parse("image"))
+    for fields in records:
+        inputs.add(fields)
+    return inputs
+
+
+def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
+    """A deck of which only what the bounds need is real."""
+    return Deck(
+        v=1,
+        detcli="",
+        records="",
+        records_sha256=None,
+        scores_sha256=units.scores_sha256,
+        model="m",
+        model_sha256=None,
+        settings={},
+        units=len(units),
+        failed=0,
+        classes=["animal"],
+        unit="image",
+        below=0.05,
+        units_below=units.count_below(0.05),
+        lost=loss,
+        sure=sure,
+        expect=0.05,
+        plan=plan,
+        grid=grid_of(units.scores, 0.05),
+        seed=0,
+        above=above,
+        repeat=[],
+        known=[],
+        gone=[],
+        shortened=[],
+    )
