@@ -11,7 +11,7 @@ COMMANDS = {
     "merge": (["merge", LONG_NAME], 2),
     "promise": (["promise", "check", LONG_NAME], 2),
     "convert": (["convert", "codes", "-o", LONG_NAME, "--half"], 2),
-    "report": (["report", LONG_NAME, "-o", "page"], 2),
+    "report": (["report", LONG_NAME, "-o", "page"], 3),
     "report's images": (["report", "none.jsonl", "-o", "page", "--images", LONG_NAME], 2),
     "page": (["predict", "none.jpg", "-m", "codes", "--report", f"{LONG_NAME}.html"], 2),
 }
