@@ -89,7 +89,7 @@ def _resample_rows(
     resized = np.empty((height, value_count), np.uint8)
     bordered_height = border.before + len(image) + border.after
     for block in _weight_blocks(bordered_height, height, interpolation):
-        rows, weights = _image_rows_of(block, border, len(image))
+        rows, weights = _image_rows_and_weights(block, border, len(image))
         border_weights = block.weights.sum(axis=1) - weights.sum(axis=1)  # (rows,)
         border_sums = border_weights[:, np.newaxis] * border.level
 
@@ -104,7 +104,7 @@ def _resample_rows(
     return resized.reshape(height, *image.shape[1:])
 
 
-def _image_rows_of(
+def _image_rows_and_weights(
     block: "_WeightBlock", border: Border, image_height: int
 ) -> tuple[slice, Doubles]:
     """Return which rows of the image a block needs, without the border, and their weights.

@@ -141,7 +141,7 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """Read the user's detcli.toml; a missing file sets no defaults, and nor does the null device.
+    """Read the user's detcli.toml; neither a missing file nor the null device sets any defaults.
 
     Returns:
         The raw values by name of the option, and the tables of `detcli tune` under TUNED.

@@ -1,4 +1,4 @@
-"""Shards: how a run is worked in shards."""
+"""Shards: how a run is processed in shards."""
 
 # Not `from __future__ import annotations`: options read their types.
 from detcli.config.option import option
@@ -8,7 +8,7 @@ from detcli.core import frozen
 
 @frozen
 class Shards:
-    """How a run in shards, which has a folder as --output, is worked."""
+    """How a run in shards, which has a folder as --output, is processed."""
 
     on: ShardEngine | None = option(
         None,

@@ -36,7 +36,7 @@ class BenchMode(StrEnum):
     THROUGHPUT = "throughput"
 
 
-MAX_PROCESSES = 1024  # of a run in shards on one machine; more than there are cores only wait
+MAX_PROCESSES = 1024  # of --on local:N; processes beyond the number of cores only wait
 
 BLUR_MARGIN = 0.1
 """Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
@@ -186,7 +186,7 @@ class Tracking:
 
 @frozen
 class ShardEngine:
-    """What works the shards of a run: processes here, or actors of Ray."""
+    """What runs the shards of a run: processes here, or actors of Ray."""
 
     kind: str  # local or ray
     count: int = 0  # of local processes
@@ -202,7 +202,8 @@ class ShardEngine:
             if count > MAX_PROCESSES:
                 raise UsageError(
                     f"--on {text} asks for more than {MAX_PROCESSES} processes",
-                    f"give local:N with N up to {MAX_PROCESSES}; more than the cores only wait",
+                    f"give local:N with N up to {MAX_PROCESSES}; "
+                    "processes beyond the number of cores only wait",
                 )
             return cls("local", count)
         if text == "ray":

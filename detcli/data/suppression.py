@@ -170,7 +170,7 @@ class _BoxesOfClasses:
         """Tell which candidates are duplicates of a survivor, by a table for each class.
 
         A table has a row for each survivor of the class and a column for each candidate. Candidates
-        are worked in groups, so that a table does not become too large.
+        are processed in groups, so that a table does not become too large.
 
         Args:
             candidates: `(C,)`, indices of boxes.

@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 LONG_ROW = 1 << 16  # row length from which leaving out columns pays
 
 DEPTH = 16  # entries in a column
-MIN_REDUCTION = 4  # leaving out columns has to leave at most this fraction of a row: 1 / 4
+MIN_REDUCTION = 4  # leaving out columns pays if it makes a row more than this many times shorter
 
 
 def top_k(values: npt.ArrayLike, k: int, *, sorted: bool = True) -> tuple[Array, Indices]:  # noqa: A002 - as in torch.topk

@@ -174,7 +174,7 @@ class Finder:
         return load_in_time(item, self.inputs.input_timeout)
 
     def _frame_reader(self, path: Path, frame_number: int) -> "_FrameReader":
-        """Return a reader of a video that has not come to a frame yet.
+        """Return a reader of a video that has still to reach this frame.
 
         Records usually come in the order of frames, so the reader of the last frame is used again.
         Only if it has come to the frame already, or passed it, is the video read from its
@@ -242,7 +242,7 @@ class _FrameReader:
     def read_frame(self, number: int) -> Image | None:
         """Read on to the frame with this number, and return it; None if the video lacks it.
 
-        The reader cannot go back: `last_number` then says which frame it has reached.
+        The reader cannot go back; `last_number` says how far it has come.
 
         Raises:
             InputError: The frame cannot be read.

@@ -309,8 +309,8 @@ class Page:
         self._image_count += 1
         if self._linked and image.file is not None and browser_shows(image.file):
             address = self._folder.address_of(image.file)
-            [thumbnail] = render(image.pixels, [THUMBNAIL])
-            name = self._folder.write_image(image_number, thumbnail)
+            [thumbnail_jpeg] = render(image.pixels, [THUMBNAIL])
+            name = self._folder.write_image(image_number, thumbnail_jpeg)
             return {"picture": name, "original": address}
         self._copy_count += 1
         return {"picture": self._write_copy(image_number, image.pixels)}
@@ -321,10 +321,10 @@ class Page:
         A page in one file has the copy alone, in a smaller size; other pages a thumbnail as well.
         """
         if isinstance(self._folder, PageFile):
-            [copy] = render(pixels, [IMAGE_OF_ONE_FILE])
-            return self._folder.write_image(image_number, copy)
-        copy, thumbnail = render(pixels, [IMAGE, THUMBNAIL])
-        return self._folder.write_image(image_number, thumbnail, copy)
+            [copy_jpeg] = render(pixels, [IMAGE_OF_ONE_FILE])
+            return self._folder.write_image(image_number, copy_jpeg)
+        copy_jpeg, thumbnail_jpeg = render(pixels, [IMAGE, THUMBNAIL])
+        return self._folder.write_image(image_number, thumbnail_jpeg, copy_jpeg)
 
     def describe(self, about: RunInfo) -> None:
         """Replace what the page says of the run, as more is known now."""

@@ -69,9 +69,9 @@ class TiledImages:
             smallest_side_px = self._tiling.overlap * self._tiling.size
 
         merged_results = []
-        remaining_results = iter(results)
+        view_results = iter(results)
         for index, areas in enumerate(self._areas_of_images):
-            area_results = list(itertools.islice(remaining_results, self._view_counts[index]))
+            area_results = list(itertools.islice(view_results, self._view_counts[index]))
             if self._whole_image_results is not None:  # the last of the areas is the whole image
                 area_results.append(self._whole_image_results[index])
             merged_results.append(merge(area_results, areas, smallest_side_px))

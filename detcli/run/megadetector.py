@@ -179,7 +179,7 @@ class _EntryReader:
             raise ValueError(f"{where}.detections is not a list")  # noqa: TRY004 - as all else
 
         size = self._size_of(source, entry)
-        if size is None:  # the file is gone
+        if size is None:  # the file is gone or cannot be read
             return
         height, width = size
         shared_fields |= {"width": width, "height": height}
@@ -196,11 +196,12 @@ class _EntryReader:
         """Find the height and width of an image or a video: in its entry, or else in its file.
 
         Returns:
-            The size. None if the file is gone and `Finder.existing_only` is set: then the file is
-            also counted in `Finder.gone`.
+            The size. None if the file is gone or cannot be read, and `Finder.existing_only` is
+            set: then the file is also counted in `Finder.gone`.
 
         Raises:
-            UsageError: The entry has no size, and the file is gone and not to be left out.
+            UsageError: The entry has no size, the file is gone or cannot be read, and such files
+                are not to be left out.
         """
         size = _size_in_entry(entry)
         if size is not None:

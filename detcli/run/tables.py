@@ -184,7 +184,8 @@ def _fields_of_parquet_row(row: Fields) -> Fields:
     if "meta" in fields:
         fields["meta"] = json.loads(fields["meta"])
 
-    # With --read, each detection in the table has a list of corners, and in JSON a text.
+    # With --read, every detection has a list of corners in the table, which may be empty, and a
+    # text in JSON, which may be null.
     has_barcode_columns = "corners" in fields
     if has_barcode_columns:
         # The text is null if the barcode was not read, or is binary. It was left out above.

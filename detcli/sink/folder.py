@@ -101,7 +101,7 @@ class UniqueNames:
         self._reserved.setdefault(_fold(name), input_hash)
 
     def withhold(self, name: str) -> None:
-        """Let inputs get a name only together with their hash, unless it is reserved for one."""
+        """Let no input have this name without its hash, except one it is reserved for already."""
         self.reserve(name, NO_INPUT)
 
     def choose_file_name(
@@ -255,8 +255,8 @@ class OutputFolder:
             path: The folder.
             inputs: The files that the run reads, which are never written to.
             roots: The folders and patterns that were searched for inputs.
-            resumed: Whether the run continues an earlier one. It replaces none of the videos of
-                that: the rest of their frames goes to further videos, under other names.
+            resumed: Whether the run continues an earlier one. It replaces none of that run's
+                videos: the remaining frames go to further videos, under other names.
             has_inputs: Whether the folder has inputs in it. Then each file gets a hash in its name,
                 by which a later search for inputs leaves it out.
 

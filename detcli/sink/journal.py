@@ -5,8 +5,8 @@ the disk about once a second, for power cuts. The next run drops damaged lines, 
 record, and tries failed ones again.
 
 Each record has the size and time of its file, as far as it has one. An input whose file has changed
-since is worked again; its new records say which ones they replace, and those go when the run ends,
-or when the next one begins after a kill.
+since is processed again; its new records say which ones they replace, and those go when the run
+ends, or when the next one begins after a kill.
 
 The first record of a run carries its settings. A later run with other settings is refused, since
 half of the file would answer another question.

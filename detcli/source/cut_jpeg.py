@@ -112,7 +112,7 @@ def describe_cut(data: bytes) -> str:
     """Say in words how much of a cut JPEG can be decoded: how many rows, and in what detail.
 
     A progressive JPEG stores the image in several scans: first the mean of each block of 8x8
-    pixels, and then details. So it may have all rows, but none of their details, or not all.
+    pixels, and then details. So all rows may be there, but without some or all of their details.
 
     Args:
         data: The file up to its cut.
@@ -136,7 +136,8 @@ def describe_cut(data: bytes) -> str:
     if progress.is_progressive and has_mean_of_each_block:  # so only details are cut
         return f"cut off: all of its {height} rows were decoded, but without their last details"
 
-    # The cut is in the means, or in the only scan, so rows are missing at the bottom.
+    # The cut is in the means of a progressive JPEG, or the JPEG is not progressive; so rows are
+    # missing at the bottom.
     if rows == 0:
         raise _nothing_is_there()
     share = f"{rows} of its {height} rows ({100 * rows // height}%)"

@@ -286,7 +286,7 @@ def _undecodable_jpeg(data: bytes, reason: str, inputs: InputOptions) -> DecodeE
     Args:
         data: The file.
         reason: What is wrong with it, for the message; empty if nothing says so. It is left out if
-            the file is cut off, unless the run is lenient: the cut alone makes it an error then.
+            the file is cut off and the run is not lenient, since the cut alone is an error then.
         inputs: The options of the run. If the file is cut off, the hint names `--lenient` unless
             that is given already.
     """
@@ -325,7 +325,7 @@ def _describe_beginning(data: bytes) -> str:
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """Decode an image by OpenCV, and turn it upright where OpenCV does not.
 
-    OpenCV is told neither to convert floating point numbers nor to turn AVIF images, as `_as_shown`
+    OpenCV is told not to convert floating-point numbers and not to turn AVIF images, as `_as_shown`
     does both afterwards. The image is plain if that has nothing left to do: its pixels are then
     those that OpenCV alone makes of the file.
 

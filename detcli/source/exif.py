@@ -105,7 +105,7 @@ def exif_of(data: bytes) -> bytes | None:
 def _exif_in_chunks(chunks: Iterator[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return the EXIF in the first chunk with the given name; None if there is no such chunk.
 
-    Some programs put the prefix before it that EXIF has in a JPEG, which is removed.
+    Some programs put the prefix before it that EXIF has in a JPEG; it is removed.
 
     Args:
         chunks: The name and the content of each chunk.

@@ -431,7 +431,7 @@ class Prefetcher:
         # How many more items may be fetched ahead of their turn.
         self._fetch_slots = threading.Semaphore(AHEAD_ITEMS)
         # Released when a waiting item that is not fetched ahead has been passed on.
-        self._turn_semaphore = threading.Semaphore(0)
+        self._turns_done = threading.Semaphore(0)
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
@@ -455,7 +455,7 @@ class Prefetcher:
             if self._thread is None:
                 return self._admit(index, item)
             self._waiting.put((index, item))
-            return self._acquire(self._turn_semaphore)  # which the thread then releases
+            return self._acquire(self._turns_done)  # which the thread then releases
 
         if self._thread is None:
             self._thread = BackgroundThread(self._pass_on, stop=self._stop)
@@ -497,7 +497,7 @@ class Prefetcher:
             if is_fetched_ahead:
                 self._fetch_slots.release()
             else:
-                self._turn_semaphore.release()
+                self._turns_done.release()
 
     def _acquire(self, semaphore: threading.Semaphore) -> bool:
         """Wait until a semaphore is free, and take it; False if the run is over."""

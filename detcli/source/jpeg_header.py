@@ -143,8 +143,8 @@ def _orientation_of_field(field: TiffField, *, is_little_endian: bool) -> int:
 
     A number of two bytes (a SHORT), as the standard asks for, is in the first two. OpenCV reads the
     first two bytes whatever the type is, and so does this function, with one exception: viewers
-    also follow a number of four bytes (a LONG). In big endian, OpenCV would take the wrong half of
-    it; in little endian, the first two bytes are the whole orientation anyway.
+    also follow a number of four bytes (a LONG). In a big-endian file, OpenCV would take the wrong
+    half of it. In a little-endian file, the first two bytes are the whole orientation anyway.
 
     Args:
         field: The field, whose value is the four bytes as a number.

@@ -66,8 +66,8 @@ def from_json(value: str | list[Any]) -> Name:
     """Return the name that `to_json` wrote, in one of the forms that are listed there.
 
     Lines of a list and errors are told apart by the second value: null for a line, and otherwise
-    the message of an error. The metadata of a line have to be JSON. Values behind those of a form
-    are ignored.
+    the message of an error. The metadata of a line have to be JSON. Further values after those of
+    the last two forms are ignored.
 
     Raises:
         ValueError, TypeError: The value is in none of the forms.

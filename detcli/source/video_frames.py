@@ -374,8 +374,8 @@ class VideoFrames:
         """Return the times of the file's packets in seconds, from its first key frame on.
 
         Packets are stored in the order in which they are decoded, so a later time may come before
-        earlier ones. Reading ends only at the packet that is number `REORDERED_FRAMES` of those
-        after `time_s`: then all up to `time_s` have come.
+        earlier ones. Reading ends once `REORDERED_FRAMES` packets were later than `time_s`: by then
+        all up to `time_s` have come.
         """
         times: list[float] = []
         later_packets = 0

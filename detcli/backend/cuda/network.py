@@ -369,7 +369,7 @@ def open_network(
     """
     if device.uses_tensorrt:
         return _open_tensorrt(model, device, stream, options, images_per_run)
-    if _decide_on_graphs(model, options):
+    if _should_use_graphs(model, options):
         network = _open_with_graphs(model, device, stream, options)
         if network is not None:
             return network
@@ -379,7 +379,7 @@ def open_network(
     return Network(session, model.contract, ("cuda", ordinal))
 
 
-def _decide_on_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
+def _should_use_graphs(model: PreparedModel, options: DeviceOptions) -> bool:
     """Decide whether to open a model with CUDA graphs, recordings of runs that are replayed.
 
     There are three reasons not to:

@@ -94,7 +94,7 @@ def predict_shards(config: Config) -> Counts:
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was published stays.
-        UsageError: The folder belongs to another run, or an input cannot be worked elsewhere.
+        UsageError: The folder belongs to another run, or an input cannot be processed elsewhere.
         DetcliError: The run cannot go on.
     """
     for name in config.inputs.source:
@@ -158,15 +158,15 @@ class _Plan:
 
     schedule: Schedule
     # Failed inputs in parts that are done, and files that have changed since their records were
-    # written; without those that this call works again.
+    # written; without those that this call processes again.
     failed_before: int
 
 
 def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
-    """Choose the shards that this call works, and print what is done already.
+    """Choose the shards that this call processes, and print what is done already.
 
     These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
-    the shards whose part has records with an error are added; only their failed names are worked
+    the shards whose part has records with an error are added; only their failed names are processed
     again.
     """
     manifest = opened.manifest
@@ -230,7 +230,7 @@ def _changed_without_retried(
 ) -> set[bytes]:
     """Return the hashes of the names whose files have changed, without those that are retried.
 
-    A name that is retried is worked as its file is now, so its change does no harm.
+    A name that is retried is processed as its file is now, so its change does no harm.
     """
     remaining_hashes = set(changed_hashes)
     for shard in retried_shards:
@@ -433,7 +433,7 @@ def _find_changed_files(
         return frozenset()
 
     # If --retry-failed has processed a name again, the stamp that its file had then counts instead.
-    retry_stamps = Merge(store, manifest).stamps_of_retried_files()
+    retry_stamps = Merge(store, manifest).stamps_of_retried_inputs()
     changed_hashes = set()
     for name in differing_names:
         name_hash = hash_of(name)

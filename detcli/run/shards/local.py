@@ -94,7 +94,7 @@ class _Process:
         """Start the process, send it its request, and pass on its events from a thread."""
         from detcli.core.packages import own_python
 
-        # START lets it import modules from the same folders as this process, and -P from no others.
+        # START gives it this process's `sys.path`; -P keeps Python from adding the current folder.
         python = own_python("--on local")
         command = [python, "-P", "-c", START.format(path=sys.path)]
 

@@ -46,8 +46,9 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def __init__(self, shard: Shard) -> None:
         self.count = 0
         self._shard = shard
-        # The record that was added last: `publish` adds the footer of the part to it.
-        self._unwritten_record: RecordJson | None = None
+        # The record that was added last, to which `publish` adds the footer of the part. Without
+        # records, the footer is a line of its own.
+        self._unwritten_line: RecordJson | None = None
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
         self._file = temporary()
@@ -62,15 +63,15 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         Its index becomes its place in the whole run, provided that each name before it has one
         record; videos have more, so `Merge` numbers records anew.
         """
-        self._write_last_record()
-        self._unwritten_record = {**record, "index": self._shard.first + self.count}
-        self._digest.update(_digested(self._unwritten_record))
+        self._write_last_line()
+        self._unwritten_line = {**record, "index": self._shard.first + self.count}
+        self._digest.update(_digested(self._unwritten_line))
         count_error(record, self._failed)
         self.count += 1
 
     def content(self) -> bytes:
         """Return the records so far, as JSON Lines."""
-        self._write_last_record()
+        self._write_last_line()
         with temporary_file_errors():
             self._file.seek(0)
             return self._file.read()
@@ -99,19 +100,19 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         with temporary_file_errors():
             # If there are no records, as of videos without frames, the last line is the footer.
             last_line: Fields = {}
-            if self._unwritten_record is not None:
-                last_line.update(self._unwritten_record)
+            if self._unwritten_line is not None:
+                last_line.update(self._unwritten_line)
             last_line["part"] = footer
-            self._unwritten_record = cast("RecordJson", last_line)
-            self._write_last_record()
+            self._unwritten_line = cast("RecordJson", last_line)
+            self._write_last_line()
             return store.publish(name, self._file)
 
-    def _write_last_record(self) -> None:
-        """Write the record that was added last, if it has not been written yet."""
-        if self._unwritten_record is not None:
+    def _write_last_line(self) -> None:
+        """Write the line that was made last, if there is one that has not been written yet."""
+        if self._unwritten_line is not None:
             with temporary_file_errors():
-                self._file.write(f"{encode(self._unwritten_record)}\n".encode())
-            self._unwritten_record = None
+                self._file.write(f"{encode(self._unwritten_line)}\n".encode())
+            self._unwritten_line = None
 
 
 def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
@@ -402,7 +403,7 @@ class Merge:
             raise TornError(f"{file_name} has records of other names")
         return records_by_input
 
-    def stamps_of_retried_files(self) -> dict[bytes, str | None]:
+    def stamps_of_retried_inputs(self) -> dict[bytes, str | None]:
         """Return the stamp of each input that --retry-failed has retried, by the hash of its name.
 
         The stamp of a file is its size and time of change when it was retried; None for an input

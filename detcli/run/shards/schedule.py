@@ -1,8 +1,8 @@
 """The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
 
 A shard whose worker died is processed again, by a worker that has nothing else in hand. After three
-deaths its names are processed one by one, and a name over which alone three workers died gets a
-record with an error. The others are processed as usual.
+deaths its names are processed one by one, and a name that three workers died over, with nothing
+else in hand, gets a record with an error. The others are processed as usual.
 
 An engine calls `next_task` for each worker that wants one, and `done`, `failed` or `died` when the
 worker has finished one, given one up or died. A schedule is not thread-safe.
@@ -76,8 +76,8 @@ class Schedule:
         self._deaths_over: Counter[Task] = Counter()  # how many workers died while they held a task
         self.deaths = 0  # of workers in all
 
-        # To find the name that kills, a shard over which workers died again and again is worked
-        # name by name. These are the names that are done: by shard, then by position in it.
+        # To find the input that kills, a shard over which workers died again and again is processed
+        # input by input. These are the inputs that are done: by shard, then by position in it.
         self._done_inputs: dict[int, dict[int, Done]] = defaultdict(dict)
         self._given_up_in_a_row = 0  # names that were taken for the cause of deaths
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, DetcliWarning, StoreError, as_error
@@ -56,10 +56,11 @@ WorkerEvent = WorkReport | More | DetcliWarning | DetcliError | Ended
 """What a worker tells; an error is one that another worker would have too, and ends the run."""
 
 
-class _Message(NamedTuple):
+@frozen
+class _Message:
     """An event, and the index of the worker that sent it."""
 
-    number: int
+    index: int
     event: WorkerEvent
 
 
@@ -91,15 +92,15 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Prepare to run workers; none is started yet.
 
         The first one is started when the context is entered, and the others in `run`. A worker has
-        an index, from 0 on, by which everything here is noted; the one that replaces it when it
-        dies has the same.
+        an index, from 0 on. Everything here is kept by that index. A worker that replaces a dead
+        one takes over its index.
 
         Args:
             count: How many workers to start at most.
             start_worker: Starts the worker with an index.
         """
         self._count = count
-        self._start = start_worker
+        self._start_worker = start_worker
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()  # of all workers
         self._shown_warnings: set[str] = set()  # their texts
         self._has_finished_task = False  # whether any worker has; if not, an outage may be final
@@ -119,7 +120,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def __enter__(self) -> Self:
         try:
-            self._start_worker(0)
+            self._start_unless_lost(0)
         except BaseException:
             self.__exit__()
             raise
@@ -144,8 +145,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             if isinstance(message.event, Ready):
                 return message.event
             if isinstance(message.event, Ended):
-                self._losses_by_node[message.number][message.event.node] += 1
-                self._replace_worker(message.number, message.event, "none has started")
+                self._losses_by_node[message.index][message.event.node] += 1
+                self._replace_worker(message.index, message.event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
         """Let the workers do all tasks of a schedule, until the last worker has ended.
@@ -157,14 +158,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             A `Progress` for each number of records that a worker has made, and the `Counts` of
             each shard that is complete: what became of its inputs.
         """
-        for number in range(1, min(self._count, schedule.total)):  # worker 0 runs already
-            self._start_worker(number)
+        for index in range(1, min(self._count, schedule.total)):  # worker 0 runs already
+            self._start_unless_lost(index)
 
         # At the end, all workers that have begun (those in `_nodes`) are waited for; others have
         # no work that could be lost.
         while not schedule.over or self._nodes:
-            for number in sorted(self._waiting):
-                self._give_task(number, schedule)
+            for index in sorted(self._waiting):
+                self._give_task(index, schedule)
             message = self._next_message(POLL_S)
             self._report_silent(schedule)
             if message is None:
@@ -172,15 +173,15 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             if isinstance(message.event, Progress):
                 yield message.event
                 continue
-            counts = self._handle_event(message.number, message.event, schedule)
+            counts = self._handle_event(message.index, message.event, schedule)
             if counts is not None:
                 yield counts
 
-    def _handle_event(self, number: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
+    def _handle_event(self, index: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
         """Tell the schedule what a worker has done, and replace a worker that has died.
 
         Args:
-            number: The index of the worker.
+            index: The index of the worker.
             event: What it has told.
             schedule: Which worker has which shard.
 
@@ -195,20 +196,20 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 )
             case Done():
                 self._has_finished_task = True
-                self._outages_in_a_row.pop(number, None)
-                self._losses_by_node.pop(number, None)
-                return schedule.done(number, event)
+                self._outages_in_a_row.pop(index, None)
+                self._losses_by_node.pop(index, None)
+                return schedule.done(index, event)
             case Failed(task, error, have_most_failed):
-                schedule.failed(number, task)
+                schedule.failed(index, task)
                 is_hopeless = have_most_failed and not self._has_finished_task
-                self._add_outage(number, error, is_final=is_hopeless)
+                self._add_outage(index, error, is_final=is_hopeless)
             case Ended(cause=""):  # nothing was left to do
-                del self._workers[number]
+                del self._workers[index]
             case Ended():
-                return self._settle_death(number, event, schedule)
+                return self._settle_death(index, event, schedule)
         return None
 
-    def _settle_death(self, number: int, ended: Ended, schedule: Schedule) -> Counts | None:
+    def _settle_death(self, index: int, ended: Ended, schedule: Schedule) -> Counts | None:
         """Put the tasks of a worker that has died back into the schedule, and replace it.
 
         One that died without a task is counted against its machine, which is at fault then.
@@ -216,28 +217,28 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Returns:
             The counts of a shard, if it is complete now, see `Schedule.died`.
         """
-        self._waiting.discard(number)
-        if schedule.holds(number):
-            self._losses_by_node.pop(number, None)
+        self._waiting.discard(index)
+        if schedule.holds(index):
+            self._losses_by_node.pop(index, None)
         else:
-            self._losses_by_node[number][ended.node] += 1
-        counts = schedule.died(number, ended.cause)
-        self._replace_worker(number, ended, "the last one had no shard in hand")
+            self._losses_by_node[index][ended.node] += 1
+        counts = schedule.died(index, ended.cause)
+        self._replace_worker(index, ended, "the last one had no shard in hand")
         return counts
 
-    def _replace_worker(self, number: int, ended: Ended, circumstances: str) -> None:
+    def _replace_worker(self, index: int, ended: Ended, circumstances: str) -> None:
         """Start another worker in place of one that has died.
 
         Args:
-            number: The index of the worker, which the new one inherits.
+            index: The index of the worker, which the new one inherits.
             ended: The event that reported the death, with its cause.
             circumstances: A clause for the message of the error, such as "none has started".
 
         Raises:
             InferenceError: No worker is left, as workers died again and again.
         """
-        del self._workers[number]
-        self._start_worker(number)  # starts none if the worker was lost too often on every node
+        del self._workers[index]
+        self._start_unless_lost(index)  # starts none if the worker was lost too often on every node
         if not self._workers:
             raise repeated_deaths_error(ended.cause, circumstances)
 
@@ -246,18 +247,18 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
         A worker with a task tells its progress, and at the end of the run each tells that it ends.
         """
-        for number in self._nodes.keys() & self._workers.keys():
-            has_nothing_to_tell = not schedule.holds(number) and not schedule.over
+        for index in self._nodes.keys() & self._workers.keys():
+            has_nothing_to_tell = not schedule.holds(index) and not schedule.over
             if has_nothing_to_tell:
-                self._time_since_event[number] = RunningTime()
+                self._time_since_event[index] = RunningTime()
                 continue
-            silent_s = self._time_since_event[number].seconds()
-            if silent_s > SILENT_S and number not in self._reported_as_silent:
-                self._reported_as_silent.add(number)
+            silent_s = self._time_since_event[index].seconds()
+            if silent_s > SILENT_S and index not in self._reported_as_silent:
+                self._reported_as_silent.add(index)
                 log.warning(
                     "a worker on %s has given no sign of life for %.0f s; if its process is "
                     "killed, another one takes its place",
-                    self._nodes[number],
+                    self._nodes[index],
                     silent_s,
                 )
 
@@ -266,7 +267,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """On how many machines there are workers now."""
         return len(set(self._nodes.values()))
 
-    def _give_task(self, number: int, schedule: Schedule) -> None:
+    def _give_task(self, index: int, schedule: Schedule) -> None:
         """Send a worker that waits its next task, or None if all tasks are done.
 
         Nothing is sent if the worker has to wait on, or if the store cannot be read for now.
@@ -275,28 +276,28 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             DetcliError: The store cannot be read, and trying again would not help.
         """
         try:
-            task = schedule.next_task(number)
+            task = schedule.next_task(index)
         except StoreError as error:
-            self._add_outage(number, error, is_final=not self._has_finished_task)
+            self._add_outage(index, error, is_final=not self._has_finished_task)
             return
         has_to_wait = task is None and not schedule.over
         if not has_to_wait:
-            self._waiting.remove(number)
-            self._workers[number].send(task)
+            self._waiting.remove(index)
+            self._workers[index].send(task)
 
-    def _add_outage(self, number: int, error: DetcliError, *, is_final: bool) -> None:
+    def _add_outage(self, index: int, error: DetcliError, *, is_final: bool) -> None:
         """Count that a worker could not reach what it needs, such as the output folder.
 
         Args:
-            number: The index of the worker.
+            index: The index of the worker.
             error: What it could not reach.
             is_final: Whether to raise the error at once, as trying again would not help.
 
         Raises:
             DetcliError: The error, if it is final or the worker's ATTEMPTS are used up.
         """
-        self._outages_in_a_row[number] += 1
-        if is_final or self._outages_in_a_row[number] == ATTEMPTS:
+        self._outages_in_a_row[index] += 1
+        if is_final or self._outages_in_a_row[index] == ATTEMPTS:
             raise error
         log.warning("%s; trying again", error)
 
@@ -317,19 +318,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         except queue.Empty:
             return None
         # A worker that sends anything is alive: the time for the warning begins anew.
-        self._time_since_event[message.number] = RunningTime()
-        self._reported_as_silent.discard(message.number)
-        self._update_worker(message.number, message.event)
+        self._time_since_event[message.index] = RunningTime()
+        self._reported_as_silent.discard(message.index)
+        self._update_worker(message.index, message.event)
         return message
 
-    def _update_worker(self, number: int, event: WorkerEvent) -> None:
+    def _update_worker(self, index: int, event: WorkerEvent) -> None:
         """Note where a worker runs and whether it waits for a task, as far as its event says it.
 
         A warning is shown, unless one with the same text was. Other events, such as progress and
         the end of a task, are left to the caller.
 
         Args:
-            number: The index of the worker.
+            index: The index of the worker.
             event: What it has sent.
 
         Raises:
@@ -337,32 +338,32 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """
         match event:
             case Ready(node):
-                self._nodes[number] = node
+                self._nodes[index] = node
             case Ended():
-                self._nodes.pop(number, None)
+                self._nodes.pop(index, None)
             case More():
-                self._waiting.add(number)
+                self._waiting.add(index)
             case DetcliWarning() if str(event) not in self._shown_warnings:
                 self._shown_warnings.add(str(event))
                 warnings.warn(event, stacklevel=3)
             case DetcliError():
                 raise event
 
-    def _start_worker(self, number: int) -> None:
+    def _start_unless_lost(self, index: int) -> None:
         """Start the worker of an index on a node where it was not lost STARTS times in a row.
 
         If there is no such node, none is started.
         """
-        losses_by_node = self._losses_by_node[number]
+        losses_by_node = self._losses_by_node[index]
         lost_on = [node for node, losses in losses_by_node.items() if losses >= STARTS]
         with interrupts.held():
-            worker = self._start(number, self._tell(number), lost_on)
+            worker = self._start_worker(index, self._tell(index), lost_on)
             if worker is not None:
-                self._workers[number] = worker
+                self._workers[index] = worker
 
-    def _tell(self, number: int) -> Tell:
+    def _tell(self, index: int) -> Tell:
         """Make the function that queues the events of one worker with its index."""
-        return lambda event: self._messages.put(_Message(number, event))
+        return lambda event: self._messages.put(_Message(index, event))
 
 
 def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:

@@ -448,11 +448,11 @@ def test_the_damaged_record_of_a_part_is_named(tmp_path):
 
 def test_a_run_says_which_stamps_files_had_when_they_were_retried(begun):
     store, manifest = begun
-    assert Merge(store, manifest).stamps_of_retried_files() == {}
+    assert Merge(store, manifest).stamps_of_retried_inputs() == {}
     retry = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, retry, [image_of("3.jpg", 3, file_stamp="7 1.5")])
     merge = Merge(store, manifest)
-    assert merge.stamps_of_retried_files() == {hash_of("3.jpg"): "7 1.5"}
+    assert merge.stamps_of_retried_inputs() == {hash_of("3.jpg"): "7 1.5"}
     assert not any("file_stamp" in each for each in merge)  # merged records have none
 
 
@@ -460,7 +460,7 @@ def test_an_input_without_a_stamp_was_retried_as_well(begun):
     store, manifest = begun
     retry = Merge(store, manifest).retry_shard(1)
     publish_part(store, manifest, retry, [image_of("3.jpg", 3)])
-    assert Merge(store, manifest).stamps_of_retried_files() == {hash_of("3.jpg"): None}
+    assert Merge(store, manifest).stamps_of_retried_inputs() == {hash_of("3.jpg"): None}
 
 
 def test_a_damaged_retry_is_a_fault_of_the_part_and_tells_no_stamps(begun, tmp_path):
@@ -470,7 +470,7 @@ def test_a_damaged_retry_is_a_fault_of_the_part_and_tells_no_stamps(begun, tmp_p
     path = tmp_path / "boxes" / manifest.part(1, 1)
     path.write_bytes(path.read_bytes()[:-20])
     merge = Merge(store, manifest)
-    assert merge.stamps_of_retried_files() == {}
+    assert merge.stamps_of_retried_inputs() == {}
     assert column_of(merge, "source") == SOURCES[:2]
     [fault] = merge.faults
     assert fault.part == "part-00001.jsonl"
