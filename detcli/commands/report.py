@@ -152,7 +152,7 @@ def _print_unseen_classes(hidden: "HiddenClasses") -> None:
     """Print the classes that were to be hidden, and that no detection was of."""
     if hidden.unseen:
         unseen_classes = ", ".join(escape_unprintable(class_name) for class_name in hidden.unseen)
-        print_line(f"no detection to hide of {unseen_classes}")
+        print_line(f"no detection of {unseen_classes} to hide")
 
 
 def _report_repeats(

@@ -29,7 +29,7 @@ class RunStatus:
     inputs: int
     shards: int
     done: int  # shards whose part is there
-    working: int  # shards that are being worked, as far as the runs at work say
+    working: int  # shards that are being processed, as far as the runs at work say
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
     inputs_per_s: float | None  # of the last parts; None if nobody works, or few are done
@@ -129,7 +129,7 @@ def _times_of_parts(
 
 
 def _inputs_per_second(times: list[float], inputs_per_shard: float) -> float | None:
-    """Estimate how many inputs a run works per second, from the times of its last parts.
+    """Estimate how many inputs a run processes per second, from the times of its last parts.
 
     Args:
         times: When the manifest was written, then when each part was, in seconds and ascending.

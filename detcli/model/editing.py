@@ -127,7 +127,7 @@ def _is_in_order(graph: GraphProto) -> bool:
 
 
 def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
-    """Simplify a model so that its detection head can be recognised, and infer its shapes.
+    """Simplify a model in place so that its head can be recognised; return a copy with shapes.
 
     Nodes that only name a constant are replaced by initialisers, the constant tensors that a graph
     stores. The arithmetic of a Softmax becomes a Softmax. Outputs without a batch axis get one.

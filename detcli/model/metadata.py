@@ -28,6 +28,9 @@ FORMS = {
 }
 """What the entries that recommend something must be."""
 
+IGNORED_BY_HEAD = " is ignored: its head gives one box for each object"
+"""What a warning says of the entry NMS_KEY if the head needs no suppression."""
+
 DEFAULT_SIZE = (640, 640)
 
 Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
@@ -114,9 +117,7 @@ def read_recommendations(
     iou = named_iou or usual_iou
     needs_suppression = usual_iou is not None
     if not needs_suppression and named_iou is not None:
-        warnings.append(
-            f"its metadata {NMS_KEY} is ignored: its head gives one box for each object"
-        )
+        warnings.append(f"its metadata {NMS_KEY}{IGNORED_BY_HEAD}")
         iou = None
     return Recommended(
         confidences=confidences or NO_CONFIDENCES, nms=iou, tiling=tiling, ignored=warnings

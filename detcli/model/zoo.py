@@ -161,7 +161,7 @@ def find(
             f"the model {public_name(str(model))} is an address, and models are read from a disk",
             "fetch it first, as curl -LO does, and name the file",
         )
-    zoo_model = _zoo_model_or_path(model)
+    zoo_model = _zoo_model_unless_file(model)
     if zoo_model is None:
         path = Path(model)
         return ModelFile(path, path.stem)
@@ -174,7 +174,7 @@ def find(
     return ModelFile(path, zoo_model.title(half=half), half)
 
 
-def _zoo_model_or_path(model: str | Path) -> ZooModel | None:
+def _zoo_model_unless_file(model: str | Path) -> ZooModel | None:
     """Look up a model of the zoo, unless what the user gave is the path of an existing file.
 
     A folder named like a model, such as one with its results, does not hide the model.

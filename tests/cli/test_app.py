@@ -46,7 +46,9 @@ def refused(*arguments):
     [
         ("predict --fromat csv", "no such option: --fromat", "did you mean --format?"),
         ("predict --stride 2", "no such option: --stride", "did you mean --vid-stride?"),
-        ("predict a.mp4 --fps 1", "--fps needs frames on standard input", "every tenth frame"),
+        ("predict a.mp4 --fps 1",
+         "--fps needs frames on standard input, but - is not among the inputs",
+         "every tenth frame"),
         ("predict --weights a.onnx", "no such option: --weights", "did you mean --model?"),
         ("eval a.onnx --confidence 0.3", "no such option: --confidence", "did you mean --conf?"),
         ("verify a.onnx --save worst", "no such option: --save", "did you mean --report?"),

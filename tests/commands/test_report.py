@@ -410,14 +410,14 @@ def test_classes_of_the_model_that_were_not_found_are_mentioned(
     report, tmp_path, record, absent, wrong
 ):
     (tmp_path / "x.jsonl").write_text(record)
-    says = f"no detection to hide of {absent.replace(',', ', ')}"
+    says = f"no detection of {absent.replace(',', ', ')} to hide"
     report(f"x.jsonl -o page --blur {absent}", says=says)
     report(f"x.jsonl -o page --blur {wrong}", code=2, says=f"the model has no class '{wrong}'")
 
 
 def test_where_nothing_was_found_any_class_may_be_absent(report, tmp_path):
     (tmp_path / "x.jsonl").write_text(with_boxes())
-    report("x.jsonl -o page --blur face", says="no detection to hide of face")
+    report("x.jsonl -o page --blur face", says="no detection of face to hide")
 
 
 # The user's defaults

@@ -522,6 +522,8 @@ def measure_latency(
     timed_durations_s = [NS * sum(stages.values()) for stages in stages_of_runs]
     timed_summary = Summary.of(timed_durations_s)
     stage_figures, stage_samples = _summarize_stages(stages_of_runs, timed_summary)
+    # First, so that no bootstrap of an interval lies between the runs and the measured clock.
+    overhead = _timing_overhead(runner.clock.calls, timed_durations_s, untimed_durations_s)
     latency = Latency(
         undisturbed=Summary.of(untimed_durations_s),
         undisturbed_median=sampling.interval(np.median, untimed_durations_s),
@@ -529,7 +531,7 @@ def measure_latency(
         stages=tuple(stage_figures),
         synchronised=runner.synchronised,
         warm_up=replace(warm_up, runs=2 * warm_up.runs),  # Each batch ran twice.
-        overhead=_timing_overhead(runner.clock.calls, timed_durations_s, untimed_durations_s),
+        overhead=overhead,
     )
     return latency, {WALL: untimed_durations_s, **stage_samples}
 

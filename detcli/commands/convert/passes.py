@@ -79,7 +79,7 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     for output in changed.graph.output:
         output_dims = shape(output)
         if not output_dims:
-            problem = f"--batch: its output {output.name} has no axes, or an unknown shape"
+            problem = f"--batch: the graph's output {output.name} has no axes, or an unknown shape"
             raise ModelError(problem, hint)
         output_size = known_size(output_dims[0])
         if output_size != size:

@@ -25,7 +25,7 @@ from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
-from detcli.model.metadata import FAMILY_KEY, read_recommendations
+from detcli.model.metadata import FAMILY_KEY, IGNORED_BY_HEAD, read_recommendations
 from detcli.model.preprocessing import METADATA_KEY, format_preprocessing
 from detcli.model.recognise import Reading, read_graph
 
@@ -179,7 +179,9 @@ class Steps:
             # is ignored". The error here is about what the user has typed, which is refused.
             first_warning = recommended.ignored[0]
             problem = first_warning.removesuffix(", so it is ignored")
-            problem = problem.replace(" is ignored: its head", " has no effect: the model's head")
+            problem = problem.replace(
+                IGNORED_BY_HEAD, " has no effect: the model's head gives one box for each object"
+            )
             raise UsageError(
                 problem.replace("its metadata", "--metadata"),
                 "leave the entry out; docs/models.md says what it may be",

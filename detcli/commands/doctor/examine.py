@@ -523,7 +523,8 @@ def describe_defaults() -> Defaults:
     except UsageError as error:
         problem = DoctorProblem(public_text(str(error)), advice=error.hint)
         return Defaults((), (problem,))
-    file = ""  # what the report calls the file; not shown without a home folder for it
+    # What the report calls the file; no entry can come from it without a home folder.
+    file = ""
     path = defaults_file()
     if path is not None:
         file = shorten(path)

@@ -14,7 +14,8 @@ ABSOLUTE_FOLDER = re.compile(r"""(?:\b[A-Za-z]:|(?<![\w.~$\\/]))[\\/](?:[^\s\\/:
 """The folder of an absolute path, with the separator at its end; names with blanks do not match."""
 
 MIN_SECRET_LENGTH = 8
-"""Characters of a variable's value that is removed; shorter ones are common words."""
+"""A variable's value is removed if it has at least this many characters; shorter ones are common
+words."""
 
 
 def scrub(text: str) -> str:

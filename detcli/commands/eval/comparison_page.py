@@ -139,7 +139,7 @@ def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> list[PageBox]:
     """List the boxes that the page shows of an image.
 
     Objects and false positives that only one model has come first, then those of both models, and
-    at last the labels of all objects that a model has found.
+    finally the labels of all objects that a model has found.
 
     Args:
         pair: The paired outcomes of both models on the image.

@@ -161,18 +161,18 @@ def count_keypoint_numbers(path: Path, content: Mapping[str, Any]) -> int | None
     shape = content.get("kpt_shape")
     if shape is None or (isinstance(shape, str) and shape in YAML_NULLS):
         return None
-    malformed = UsageError(
+    malformed_error = UsageError(
         f"{path}: kpt_shape is malformed",
         "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
     )
     if not isinstance(shape, list):  # a text such as 23 would be read digit by digit
-        raise malformed
+        raise malformed_error
     try:
         keypoint_count, numbers_per_keypoint = map(int, shape)
     except (TypeError, ValueError):
-        raise malformed from None
+        raise malformed_error from None
     if keypoint_count < 1 or numbers_per_keypoint not in {2, 3}:
-        raise malformed
+        raise malformed_error
     return keypoint_count * numbers_per_keypoint
 
 

@@ -319,9 +319,9 @@ class Evaluator:
             # A matching leaves out the detections that the evaluator ignores. So all are marked as
             # ignored first, and then those in the matching as right or wrong.
             outcomes[:, near_rows] = IGNORED
-            for iou_index, matching in enumerate(matchings):
+            for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
                 is_correct = matching.matched_objects >= 0  # -1 stands for no object
-                outcomes[iou_index, matching.detections] = np.where(is_correct, CORRECT, FALSE)
+                outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
             object_rows.append(matchings[0].objects)  # they are the same at every IoU
         return _OutcomesByIou(outcomes, np.concatenate(object_rows))
 

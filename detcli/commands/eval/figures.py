@@ -66,14 +66,14 @@ def plot(
         figures.append(_draw_curves(title, curves, colours))
     figures.append(_draw_matrix(title, confusions))
 
-    folder_without_links = make_folder(folder)
+    real_folder = make_folder(folder)
     for name, figure in zip(FILES, figures, strict=True):
         png = io.BytesIO()
         with warnings.catch_warnings():
             # A character that the font lacks is drawn as a box.
             warnings.filterwarnings("ignore", "Glyph .* missing")
             figure.savefig(png, format="png", dpi=120)
-        write_file(folder_without_links / name, png.getvalue())
+        write_file(real_folder / name, png.getvalue())
     return tuple(folder / name for name in FILES)
 
 

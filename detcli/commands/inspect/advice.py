@@ -126,7 +126,7 @@ def advise_on_detector(
         cut: Where detcli cuts the graph; None if the graph does not select boxes.
     """
     yield from _advise_on_names(contract, metadata)
-    yield from _advise_on_preprocessing(contract)
+    yield from _advise_on_missing_information(contract)
     yield from _advise_on_recommendations(contract, metadata)
     if cut is not None:
         limit = cut.most_detections or "a computed number of"
@@ -159,8 +159,8 @@ def _advise_on_recommendations(
         )
 
 
-def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
-    """Yield advice if the model file does not say itself all that detcli needs for using it.
+def _advise_on_missing_information(contract: Contract) -> Iterator[ModelAdvice]:
+    """Yield advice if the model file does not say itself everything that detcli needs to use it.
 
     A step of preprocessing may be unknown. A step or the class names may be known from the
     configuration files of Hugging Face beside the model, without which a copy of it is incomplete.
@@ -177,9 +177,10 @@ def _advise_on_preprocessing(contract: Contract) -> Iterator[ModelAdvice]:
         )
     files_beside = _files_beside(contract)
     if files_beside:
+        files = " and ".join(files_beside)
         yield ModelAdvice(
             code="beside-the-model",
-            message=f"part of how it is to be used is in {' and '.join(files_beside)} beside it",
+            message=f"part of what is needed to use it is in {files} beside it",
             fix="keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )

@@ -86,4 +86,6 @@ def _require_inputs(config: Config) -> None:
 
     if inputs.fps is not None and "-" not in inputs.source:
         hint = "name - as an input; for videos, --vid-stride 10 takes every tenth frame"
-        raise UsageError("--fps needs frames on standard input, which is no input here", hint)
+        raise UsageError(
+            "--fps needs frames on standard input, but - is not among the inputs", hint
+        )

@@ -45,7 +45,7 @@ def _continue_file(config: Config, file: Path) -> Continuation:
     without_flags = _without_excluded(config)
     words = resume_words(config, file)
     if words:
-        return Continuation(f"go on{without_flags} with", [words])
+        return Continuation(f"continue{without_flags} with", [words])
     sentence = f"with --resume {file} in place of --output, the same command goes on"
     return Continuation(f"{sentence}{without_flags} from here", [])
 

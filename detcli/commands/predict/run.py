@@ -356,9 +356,9 @@ def use_tuned(
 ) -> Config:
     """Return the options with those that `detcli tune` has found fastest for the model here.
 
-    What the user has set takes precedence. After --device and other options of `DECIDING`, the
-    measurements of tune say nothing, so none of its values is used. --batch, --workers or
-    --fast-cores only replaces the value of tune.
+    If the user has set --device or another option of `DECIDING`, the measurements of tune do not
+    apply, so none of its values is used. A --batch, --workers or --fast-cores of the user only
+    replaces tune's value.
 
     Args:
         config: The options of the run.
@@ -367,7 +367,8 @@ def use_tuned(
             values of options by the model's hash, the name of the machine and the kind of run.
 
     Returns:
-        The options as they are if nothing was tuned, or what was tuned cannot be used.
+        These options; as they are if nothing was tuned, the user has set an option of `DECIDING`,
+        or the tuned model is gone.
 
     Raises:
         UsageError: A table sets an option that tune does not write.

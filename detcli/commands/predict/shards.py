@@ -66,7 +66,7 @@ SHARDS_OF_SHORT_RUN = 64
 """The number of shards that a run is cut into, if their sizes are between these."""
 
 CHANGE_S = 1.0
-"""How often at most a run writes its note anew when it works other shards than the note says."""
+"""How often at most a run writes its note anew because it processes other shards than before."""
 
 
 @frozen
@@ -472,7 +472,9 @@ def _report_inputs_and_progress(
             f"{hint}; annotated images go to a folder with --save", prefix="  ", label="hint:"
         )
     if opened.repeated:
-        print_line(f"{pluralize(opened.repeated, 'name')} given again: an input is processed once")
+        print_line(
+            f"{pluralize(opened.repeated, 'name')} given again: each input is processed once"
+        )
     if opened.gone:
         names = pluralize(opened.gone, "name")
         print_line(f"{names} of the manifest not among the inputs: they stay in it")
@@ -541,8 +543,8 @@ def _is_left_behind(written_s: float) -> bool:
 def _remove_finished_notes(store: Store, manifest: Manifest) -> None:
     """Remove the notes of other processes that are left behind, or whose shards are all done.
 
-    A process whose shards are done was probably killed: if it were alive, it would be working other
-    shards by now, or be about to remove the note itself.
+    A process whose shards are done was probably killed: if it were alive, it would be processing
+    other shards by now, or be about to remove the note itself.
     """
     # The run is complete, so notes that cannot be read do no harm and may stay.
     with contextlib.suppress(StoreError):

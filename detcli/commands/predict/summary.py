@@ -100,7 +100,7 @@ class RunSummary:
 
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
-        self.skipped = 0  # inputs that an earlier run has worked, by the file of --resume
+        self.skipped = 0  # inputs that an earlier run has processed, by the file of --resume
         self._row_count = 0  # rows of the output, in a format with a row for each detection
         self._frame_count = 0  # frames of videos and streams
         self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
@@ -162,7 +162,7 @@ class RunSummary:
         Args:
             times: How long each stage took.
             dropped_frames: For each live source, how many frames came faster than they could be
-                worked.
+                processed.
         """
         seconds = time.perf_counter() - self._start_s
         yield from self.counts.summary(
@@ -258,7 +258,7 @@ def report_end(
 def _report_interrupt(
     done_count: int, total_count: int | None, config: Config, destination: Destination
 ) -> None:
-    """Print how many inputs an interrupted run has worked, and how to continue it.
+    """Print how many inputs an interrupted run has processed, and how to continue it.
 
     `total_count` is None while the inputs are still being listed.
     """

@@ -242,10 +242,9 @@ class Dealer:
             review_id = review_id_of(deck)
             answered = self._keep_labels(set(units.names(draw.sample_above)), copies, review_id)
             if answered:
-                lines.append(
-                    f"{count_text(len(answered), Wording(deck).noun)} of these already answered in "
-                    f"{self._options.keep_labels}: the page does not ask again"
-                )
+                noun = Wording(deck).noun
+                labels_path = self._options.keep_labels
+                lines.append(_line_about_answers(len(answered), noun, labels_path))
             write_review_page(
                 folder,
                 deck_id=review_id,
@@ -397,6 +396,23 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
         )
     lines += wording.shortened_lines()
     return lines
+
+
+def _line_about_answers(count: int, noun: str, path: Path | None) -> str:
+    """Say how many units the page does not ask about, as the labels of a review answer them.
+
+    Args:
+        count: How many there are.
+        noun: What they are called, such as "image".
+        path: The file or folder of the labels.
+    """
+    pronoun = "them"
+    if count == 1:
+        pronoun = "it"
+    return (
+        f"{count_text(count, noun)} already answered in {path}: the page does not ask about "
+        f"{pronoun} again"
+    )
 
 
 def _lines_about_plan(

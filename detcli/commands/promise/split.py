@@ -104,21 +104,23 @@ def _put_files(
 
     if how is How.LIST:
         counts, problem_names = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
+        reason = "no list can hold this name"
+        hint = "split files instead: leave out --how list"
     else:
         placer = Placer(folder, log, how)
         for name, class_folder in files_with_folders:
             placer.place(name, class_folder)
         counts = placer.counts
         problem_names = placer.missing + placer.blocked
+        reason = "no such file here, or another file is at its destination"
+        hint = (
+            "run this in the folder where predict ran, so that names lead to files; existing files "
+            "are not overwritten"
+        )
 
     if problem_names:
         for name in problem_names[:SHOWN_NAMES]:
-            print_line(
-                f"{name}: no such file here, or another file is at its destination", prefix=""
-            )
-        raise InputError(
-            f"{pluralize(len(problem_names), 'image')} not put into {folder}",
-            "run this in the folder where predict ran, so that names lead to files; existing files "
-            "are not overwritten",
-        )
+            print_line(f"{name}: {reason}", prefix="")
+        images = pluralize(len(problem_names), "image")
+        raise InputError(f"{images} not put into {folder}", hint)
     return counts

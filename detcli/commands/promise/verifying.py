@@ -209,8 +209,8 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     )
     # A bound rests on the units that were looked at up to the round of the promise. What later
     # rounds saw is only counted.
-    names_by_round = units.names(draw.sample_below_by(fields["round"]))
-    name_set_by_round = frozenset(names_by_round)
+    names_up_to_round = units.names(draw.sample_below_by(fields["round"]))
+    name_set_up_to_round = frozenset(names_up_to_round)
     animal_names = fields["animals_below"]
     animal_or_doubtful_names = animal_names + fields["doubtful_below"]
     fewest_above = fields["above"]["at_least"]
@@ -218,20 +218,20 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     rows = []
     for stored_row in fields["rows"]:
         threshold = stored_row["t"]
-        looked_at_below = [name for name in names_by_round if score_by_name[name] < threshold]
+        looked_at_below = [name for name in names_up_to_round if score_by_name[name] < threshold]
         lost_names = [name for name in animal_or_doubtful_names if score_by_name[name] < threshold]
         seen_names = [name for name in animal_names if score_by_name[name] >= threshold]
-        bound = bound_row(
+        bounded_row = bound_row(
             threshold,
             units_below=units.count_below(threshold),
             dealt=len(looked_at_below),
-            misses=len(name_set_by_round.intersection(lost_names)),
-            animals_seen=fewest_above + len(name_set_by_round.intersection(seen_names)),
+            misses=len(name_set_up_to_round.intersection(lost_names)),
+            animals_seen=fewest_above + len(name_set_up_to_round.intersection(seen_names)),
             error=fields["error"],
             seen_share=fields["seen_share"],
         )
         row = replace(
-            bound,
+            bounded_row,
             all_misses=len(lost_names),
             all_animals_seen=fewest_above + len(seen_names),
         )

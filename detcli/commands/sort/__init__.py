@@ -170,7 +170,8 @@ def _require_all_placed(placer: Placer) -> None:
     if problems:
         raise InputError(
             f"not sorted: {', '.join(problems)}",
-            "run it where predict ran, so that names lead to files; nothing is written over",
+            "run this in the folder where predict ran, so that names lead to files; existing files "
+            "are not overwritten",
         )
 
 

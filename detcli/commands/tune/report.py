@@ -389,8 +389,9 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     The rest of the file stays as it is, with its comments and its layout.
 
     Raises:
-        OutputError: The file cannot be written. Or it has such a table in a notation that is not
-            replaced, such as an inline table; then the hint has the table to add by hand.
+        OutputError: The file cannot be written. Or it has another value in the place of such a
+            table, or the table in a notation that is not replaced, such as an inline table; then
+            the hint says what to remove, and has the table to add by hand.
     """
     text = ""
     if path.exists():
@@ -415,7 +416,10 @@ def write_defaults(path: Path, report: TuneReport) -> None:
         new_bytes = new_text.encode()
         is_as_expected = tomllib.loads(new_text) == expected_content
     if not is_as_expected:
-        raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{table_text}")
+        hint = (
+            f"remove what is in their place under [{TUNED}], and add them yourself:\n{table_text}"
+        )
+        raise OutputError(f"cannot add tables to {path}", hint)
     write_output(path, new_bytes)
 
 

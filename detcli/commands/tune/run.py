@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 ROUNDS = 3
 """How often what may be the fastest is measured, each time after the others."""
 
-MEASUREMENTS_IN_BUDGET = 150  # a measurement, without its start and warm-up, takes budget / 150
-WARM_UPS_IN_BUDGET = 60  # a warm-up takes at most budget / 60
+BUDGET_PER_MEASUREMENT = 150  # a measurement, without its start and warm-up, takes budget / 150
+BUDGET_PER_WARM_UP = 60  # a warm-up takes at most budget / 60
 MAX_WARM_UP_S = 20
 COLD_STARTS = 2  # processes for each measurement of a start
 SHOWN = 4  # images in the command line of a choice
@@ -370,9 +370,9 @@ class Tuning:
         Returns:
             The report of bench.
         """
-        seconds = self._budget_s / MEASUREMENTS_IN_BUDGET
+        seconds = self._budget_s / BUDGET_PER_MEASUREMENT
         # If other programs are running, times may never become steady, and the warm-up never end.
-        max_warm_up_s = min(MAX_WARM_UP_S, self._budget_s / WARM_UPS_IN_BUDGET)
+        max_warm_up_s = min(MAX_WARM_UP_S, self._budget_s / BUDGET_PER_WARM_UP)
         options = ["--mode", mode, "--seconds", str(seconds)]
         options += ["--max-warm-up", str(max_warm_up_s)]
         options += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
@@ -394,7 +394,7 @@ class Tuning:
         row.start = Measurement.after_round(row.start, report["cold_start"]["first_record_s"])
 
     def _measure_many(self, row: TuneRow) -> None:
-        """Measure how many images a second are worked when there are many."""
+        """Measure how many images a second are processed when there are many."""
         report = self._bench(row, "throughput", 0)
         row.batch = report["conditions"]["batch"]
         row.workers = report["conditions"]["workers"]

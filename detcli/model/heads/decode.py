@@ -323,10 +323,13 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
     match operators:
         # Corners: anchor point - distances, anchor point + distances.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            nodes_of_left = nodes_of_tensors[0]
-            nodes_of_right = nodes_of_tensors[len(tensors) // 2]  # after left and top
+            nodes_of_first_corner = nodes_of_tensors[0]
+            # The right edge of four tensors, the second corner of two.
+            nodes_of_second_corner = nodes_of_tensors[len(tensors) // 2]
             method = _method_before_corners(
-                index, subtraction=nodes_of_left[0], addition=nodes_of_right[0]
+                index,
+                subtraction=nodes_of_first_corner[0],
+                addition=nodes_of_second_corner[0],
             )
             return Decoded(method or BoxDecode.DISTANCES, BoxFormat.XYXY)
         # Centre and size of two such corners: (low + high) / 2, high - low.

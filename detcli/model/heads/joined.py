@@ -218,11 +218,12 @@ def _final_outputs(index: GraphIndex) -> list[str]:
     return final_outputs
 
 
-def _selects_at_most_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
+def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
     """True if a graph selects no finished detections, but at most the queries of a transformer.
 
     A transformer's decoder may begin with a TopK that selects queries. Boxes, and the layers that
     predict scores, then depend on its indices. Otherwise, finished detections are selected.
+    Also true if the graph selects nothing.
 
     Args:
         index: The graph.
@@ -432,7 +433,7 @@ def _head_joined_along(
     """
     boxes, groups_after_boxes = _divide_after_boxes(groups_along(index, head_tensor, axis))
     tensors_after_boxes = [name for _, name in groups_after_boxes]
-    if not groups_after_boxes or not _selects_at_most_queries(index, boxes, tensors_after_boxes):
+    if not groups_after_boxes or not _selects_only_queries(index, boxes, tensors_after_boxes):
         return None
     decoded = decoding_of_joined_boxes(index, boxes)
     if decoded is None and len(boxes) > 1:

@@ -117,9 +117,9 @@ def outputs_in_network_order(index: GraphIndex) -> list[str]:
     independent_of_images = outputs_without_images(index)
     outputs = []
     for name in all_outputs:
-        is_sum = _is_channel_sum(index, name, all_outputs)
-        if name not in independent_of_images and not is_sum:
-            outputs.append(name)
+        if name in independent_of_images or _is_channel_sum(index, name, all_outputs):
+            continue
+        outputs.append(name)
     return sorted(outputs, key=position_of)
 
 

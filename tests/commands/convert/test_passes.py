@@ -83,7 +83,7 @@ def test_a_batch_is_refused_if_an_output_has_no_axes():
     model.graph.node.append(onnx.helper.make_node("ReduceMax", ["head"], ["most"], keepdims=0))
     number = onnx.helper.make_tensor_value_info("most", onnx.TensorProto.FLOAT, [])
     model.graph.output.append(number)
-    with pytest.raises(ModelError, match="--batch: its output most has no axes"):
+    with pytest.raises(ModelError, match="--batch: the graph's output most has no axes"):
         set_batch(model, None)
 
 

@@ -164,7 +164,7 @@ def test_what_resume_excludes_is_left_out_and_said(follow, make_images, tmp_path
     make_images(10)
     line = "pics --conf 0.6 -o a.jsonl --save-coco coco.json --fail-if 'red>100'"
     (commands, stderr) = follow(line)
-    assert "hint: go on without --fail-if and --save-coco with:" in stderr
+    assert "hint: continue without --fail-if and --save-coco with:" in stderr
     assert len(commands) == 1
     assert len(lines((tmp_path / "a.jsonl").read_text())) == 10
 

@@ -78,7 +78,7 @@ def test_other_settings_and_names_are_refused(shards_of_four, make_model):
 def test_failures_are_records_and_the_exit_code(shards_of_four):
     (shards_of_four.pictures / "0004.png").write_bytes(b"torn")
     completed = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
-    assert "1 name given again: an input is processed once" in completed.stderr
+    assert "1 name given again: each input is processed once" in completed.stderr
     assert "absent.png: no such file" in completed.stderr
     last_record = lines(shards_of_four.part(2).read_text())[-1]
     assert last_record["source"] == "absent.png"

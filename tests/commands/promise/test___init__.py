@@ -73,6 +73,19 @@ def test_split_says_what_it_does_not_find(promise, card, review):
     promise(*words, code=3, says="20 images not put into")
 
 
+@pytest.mark.usefixtures("linked_images")
+def test_split_says_which_names_no_list_can_hold(promise, card):
+    failed = next(fields for fields in card.records if "error" in fields)
+    failed["source"] = "-:1"  # an image of standard input, which is gone
+    card.write()
+    promise.deal()
+    promise.check(answer(promise.review, card.animals))
+    words = ("split", "review", "-o", "lists", "--how", "list")
+    stderr = promise(*words, code=3, says="1 image not put into").stderr
+    assert "-:1: no list can hold this name" in stderr
+    assert "leave out --how list" in stderr
+
+
 def test_split_needs_a_promise(promise, review):
     promise("split", "review", "-o", "sorted", code=2, says="after a complete round")
     assert review.exists()
@@ -385,7 +398,8 @@ def test_labels_above_are_kept_if_their_images_did_not_change(promise, card, rev
     names = [name for name in looked_at(review, 1) if name not in dealt(review)]
     cv2.imwrite(str(card.folder / names[0]), np.full((40, 400, 3), 9, np.uint8))
     words = ["deal", *DEAL[:-2], "--seed", "8", "-o", "again", "--keep-labels", "review"]
-    promise(*words)
+    says = f"{len(names) - 1} images already answered in review: the page does not ask about them"
+    promise(*words, says=says)
     sources_of_labels = {
         fields["source"] for fields in lines((card.folder / "again/labels.jsonl").read_text())
     }

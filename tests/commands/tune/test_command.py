@@ -107,7 +107,7 @@ def test_real_processes(tune, make_model, tuning_images, monkeypatch):
     for name, value in (
         ("run.ROUNDS", 1),
         ("configurations.BATCHES", ()),
-        ("run.MEASUREMENTS_IN_BUDGET", 10_000),  # it takes seconds
+        ("run.BUDGET_PER_MEASUREMENT", 10_000),  # it takes seconds
     ):
         monkeypatch.setattr(f"detcli.commands.tune.{name}", value)
     report = tune(make_model(), tuning_images, "--device", "cpu,cuda", "--budget", "1h")

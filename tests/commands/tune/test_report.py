@@ -153,6 +153,11 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
 def test_a_number_in_the_place_of_a_table_is_left_alone(tmp_path, entry):
     path = tmp_path / "detcli.toml"
     path.write_text(entry)
-    with pytest.raises(OutputError, match="cannot add tables"):
+    with pytest.raises(OutputError, match="cannot add tables") as caught:
         write_defaults(path, report_of())
     assert path.read_text() == entry
+
+    instruction, _, table_text = caught.value.hint.partition("\n")
+    assert instruction == "remove what is in their place under [tuned], and add them yourself:"
+    expected_tables = {SHA256: {MACHINE: {CHOICE.kind: CHOICE.options}}}
+    assert tomllib.loads(table_text) == {"tuned": expected_tables}
