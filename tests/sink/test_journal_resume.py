@@ -255,9 +255,9 @@ def test_with_tracks_a_run_with_another_tracker_begins_anew(resumed_path):
     assert settings_of(resumed_path) == [TRACKED, {"track": "botsort"}]
 
 
-def stamped(stamp):
+def stamped(stamp, name="a"):
     """An image of a file that had this stamp."""
-    return replace(image("a"), origin=Origin("a", file_stamp=stamp))
+    return replace(image(name), origin=Origin(name, file_stamp=stamp))
 
 
 def test_an_unchanged_file_is_skipped(resumed_path):
@@ -286,6 +286,18 @@ def test_a_run_says_which_files_had_changed(resumed_path):
     journal.skip(Origin("a", file_stamp="new"))
     journal.write(stamped("new"))
     with pytest.warns(DetcliWarning, match="1 input processed again, as their files"):
+        journal.close()
+
+
+@pytest.mark.parametrize(("count", "ending"), [(3, "a0, a1, a2$"), (4, r"a0, a1, a2, \.\.\.$")])
+def test_a_warning_about_changed_files_names_three(resumed_path, count, ending):
+    names = [f"a{number}" for number in range(count)]
+    write(resumed_path, *[stamped("old", name) for name in names])
+    journal = Journal(resumed_path)
+    for name in names:
+        journal.skip(Origin(name, file_stamp="new"))
+        journal.write(stamped("new", name))
+    with pytest.warns(DetcliWarning, match=ending):
         journal.close()
 
 
