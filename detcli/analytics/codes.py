@@ -178,8 +178,8 @@ class _BarcodeAssignment:
             detection: The detection, an array of length one.
 
         Returns:
-            The barcode in its box. None if there is no barcode of its class, or if the barcode
-            there belongs to another detection already: both detections are of the same object.
+            The barcode in its box. None if the box has no barcode of its class, or only one that
+            already belongs to another detection: both detections are then of the same object.
         """
         [(box, _, _, class_name)] = detection  # without its score and class id
         if class_name not in READABLE:

@@ -31,6 +31,14 @@ def predict(invoke, make_model, make_image, tmp_path):
 
 
 @pytest.fixture
+def browser(chromium):
+    """A browser in which nothing goes wrong, and which downloads without asking."""
+    chromium.messages()
+    yield chromium
+    assert chromium.messages() == []
+
+
+@pytest.fixture
 def shards_here(monkeypatch):
     """Runs in shards need no further processes."""
     monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)

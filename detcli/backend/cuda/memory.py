@@ -159,7 +159,7 @@ class ImageMemory:
 
         Args:
             size: The bytes of the new memory, which `_reserve` has counted.
-            evicted: Memory that is no longer counted or idle, and is freed first.
+            evicted: Memory to free first; it is no longer counted, and no longer among the idle.
 
         Returns:
             The new memory; None if the system locks no more pages. Then the limit falls to what is

@@ -445,10 +445,10 @@ class SelectionKernels:
 
 
 class HostSelection:
-    """Selects on the host where there are no kernels; it is used like `SelectionKernels`.
+    """Selects on the host what no kernel can select, with the methods of `SelectionKernels`.
 
-    There are none for the few rows of a graph that selects itself, for suppression to which an
-    anchor gives a box for every class, and for suppression that blends overlapping boxes.
+    There are no kernels for the few rows of a graph that selects itself, for suppression to which
+    an anchor gives a box for every class, and for suppression that blends overlapping boxes.
     """
 
     def __init__(

@@ -97,8 +97,8 @@ class OpenvinoBackend(HostBackend):
 
     def _idle_or_new_request(self) -> InferRequest:
         """Take a request that is idle, or create another one if there is none."""
-        # Another thread may take the last idle request between a check for it and this call, so
-        # there is no check.
+        # Checking for an idle request first would not help: another thread might take it before
+        # this call does.
         try:
             return self.idle_requests.pop()
         except IndexError:

@@ -517,7 +517,7 @@ def _compare_detections(
     else:
         new_detections = _detect(new, image, lowered_settings)
 
-    # A report on all images, of which there is one.
+    # The report covers all images; here there is only one.
     comparison = compare(old_detections, new_detections, rules)
     report_on_image = image_report(item.origin, comparison, rules)
     totals = Totals(rules)

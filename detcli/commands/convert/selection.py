@@ -47,7 +47,7 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     _require_selectable(model, contract)
     head_name, anchors_first = _find_head_to_read(model, contract)
 
-    # The head is no longer an output, but it stays declared, with its type and shape.
+    # The head stops being an output, but keeps its declared type and shape.
     body = cut(model, head_name)
     graph = body.graph
     head = graph.output.pop()

@@ -209,8 +209,8 @@ def _devices_to_try(requested: Device | None) -> list[Device]:
 def _nvidia_facts(answer: Outcome) -> Nvidia:
     """Make the report on NVIDIA's driver and GPUs from the answer of a separate process.
 
-    The driver may crash the process that asks it. Then there is no answer, and only the
-    version of the driver is reported, which is known from files.
+    The driver may crash the process that asks it. In that case only the driver's version is
+    reported, which can be read from files.
 
     Args:
         answer: The answer of `describe_nvidia`: the fields of `Nvidia`, as JSON has them.

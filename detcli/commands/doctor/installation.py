@@ -295,7 +295,7 @@ def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> Docto
     """Say what to do about a driver that is too old for ONNX Runtime's release of CUDA.
 
     The user can install an extra of detcli, such as detcli[cuda12], whose ONNX Runtime the driver
-    supports. If there is no such extra, the user needs a newer driver.
+    supports. Without such an extra, the user needs a newer driver.
 
     Args:
         facts: What the driver says.
@@ -320,8 +320,8 @@ def _explain_old_driver(facts: DriverFacts, host: HostFacts, cuda: str) -> Docto
         return DoctorProblem(reason, extra.command, advice)
 
     advice = f"{newer_driver} is needed{location}"
-    # The extra for the oldest CUDA needs a less recent driver. It is no alternative if the
-    # installed ONNX Runtime was built for that CUDA already.
+    # The extra for the oldest CUDA works with older drivers. It does not help if the installed
+    # ONNX Runtime was already built for that CUDA.
     oldest_extra = CUDA_EXTRAS[-1]
     if required_major > oldest_extra.cuda:
         advice += f", or {oldest_extra.driver} for {oldest_extra.command}"

@@ -132,7 +132,7 @@ def _parse_category_count(value: Any) -> int | None:  # noqa: ANN401 - YAML
 
     Raises:
         TypeError: The value is a list or a mapping.
-        ValueError: The value is no number, or not one that class ids can reach.
+        ValueError: The value is not a number, or is outside the range of class ids.
     """
     if value is None or (isinstance(value, str) and value in YAML_NULLS):
         return None

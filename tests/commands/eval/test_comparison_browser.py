@@ -9,14 +9,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def browser(chromium):
-    """A browser in which nothing goes wrong."""
-    chromium.messages()
-    yield chromium
-    assert chromium.messages() == []
-
-
-@pytest.fixture
 def compared(invoke, make_model, browser, tmp_path):
     """Open the page of two models, of which the second one has boxes that are too large.
 

@@ -10,14 +10,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def browser(chromium):
-    """A browser in which nothing goes wrong, and which downloads without asking."""
-    chromium.messages()
-    yield chromium
-    assert chromium.messages() == []
-
-
-@pytest.fixture
 def animals(tmp_path):
     """Writes a card of 120 images; returns which of them show an animal."""
     card = Card(tmp_path, count=120, share=0.5)
