@@ -9,7 +9,8 @@ import numpy as np
 import sample_records
 
 from detcli.data.record import BOX
-from detcli.page.page import Conclusion, Page, PageImage, RunInfo
+from detcli.page.page import Conclusion, Page, PageImage
+from detcli.page.run_info import RunInfo
 
 CLASSES = ("person", "car", "dog")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from detcli.data.record import RecordJson
     from detcli.data.sampling import StratifiedSample
     from detcli.page.find_images import Finder
-    from detcli.page.page import RunInfo
+    from detcli.page.run_info import RunInfo
     from detcli.run.hidden import HiddenClasses
     from detcli.run.marks import Marks
 
@@ -360,7 +360,7 @@ def _run_info(records: str, settings: "Mapping[str, object]", sample: Sampling |
             the values may be of any type.
         sample: Which records the page shows; None for all.
     """
-    from detcli.page.page import RunInfo, ignored_of, settings_facts, zones_and_lines_of
+    from detcli.page.run_info import RunInfo, ignored_of, settings_facts, zones_and_lines_of
 
     source = public_name(records)
     if records == "-":

@@ -450,7 +450,8 @@ class _SinkOpener:
         if options.report is None:
             return
 
-        from detcli.page.page import Page, PageSink, RunInfo, run_info_of
+        from detcli.page.page import Page, PageSink
+        from detcli.page.run_info import RunInfo, run_info_of
 
         run_info = RunInfo("predict")
         if settings is not None:

@@ -13,7 +13,8 @@ from sample_records import failed_frame, failure, feed, frame, image
 from detcli.data.record import notes_of
 from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Curves, Page, PageImage, PageSink, PageTable, RunInfo
+from detcli.page.page import Conclusion, Curves, Page, PageImage, PageSink, PageTable
+from detcli.page.run_info import RunInfo
 
 
 def fields(source="a.jpg", **more_fields):

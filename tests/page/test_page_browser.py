@@ -10,7 +10,8 @@ from detcli.config.shapes import Line, Zone
 from detcli.page import folder as folders
 from detcli.page import page as module
 from detcli.page import thumbnails as packs
-from detcli.page.page import Conclusion, Curves, PageTable, RunInfo
+from detcli.page.page import Conclusion, Curves, PageTable
+from detcli.page.run_info import RunInfo
 from detcli.sink.colours import colour_of
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,8 @@ from thinning import RUNS_WHOLE, note, thin
 
 from detcli.config.shapes import Line
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Curves, Page, PageTable, RunInfo
+from detcli.page.page import Conclusion, Curves, Page, PageTable
+from detcli.page.run_info import RunInfo
 
 pytestmark = pytest.mark.slow
 

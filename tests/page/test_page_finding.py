@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from pages import box, make, record
 
-from detcli.page.page import Page, PageImage, RunInfo
+from detcli.page.page import Page, PageImage
+from detcli.page.run_info import RunInfo
 
 pytestmark = pytest.mark.slow
 

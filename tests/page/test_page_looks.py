@@ -7,7 +7,7 @@ import pytest
 from pages import box, make, record
 
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import RunInfo
+from detcli.page.run_info import RunInfo
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from pages import box, make, record
 
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import RunInfo
+from detcli.page.run_info import RunInfo
 from detcli.run.marks import Marks
 
 pytestmark = pytest.mark.slow

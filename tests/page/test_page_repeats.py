@@ -5,7 +5,8 @@ import json
 import pytest
 from pages import box, grey, record
 
-from detcli.page.page import Page, PageRepeat, RunInfo
+from detcli.page.page import Page, PageRepeat
+from detcli.page.run_info import RunInfo
 from detcli.run.marks import Marks
 
 pytestmark = pytest.mark.slow

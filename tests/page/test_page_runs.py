@@ -8,7 +8,8 @@ from pages import box, failure, grey, make, record
 from detcli.page import folder as folders
 from detcli.page import thumbnails
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Page, PageTable, RunInfo
+from detcli.page.page import Conclusion, Page, PageTable
+from detcli.page.run_info import RunInfo
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,8 @@ from thinning import thin
 from detcli.config.shapes import Line
 from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Page, PageImage, RunInfo
+from detcli.page.page import Page, PageImage
+from detcli.page.run_info import RunInfo
 from detcli.sink.draw_labels import COVER
 
 pytestmark = pytest.mark.slow

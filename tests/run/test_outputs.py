@@ -18,7 +18,8 @@ from small_disk import small_disk
 from detcli.core.errors import DetcliWarning, OutputError
 from detcli.data.geometry import Image
 from detcli.data.record import notes_of
-from detcli.page.page import Page, PageSink, RunInfo
+from detcli.page.page import Page, PageSink
+from detcli.page.run_info import RunInfo
 from detcli.sink.dataset import DatasetSink
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink

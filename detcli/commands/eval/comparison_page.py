@@ -16,7 +16,8 @@ from detcli.commands.eval.image_pairs import FalsePositive, ImagePair, ObjectPai
 from detcli.commands.eval.metrics import figure_text
 from detcli.data.record import RecordJson
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, PageTable, RunInfo, versions
+from detcli.page.page import Conclusion, PageTable
+from detcli.page.run_info import RunInfo, versions
 
 BOTH_RIGHT, ONLY_LEFT, ONLY_RIGHT, BOTH_FALSE, LEFT_FALSE, RIGHT_FALSE, LABEL, BOTH_MISSED = range(
     8

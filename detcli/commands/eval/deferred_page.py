@@ -8,7 +8,8 @@ from typing import NamedTuple
 from detcli.core import Fields
 from detcli.data.record import Record, RecordJson
 from detcli.page.entries import BoxKind
-from detcli.page.page import Conclusion, Page, PageImage, RunInfo, versions
+from detcli.page.page import Conclusion, Page, PageImage
+from detcli.page.run_info import RunInfo, versions
 
 
 class StoredRecord(NamedTuple):

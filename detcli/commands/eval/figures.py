@@ -18,7 +18,8 @@ from detcli.commands.eval.metrics import Score, figure_text
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.text import escape_unprintable, plot_text
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Curves, PageTable, RunInfo, versions
+from detcli.page.page import Conclusion, Curves, PageTable
+from detcli.page.run_info import RunInfo, versions
 from detcli.sink.colours import colour_of
 from detcli.storage.files import make_folder, write_file
 

@@ -40,7 +40,8 @@ from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.data.record import Origin, Record, RecordJson, iso_time, name_of
 from detcli.page.entries import BoxKind, PageBox
-from detcli.page.page import Conclusion, Page, PageImage, PageTable, RunInfo, versions
+from detcli.page.page import Conclusion, Page, PageImage, PageTable
+from detcli.page.run_info import RunInfo, versions
 from detcli.run.machine import FileHashes
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
