@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from detcli.commands.convert.run import Conversion, Difference, File
+    from detcli.commands.convert.comparison import Difference
+    from detcli.commands.convert.run import Conversion, File
 
 
 @command(

@@ -14,7 +14,8 @@ from report_schemas import validator
 from terminals import printed
 
 from detcli.commands.convert import render
-from detcli.commands.convert.run import Conversion, Difference, File
+from detcli.commands.convert.comparison import Difference
+from detcli.commands.convert.run import Conversion, File
 from detcli.commands.convert.steps import Step
 from detcli.data.record import box_of
 

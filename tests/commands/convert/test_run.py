@@ -2,7 +2,9 @@
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import colour_model
 import convolution_model
@@ -15,10 +17,10 @@ from warned import messages_of
 
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import load_images
-from detcli.core.errors import DecodeError, DetcliWarning, OutputError, UsageError
+from detcli.core.errors import DecodeError, DetcliWarning, OutputError, SourceError, UsageError
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
-from detcli.source.loading import Item, failed_item
+from detcli.source.loading import Item, failed_item, load_in_time
 
 
 @pytest.fixture
@@ -144,3 +146,12 @@ def test_images_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     assert len(advanced) == 2
     monkeypatch.setattr(module, "MAX_IMAGES", 2)
     assert len(list(load_images(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one
+
+
+def test_an_image_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
+    release = Event()
+    monkeypatch.setattr(module, "load_in_time", partial(load_in_time, limit_s=0.3))
+    item = Item(Origin("a.jpg"), lambda: release.wait(60))  # type: ignore[arg-type, return-value]
+    with pytest.raises(SourceError, match="not read and decoded"):
+        converted(make_model(), tmp_path / "new.onnx", item, cut=True)
+    release.set()

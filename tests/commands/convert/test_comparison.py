@@ -1,29 +1,26 @@
 """Comparison of the old and the new model: equal ones pass, broken ones do not."""
 
-from functools import partial
-from threading import Event
-
 import colour_model
 import convolution_model
 import numpy as np
 import onnx
 import pytest
-from conversions import ITEM, conversion, converted
+from conversions import ITEM, conversion
 from onnx import numpy_helper
 from warned import messages_of
 
-from detcli.commands.convert import run
+from detcli.commands.convert.comparison import compare_models
 from detcli.commands.convert.passes import set_batch, set_image_size
-from detcli.commands.convert.run import built_in, compare_models
+from detcli.commands.convert.run import built_in
 from detcli.commands.convert.selection import append_selection
-from detcli.core.errors import SourceError, UsageError
+from detcli.core.errors import UsageError
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import read_graph
-from detcli.source.loading import Item, load_in_time
+from detcli.source.loading import Item
 
 BOXES = 64  # grey cells count, too: their scores are 0.447
 
@@ -186,12 +183,3 @@ def test_other_names_do_not_warn(compare_sides, recwarn):
     _, failures = compare_sides(old, new, metadata={"names": ""}, item=built_in())
     assert failures == ()
     assert messages_of(recwarn) == []
-
-
-def test_an_image_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
-    release = Event()
-    monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
-    item = Item(Origin("a.jpg"), lambda: release.wait(60))  # type: ignore[arg-type, return-value]
-    with pytest.raises(SourceError, match="not read and decoded"):
-        converted(make_model(), tmp_path / "new.onnx", item, cut=True)
-    release.set()
