@@ -29,6 +29,7 @@ MODULES = [
     "data/tiling",
     "data/topk",
     "model/heads/decode",
+    "model/heads/end_to_end",
     "model/heads/joined",
     "model/heads/joined_classes",
     "run/counts",

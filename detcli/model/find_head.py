@@ -14,7 +14,8 @@ from detcli.model.heads.before_selection import (
     find_plugin_head,
     find_query_head,
 )
-from detcli.model.heads.joined import find_end_to_end_head, find_joined_head
+from detcli.model.heads.end_to_end import find_end_to_end_head
+from detcli.model.heads.joined import find_joined_head
 from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.output_layouts import shapes_at, shapes_by_nodes
 from detcli.model.heads.pairs import find_pair_head

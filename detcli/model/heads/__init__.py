@@ -1,10 +1,10 @@
 """What the head of a detector is: the tensors that hold boxes and scores, and how to read them.
 
 layers.py follows a tensor back to the nodes that compute it, channels.py tells which tensors are
-joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py), pairs.py,
-before_selection.py, raw_outputs.py (with output_layouts.py) and selected_in_graph.py find heads.
-queries.py tells what a transformer starts from, corners.py the order and unit of selected boxes,
-and order.py sees whether a graph mixes channels with cells.
+joined in it, and decode.py how its boxes are decoded. joined.py (with joined_classes.py),
+end_to_end.py, pairs.py, before_selection.py, raw_outputs.py (with output_layouts.py) and
+selected_in_graph.py find heads. queries.py tells what a transformer starts from, corners.py the
+order and unit of selected boxes, and order.py sees whether a graph mixes channels with cells.
 """
 
 from dataclasses import dataclass

@@ -27,142 +27,6 @@ from detcli.model.heads.joined_classes import (
 from detcli.model.heads.layers import layer_outputs, nearest_layer_operator, score_activation
 
 
-def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
-    """Find the head of a YOLO that selects its best detections itself, as YOLOv10 does.
-
-    The nodes of such a graph are, in this order: perhaps a Transpose; a Split of the head into
-    boxes and scores; perhaps a Where that replaces NaN scores, as `detcli convert --end-to-end`
-    appends; a ReduceMax, for the highest score of each anchor; and a TopK, for the best anchors.
-
-    Args:
-        index: The graph.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
-
-    Returns:
-        None if the graph does not select in this way.
-
-    Raises:
-        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
-    """
-    for top_k in index.nodes("TopK"):
-        maximum = index.producer(top_k.input[0], "ReduceMax")
-        if maximum is None:
-            continue
-        split = _split_before_maximum(index, maximum)
-        if split is None:
-            continue
-        # The maximum is taken over the classes, so its axis is that of the channels.
-        splits_last_axis = index.axes(maximum) in ([-1], [2])
-        head = _head_before_split(
-            index, split, anchors_first=splits_last_axis, boxes_only=boxes_only
-        )
-        if head is not None:
-            return head
-    return None
-
-
-def _head_before_split(
-    index: GraphIndex, split: NodeProto, *, anchors_first: bool, boxes_only: bool
-) -> Head | None:
-    """Describe the head of a YOLO that splits it into boxes and scores, and selects by the scores.
-
-    Args:
-        index: The graph.
-        split: The Split, or a Slice that gives the scores alone.
-        anchors_first: Whether the tensor that is split is `[B, N, channels]`, not
-            `[B, channels, N]`.
-        boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
-
-    Returns:
-        None if the graph has several outputs, without masks or keypoints that would explain it.
-
-    Raises:
-        Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
-    """
-    head_tensor = split.input[0]
-    transpose = index.producer(head_tensor)
-    if transpose is not None and swaps_last_axes(transpose):
-        # The head is the tensor before the Transpose, which is [B, channels, N].
-        head_tensor = transpose.input[0]
-        anchors_first = False
-
-    has_masks_or_keypoints = len(split.output) == 3
-    if has_masks_or_keypoints:
-        return _head_split_in_three(
-            index, head_tensor, split, anchors_first=anchors_first, boxes_only=boxes_only
-        )
-    if len(index.outputs) != 1:
-        return None
-    scores = split.output[-1]
-    head = _describe_joined_head(index, head_tensor, scores, anchors_first=anchors_first)
-    return replace(head, layout=Layout.END_TO_END)
-
-
-def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | None:
-    """Find the node that separates scores from boxes before a ReduceMax takes the highest scores.
-
-    Returns:
-        The Slice or Split; None if another node computes what the ReduceMax reads.
-    """
-    scores = maximum.input[0]
-    nan_guard = index.producer(scores, "Where")
-    if nan_guard is not None:
-        scores = nan_guard.input[2]  # It is Where(IsNaN(scores), 0, scores).
-    split = index.producer(scores)
-    if split is None or not _splits_off_boxes(index, split):
-        return None
-    return split
-
-
-def _head_split_in_three(
-    index: GraphIndex, head_tensor: str, split: NodeProto, *, anchors_first: bool, boxes_only: bool
-) -> Head:
-    """Describe a head that a graph splits into boxes, scores, and masks or keypoints.
-
-    Args:
-        index: The graph.
-        head_tensor: The tensor before the Split.
-        split: The Split.
-        anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
-        boxes_only: Whether the user has asked to read the boxes alone.
-
-    Raises:
-        Unrecognised: The boxes alone were not asked for, or the number of classes is not clear.
-    """
-    axis = attribute(split, "axis", 0)
-    class_count = index.size(split.output[1], axis)
-    if not boxes_only or class_count is None:
-        extra_count = index.size(split.output[2], axis)
-        raise Unrecognised(_task_besides_boxes(index, extra_count), BOXES_ONLY)
-    return _describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
-
-
-def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node separates a head's four channels of boxes from those behind them.
-
-    It is a Split into boxes, scores and perhaps more, or a Slice of all channels from the fifth on.
-    """
-    if node.op_type == "Split" and len(node.output) in {2, 3}:
-        first_size = index.size(node.output[0], attribute(node, "axis", 0))
-        return first_size in {BOX_COORDINATES, None}
-    if node.op_type == "Slice" and len(node.input) >= 4:
-        return _slices_all_behind_boxes(index, node)
-    return False
-
-
-def _slices_all_behind_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a Slice takes all channels of a head from the fifth on, those behind the boxes."""
-    # The inputs of a Slice are data, starts, ends and axes.
-    head_tensor = node.input[0]
-    starts, ends, axes = (index.constant(name) for name in node.input[1:4])
-    if starts != [BOX_COORDINATES] or ends is None:
-        return False
-    channel_count = 0  # where it is not known, any end is taken for that of the channels
-    if axes and len(index.shapes[head_tensor]) == HEAD_RANK:
-        channel_count = index.size(head_tensor, axes[0]) or 0
-    return ends[0] >= channel_count
-
-
 def find_joined_head(
     index: GraphIndex, names: list[str] | None, *, boxes_only: bool
 ) -> Head | None:
@@ -271,7 +135,7 @@ def _head_of_unclear_channels(
     if is_transposed:
         anchors_first = not anchors_first
     _, scores = join.input
-    return _describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
+    return describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
 
 
 def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | None) -> Head | None:
@@ -296,7 +160,7 @@ def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | No
     if channel_count not in dims[1:]:
         return None
     is_channel_axis_last = dims[2] == channel_count
-    return _describe_joined_head(index, tensor, tensor, anchors_first=is_channel_axis_last)
+    return describe_joined_head(index, tensor, tensor, anchors_first=is_channel_axis_last)
 
 
 def _head_of_boxes_then_scores(
@@ -320,7 +184,7 @@ def _head_of_boxes_then_scores(
     )
 
 
-def _describe_joined_head(
+def describe_joined_head(
     index: GraphIndex, head_tensor: str, scores: str, *, anchors_first: bool
 ) -> Head:
     """Describe a head that joins boxes to scores, with what the nodes show about both.
@@ -504,13 +368,13 @@ def _head_before_extras(
     extra_sizes = [size for size, _ in groups[1:]]
     if not extra_sizes or not is_probability(index, scores):
         return None
-    task = _task_besides_boxes(index, sum(extra_sizes))
+    task = task_besides_boxes(index, sum(extra_sizes))
     has_angle = extra_sizes == [1] and len(index.outputs) == 1
     if has_angle:  # without it, a turned box would be a wrong one
         raise Unrecognised(task, DETECTORS)
     if not boxes_only:
         raise Unrecognised(task, BOXES_ONLY)
-    return _describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
+    return describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
 
 
 def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups]:
@@ -533,7 +397,7 @@ def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups
     return [], []
 
 
-def _describe_without_extras(
+def describe_without_extras(
     index: GraphIndex, head_tensor: str, class_count: int, *, anchors_first: bool
 ) -> Head:
     """Describe the boxes and scores of a head that holds masks or keypoints behind them.
@@ -553,7 +417,7 @@ def _describe_without_extras(
     return replace(head, decoded=decoding_of_joined_boxes(index, boxes), has_more=True)
 
 
-def _task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
+def task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
     """Say, for an error message, what a graph does besides finding boxes.
 
     Args:
