@@ -13,13 +13,7 @@ from detcli.commands.convert.comparison import CONFIDENCES, Difference, compare_
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import Images, Step, Steps, serialised
 from detcli.core import frozen
-from detcli.core.errors import (
-    DetcliWarning,
-    InferenceError,
-    InputError,
-    ModelError,
-    UsageError,
-)
+from detcli.core.errors import DetcliWarning, InferenceError, InputError, ModelError, UsageError
 from detcli.data.geometry import Image
 from detcli.data.record import Origin
 from detcli.model.contract import Contract

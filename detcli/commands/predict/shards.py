@@ -1,15 +1,8 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
-import contextlib
-import json
-import math
-import os
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
-from functools import partial
-
-import numpy as np
+from collections.abc import Iterable, Mapping
 
 from detcli import __version__
 from detcli.cli.console import (
@@ -21,64 +14,26 @@ from detcli.cli.console import (
     protect_stderr,
     set_verbosity,
 )
+from detcli.commands.predict.shards_begin import OpenedRun, begin_or_join
+from detcli.commands.predict.shards_notes import working_note
 from detcli.config.config import Config
 from detcli.config.values import Format, ShardSelection
-from detcli.core import Fields, frozen
-from detcli.core.errors import StoreError, UsageError
+from detcli.core import frozen
+from detcli.core.errors import UsageError
 from detcli.core.text import escape_surrogates, pluralize
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import (
-    FIRST_MANIFEST,
-    MANIFEST_NAME,
-    PART_NAME,
-    HeaderJson,
-    Manifest,
-    Shard,
-    publish,
-    shortened,
-)
+from detcli.run.shards.manifest import HeaderJson, Manifest, Shard, shortened
 from detcli.run.shards.parts import Merge, count_failures, describe_failures
 from detcli.run.shards.schedule import Schedule
-from detcli.run.shards.store import (
-    MAX_NOTE_AGE_S,
-    NOTE,
-    RENEW_S,
-    Store,
-    noted_shards,
-    open_store,
-)
+from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Progress, Ready, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import HASH, Hashes, Name, Names, contains, hash_of, stamp_in
+from detcli.source.listing import hash_of
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
-from detcli.source.sources import SourceEntry, Sources
-
-MAX_SHARD_SIZE = 1000
-"""The most names in a shard, unless --shard-size says another number."""
-
-MIN_SHARD_SIZE = 16
-"""The fewest names in a shard, unless --shard-size says another number."""
-
-SHARDS_OF_SHORT_RUN = 64
-"""The number of shards that a run is cut into, if their sizes are between these."""
-
-CHANGE_S = 1.0
-"""How often at most a run writes its note anew because it processes other shards than before."""
-
-
-@frozen
-class OpenedRun:
-    """A run in shards whose manifest exists, and how the inputs compare with the manifest."""
-
-    manifest: Manifest
-    added: int = 0  # names that this call added to the manifest
-    repeated: int = 0  # names that the inputs repeat; each counts once
-    gone: int = 0  # names in the manifest that the inputs no longer have
-    # Hashes of the names whose files have another size or time by now.
-    changed: frozenset[bytes] = frozenset()
+from detcli.source.sources import Sources
 
 
 def predict_shards(config: Config) -> Counts:
@@ -260,191 +215,6 @@ def _report_changed_files(manifest: Manifest, changed_hashes: set[bytes]) -> Non
     )
 
 
-def begin_or_join(
-    store: Store,
-    header: HeaderJson,
-    entries: Iterable[SourceEntry] | None,
-    shard_size: int | None = None,
-    *,
-    implied: Container[str] = (),
-    extend: bool = False,
-) -> OpenedRun:
-    """Write the manifest of a run in shards, or check that the existing one fits the inputs.
-
-    The manifest is the file with the settings of the run and the names of all its inputs. If it
-    exists, an earlier call or another process has begun the run, and this call joins in.
-
-    Args:
-        store: The folder with the manifest and the parts.
-        header: The settings of the run; its shard size is filled in here.
-        entries: The inputs as the sources list them; None to take the manifest's names.
-        shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
-        implied: Names of settings that follow from other settings, which are not compared.
-        extend: Whether names that the manifest lacks become further shards.
-
-    Raises:
-        UsageError: The manifest was made with other settings or names; or there are parts without
-            a manifest; or there are neither inputs nor a manifest.
-        StoreError: The store cannot be read.
-        OutputError: The manifest cannot be written.
-    """
-    with Names(entries or (), stamped=extend) as names:
-        is_new_run = False
-        if not store.exists(FIRST_MANIFEST):
-            _require_no_parts(store)
-            if entries is None:
-                raise UsageError(
-                    f"no inputs given, and {store} has no {FIRST_MANIFEST} to continue from",
-                    "name images or videos, or use --files-from",
-                )
-            size = shard_size or _default_shard_size(len(names))
-            is_new_run = publish(store, FIRST_MANIFEST, {**header, "shard_size": size}, names)
-
-        manifest = Manifest(store)
-        size = shard_size or manifest.header["shard_size"]
-        compared_fields: Fields = {**header, "shard_size": size}
-        # Manifests of earlier versions have no names of classes, which the model decides anyway.
-        compared_fields.pop("class_names", None)
-        manifest.require_same(implied, **compared_fields)
-
-        if entries is None or is_new_run:
-            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
-        if extend:
-            return _extend_manifest(store, manifest, names)
-        return _compare_with_manifest(store, manifest, names)
-
-
-def _require_no_parts(store: Store) -> None:
-    """Refuse a folder that has files of a run in shards, but not the first manifest of the run.
-
-    Such files are parts, which hold the records, and the manifests that --extend adds.
-
-    Raises:
-        UsageError: The folder has such a file.
-    """
-    files_of_run = []
-    for name in store.names():
-        if MANIFEST_NAME.fullmatch(name) or PART_NAME.fullmatch(name):
-            files_of_run.append(name)
-    if files_of_run:
-        example = min(files_of_run)  # the same in each call, as a store lists names in any order
-        raise UsageError(
-            f"{store} has {example}, but no {FIRST_MANIFEST}",
-            "restore it, or write to another folder; a run of an earlier version can be "
-            "merged, but not continued",
-        )
-
-
-def _default_shard_size(name_count: int) -> int:
-    """Choose how many inputs each shard gets, from the number of inputs in the run."""
-    size = math.ceil(name_count / SHARDS_OF_SHORT_RUN)
-    return max(MIN_SHARD_SIZE, min(MAX_SHARD_SIZE, size))
-
-
-def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
-    """Add the inputs that the manifest lacks to the run, as shards of a further manifest.
-
-    Names are compared by their hashes. Here a hash also covers the stamp of the name's file, which
-    is its size and time of change, so a file that has changed counts as new.
-
-    Args:
-        store: The folder of the run.
-        manifest: Its manifest so far.
-        names: The names of the inputs.
-    """
-    added_count = 0
-    manifest_hashes = manifest.hashes(names.hash_of)
-    new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
-    while len(new_hashes):
-        new_names = names.only(new_hashes, names)
-        is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
-        if is_published:
-            added_count = len(new_hashes)
-        # Otherwise another process, which also extends the run, was first. Either way the manifest
-        # is read again, and compared until it lacks nothing.
-        manifest = Manifest(store)
-        manifest_hashes = manifest.hashes(names.hash_of)
-        new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
-
-    gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
-    if len(gone_hashes):
-        # A changed file is among these with its earlier stamp, though its name is not gone. So the
-        # names are compared again, now by hashes that do not cover stamps.
-        input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
-        gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
-    return OpenedRun(manifest, added=added_count, repeated=names.repeated, gone=len(gone_hashes))
-
-
-def _hashes_in_first_only(first: Hashes, second: Hashes) -> Hashes:
-    """Return the hashes of the first array that the second lacks; each array has no duplicates."""
-    return np.setdiff1d(first, second, assume_unique=True)
-
-
-def _compare_with_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRun:
-    """Continue a run whose manifest has the same names as the inputs.
-
-    Raises:
-        UsageError: The inputs have other names than the manifest.
-    """
-    manifest_hashes = manifest.hashes(names.hash_of)
-    new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
-    gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
-
-    differences = []
-    if len(new_hashes):
-        examples = shortened(names.only(new_hashes, names), len(new_hashes))
-        differences.append(f"{len(new_hashes)} new: {examples}")
-    if len(gone_hashes):
-        examples = shortened(names.only(gone_hashes, manifest.all_names()), len(gone_hashes))
-        differences.append(f"{len(gone_hashes)} gone: {examples}")
-    if differences:
-        raise UsageError(
-            f"{store} was begun with other inputs: {'; '.join(differences)}",
-            "name the same inputs, or add the new ones as further shards with --extend",
-        )
-    changed_hashes = _find_changed_files(store, manifest, names)
-    return OpenedRun(manifest, repeated=names.repeated, changed=changed_hashes)
-
-
-def _find_changed_files(
-    store: Store, manifest: Manifest, names: Iterable[Name]
-) -> frozenset[bytes]:
-    """Find the inputs whose files have changed since the run detected in them.
-
-    A name may have a stamp, which is the size and the time of change of its file. The manifest has
-    the stamp that a file had when the manifest was written. A name that has no stamp now or had
-    none then, such as an address, cannot be compared, and counts as unchanged.
-
-    Returns:
-        Hashes of the names, without their stamps.
-    """
-    hash_with_stamp = partial(hash_of, stamped=True)
-    manifest_hashes = manifest.hashes(hash_with_stamp)
-    differing_names: list[Name] = []
-    for name in names:
-        if stamp_in(name) is None:
-            continue
-        # The manifest's hash of a name covers no stamp if the name had none then.
-        had_no_stamp = contains(manifest_hashes, hash_of(name))
-        is_unchanged = had_no_stamp or contains(manifest_hashes, hash_with_stamp(name))
-        if not is_unchanged:
-            differing_names.append(name)
-    if not differing_names:
-        return frozenset()
-
-    # If --retry-failed has processed a name again, the stamp that its file had then counts instead.
-    retry_stamps = Merge(store, manifest).stamps_of_retried_inputs()
-    changed_hashes = set()
-    for name in differing_names:
-        name_hash = hash_of(name)
-        if name_hash in retry_stamps:
-            retry_stamp = retry_stamps[name_hash]
-            if retry_stamp is None or retry_stamp == stamp_in(name):
-                continue
-        changed_hashes.add(name_hash)
-    return frozenset(changed_hashes)
-
-
 def set_up(config: Config) -> None:
     """Prepare the process of a worker: standard error, log level, and the libraries it loads."""
     protect_stderr()
@@ -481,79 +251,6 @@ def _report_inputs_and_progress(
     if done_count:
         selected_shards = pluralize(selected_count, "shard")
         print_line(f"{store}: {done_count} of {selected_shards} done already")
-
-
-class _WorkingNote:
-    """A small file in the run's folder that lists the shards this process is working on now.
-
-    `detcli status` reads it. A process that is killed leaves its note behind; a note that was not
-    written anew for MAX_NOTE_AGE_S counts as left behind.
-    """
-
-    def __init__(self, store: Store, schedule: Schedule) -> None:
-        self._store = store
-        self._schedule = schedule
-        self._file_name = f"{NOTE}{os.urandom(8).hex()}.json"
-        self._written_shards: list[int] = []
-        self._written_s = 0.0  # on the monotonic clock; 0 if never
-
-    def renew(self) -> None:
-        """Write the list of shards anew if it has changed or the file is getting old."""
-        shards = self._schedule.held
-        interval_s = CHANGE_S
-        if shards == self._written_shards:
-            interval_s = RENEW_S
-        if time.monotonic() - self._written_s >= interval_s:
-            self._store.write_note(self._file_name, json.dumps(shards).encode())
-            self._written_shards = shards
-            self._written_s = time.monotonic()
-
-    def remove(self) -> None:
-        """Remove the file, if it was written."""
-        if self._written_s:
-            self._store.remove_note(self._file_name)
-
-
-@contextlib.contextmanager
-def _working_note(store: Store, schedule: Schedule) -> Iterator[_WorkingNote]:
-    """Keep a note in the run's folder of the shards that this process is working on.
-
-    A note is a small file. Notes of other processes that were killed are removed: at the beginning
-    those that are too old, and after all work also those whose shards are done.
-    """
-    for file_name, written_s in store.times(NOTE).items():
-        if _is_left_behind(written_s):
-            store.remove_note(file_name)
-    note = _WorkingNote(store, schedule)
-    try:
-        yield note
-    finally:
-        note.remove()
-    _remove_finished_notes(store, schedule.manifest)
-
-
-def _is_left_behind(written_s: float) -> bool:
-    """Tell from the time when a note was written whether its process is gone.
-
-    A process that is alive writes its note anew more often.
-    """
-    return time.time() - written_s > MAX_NOTE_AGE_S
-
-
-def _remove_finished_notes(store: Store, manifest: Manifest) -> None:
-    """Remove the notes of other processes that are left behind, or whose shards are all done.
-
-    A process whose shards are done was probably killed: if it were alive, it would be processing
-    other shards by now, or be about to remove the note itself.
-    """
-    # The run is complete, so notes that cannot be read do no harm and may stay.
-    with contextlib.suppress(StoreError):
-        done_shards = set(manifest.last_attempts())
-        for file_name, written_s in store.times(NOTE).items():
-            shards = noted_shards(store, file_name)
-            is_done = bool(shards) and shards.issubset(done_shards)
-            if is_done or _is_left_behind(written_s):
-                store.remove_note(file_name)
 
 
 class _RunReport:
@@ -621,7 +318,7 @@ def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bo
     interrupted = False
     try:
         with (
-            _working_note(store, schedule) as note,
+            working_note(store, schedule) as note,
             progress(
                 lambda: report.shard_count, enabled=not quiet, status=report.status
             ) as advance,

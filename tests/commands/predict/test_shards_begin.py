@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from shard_headers import header
 
-from detcli.commands.predict.shards import MAX_SHARD_SIZE, begin_or_join
+from detcli.commands.predict.shards_begin import MAX_SHARD_SIZE, begin_or_join
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST_MANIFEST
 from detcli.run.shards.store import LocalFolder
