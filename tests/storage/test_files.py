@@ -6,7 +6,6 @@ import gzip
 import io
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.storage.files import (
-    STREAMS,
     AppendedFile,
     AtomicFile,
     DirectFile,
-    StandardOutput,
     make_folder,
     open_lines,
     open_output,
@@ -135,42 +132,6 @@ def test_content_is_written_as_it_is(tmp_path):
     file.write("é\n\r\n\udcff")
     file.commit()
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
-
-
-def test_a_named_pipe_is_written_directly(tmp_path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    file = open_output(path)
-    assert os.get_blocking(file.file.fileno())  # a slow reader is waited for
-    file.write("at once")
-    assert os.read(reader, 100) == b"at once"
-    file.commit()
-    os.close(reader)
-    assert path.is_fifo()
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(OutputError, match="no process reads it"):
-        open_output(path)  # which would wait for one
-
-
-def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path, monkeypatch):
-    path = tmp_path / "log"
-    with path.open("wb", buffering=0) as stdout:
-        monkeypatch.setattr("detcli.storage.files.STDOUT", stdout.fileno())
-        stdout.write(b"before\n")
-        file = open_output(path)
-        file.write("records\n")
-        file.commit()
-        stdout.write(b"after\n")
-    assert path.read_text() == "before\nrecords\nafter\n"
-
-
-def test_a_process_substitution_is_written_directly():
-    reader, writer = os.pipe()
-    write_output(Path(f"/dev/fd/{writer}"), b"all")
-    os.close(writer)
-    assert os.read(reader, 10) == b"all"
-    os.close(reader)
 
 
 def link(path):
@@ -318,35 +279,6 @@ def test_make_folder(tmp_path):
     assert [path.read_text() for path in folder.iterdir()] == ["kept"]
 
 
-def test_standard_output_is_flushed_utf8_and_escapes():
-    code = """if True:
-        import os
-        from detcli.storage.files import StandardOutput
-        StandardOutput().write("é猫\\udcff\\n")
-        os._exit(0)  # unflushed text is lost"""
-    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    command = [sys.executable, "-c", code]
-    finished = subprocess.run(command, capture_output=True, check=True, env=environment)
-    assert finished.stdout == "é猫\\udcff\n".encode()
-
-
-def test_standard_output_that_takes_nothing(monkeypatch):
-    """On a full disk, closed as with `>&-`, or a pipe without a reader."""
-    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
-        monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(OutputError, match="standard output: No space left"):
-            StandardOutput().write("more")
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(OutputError, match="standard output"):
-        StandardOutput().write("more")
-    reader, writer = os.pipe()
-    os.close(reader)
-    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # noqa: PTH123
-        monkeypatch.setattr(sys, "stdout", pipe)
-        with pytest.raises(BrokenPipeError):
-            StandardOutput().write("more")
-
-
 def test_what_is_added_is_whole(tmp_path):
     """What does not fit on the disk is taken back, and the rest stays."""
     path = tmp_path / "a.jsonl"
@@ -401,25 +333,6 @@ def test_what_cannot_be_opened_is_named_and_what_can_is_read(tmp_path):
     assert read_text(tmp_path / "names.txt") == "pérson"
 
 
-def test_lines_end_the_same_way_on_every_system(monkeypatch):
-    """Windows' standard output writes two bytes for a newline."""
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, newline="\r\n"))
-    StandardOutput().write("{}\n")
-    assert written.getvalue() == b"{}\n"
-
-
-def test_a_device_of_windows_is_written(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.delattr(os, "set_blocking")  # which its Python has not
-    target = open_output(
-        Path(os.devnull)
-    )  # as Windows says of NUL and CON, it is a character device
-    target.write("{}\n")
-    target.commit()
-    assert isinstance(target, DirectFile)
-
-
 def test_in_windows_files_are_written_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     write_file(tmp_path / "a.jpg", b"old")
@@ -459,70 +372,12 @@ def test_in_windows_no_open_file_is_moved(tmp_path, monkeypatch):
     assert were_closed == [True]
 
 
-@pytest.mark.parametrize(
-    ("stream", "path", "says"),
-    [
-        ("__stdout__", "/dev/stdout", "standard output is closed"),
-        ("__stderr__", "/dev/stderr", "standard error is closed"),
-    ],
-)
-def test_a_closed_stream_is_not_written_by_its_name(monkeypatch, stream, path, says):
-    """Another file may have its descriptor."""
-    monkeypatch.setattr(sys, stream, None)
-    with pytest.raises(OutputError, match=says):
-        open_output(Path(path))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize(("name", "descriptor"), STREAMS.items())
-def test_a_name_of_a_stream_leads_to_its_descriptor(name, descriptor):
-    assert Path(name).samefile(f"/proc/self/fd/{descriptor}")
-
-
-@contextlib.contextmanager
-def led_to_pipe(descriptor):
-    """Lead a standard stream into a pipe while the block runs; yields the pipe's reader."""
-    reader, writer = os.pipe()
-    descriptor_before = os.dup(descriptor)
-    os.dup2(writer, descriptor)
-    os.close(writer)
-    try:
-        yield reader
-    finally:
-        os.dup2(descriptor_before, descriptor)
-        os.close(descriptor_before)
-        os.close(reader)
-
-
-@pytest.mark.parametrize(
-    ("closed_stream", "path", "descriptor"),
-    [("__stdout__", "/dev/stderr", 2), ("__stderr__", "/dev/stdout", 1)],
-)
-def test_a_closed_stream_is_no_obstacle_to_the_other(monkeypatch, closed_stream, path, descriptor):
-    monkeypatch.setattr(sys, closed_stream, None)
-    with led_to_pipe(descriptor) as reader:
-        output = open_output(Path(path))
-        output.write("a record")
-        output.commit()
-        assert os.read(reader, 100) == b"a record"
-
-
 def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 70_000 + b"\n")
     output = AppendedFile(path)
     output.commit()
     assert len(output.first_line) == 65536
-
-
-def test_the_reader_of_a_pipe_sees_its_end_when_the_output_is_discarded(tmp_path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    output = open_output(path)
-    output.discard()
-    assert os.read(reader, 10) == b""  # while it is open, nobody can say whether more will come
-    os.close(reader)
 
 
 def open_below(folder):
@@ -603,13 +458,6 @@ def test_a_file_that_is_not_json_is_the_error_of_its_reader(tmp_path, content, r
     with pytest.raises(UsageError) as caught:
         read_json(path, lambda path, reason: UsageError(f"{path.name}: {reason}"))
     assert str(caught.value) == f"a.json: {reason}"
-
-
-def test_other_files_are_written_though_a_stream_is_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "__stdout__", None)
-    monkeypatch.setattr(sys, "__stderr__", None)
-    write_output(tmp_path / "a", b"all")
-    assert (tmp_path / "a").read_bytes() == b"all"
 
 
 def test_lines_of_a_compressed_file_are_read_as_those_of_another(tmp_path):
