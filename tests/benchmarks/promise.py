@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from detcli.commands.promise.bounds import fewest_positives, most_positives
-from detcli.commands.promise.dealing import MAX_SHARE_OF_LOOKS
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
+from detcli.commands.promise.effort import MAX_SHARE_OF_LOOKS
 from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
 from detcli.commands.promise.plan import Expectation, keeps_loss, round_error, rounds_of
 from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold

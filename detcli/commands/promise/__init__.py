@@ -10,6 +10,7 @@ units.py         the units made of them, their scores, and the order of the draw
 reading.py       reads units from records, and refuses records that are of no use
 thresholds.py    the thresholds that may be promised
 plan.py          how much is looked at in each round, and how likely that suffices
+effort.py        whether that is worth it, and what is said about it
 draw.py          what is looked at, in which round and order
 images.py        copies of the images that are looked at
 deck.py          deck.json, which says what was asked for and drawn
