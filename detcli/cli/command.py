@@ -1,4 +1,4 @@
-"""Commands from options: a Typer signature, its help, and how a Config is made of what was typed.
+"""Commands from options: a Typer signature, and how a Config is made of what was typed.
 
     @command(Runtime, override_option("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
@@ -8,15 +8,14 @@ variables, from the user's file and from JSON.
 """
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from detcli.cli.command_help import CommandHelp
 from detcli.cli.completion import complete_classes, complete_device, complete_model
 from detcli.cli.defaults import (
     TUNED,
@@ -27,16 +26,9 @@ from detcli.cli.defaults import (
     report_unblurred_page,
     sources_of_mentioned,
 )
-from detcli.cli.help import MOVED, Help
-from detcli.config.config import PANELS, Config
-from detcli.config.option import (
-    REQUIRED,
-    Option,
-    bind,
-    check_combination,
-    config_from,
-    options_of,
-)
+from detcli.cli.help import MOVED
+from detcli.config.config import Config
+from detcli.config.option import REQUIRED, Option, bind, check_combination, config_from, options_of
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 from detcli.core.text import public_name
 
@@ -45,16 +37,6 @@ DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
 
 RAW_VALUES = "detcli.raw_values"
 """Key in Click's `context.meta`: the options that are set, each with its raw value."""
-
-SECTIONS = ("Arguments", *PANELS, "Options")
-"""Titles of the sections of the help, in its order."""
-
-HelpEntry = tuple[str, str]
-"""An option as the help shows it, and what it does."""
-
-MIN_HIDDEN_OPTIONS = 10
-"""The brief help of -h hides options if they are at least this many."""
-
 
 MAX_QUOTED_WORDS = 3
 """How many unexpected words an error quotes at most; a glob may have made thousands."""
@@ -496,20 +478,11 @@ def _reword_for_command_line(
         error.hint = f"{error.hint} ({sources})".strip()
 
 
-class Command(Help, TyperCommand):
+class Command(CommandHelp):
     """Click's object for one command, made of a function that `command` has decorated.
 
-    --help shows its options in panels, and -h only the common options and those that only this
-    command has. An error of a run names the options that it is about.
+    An error of a run names the options that it is about.
     """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._is_brief = False
-        self.options: dict[str, Option] = getattr(self.callback, "options", {})
-        for param in self.params:
-            if param.name in self.options:  # else Typer from 0.29 on loads pydantic
-                vars(param)["process_value"] = lambda _, value: value
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error that ends it is worded for the command line."""
@@ -521,25 +494,12 @@ class Command(Help, TyperCommand):
             _reword_for_command_line(error, ctx.meta.get(RAW_VALUES, ()))
             raise
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return what follows the command's name in the usage: MODEL, or [SOURCE]..."""
-        pieces = ["[OPTIONS]"]
-        for option in self.options.values():
-            if option.names:
-                continue
-            if option.default is REQUIRED:
-                pieces.append(option.declaration)
-            else:
-                pieces.append(f"[{option.declaration}]")
-        return pieces
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of the command, and note which help is asked for, if any.
+        """Parse the words of the command.
 
         Raises:
             UsageError: There are more words without an option than the command takes.
         """
-        self._is_brief = "--help" not in args
         ctx.allow_extra_args = True  # refused below, in words that say what the command takes
         extra_words = super().parse_args(ctx, args)
         if extra_words and not ctx.resilient_parsing:
@@ -576,86 +536,3 @@ class Command(Help, TyperCommand):
                 complete_names.update(option.names)
         candidates = super().shell_complete(ctx, incomplete)
         return [item for item in candidates if item.value not in complete_names]
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help: all of it for --help, and what fits on a screen for -h."""
-        hidden_names = []
-        for name, option in self.options.items():
-            if option.names and not option.is_in_brief_help:
-                hidden_names.append(name)
-        if self._is_brief and len(hidden_names) >= MIN_HIDDEN_OPTIONS:
-            self._format_brief_help(ctx, formatter, hidden_names)
-        else:
-            super().format_help(ctx, formatter)
-
-    def _format_brief_help(self, ctx: Any, formatter: Any, hidden_names: Sequence[str]) -> None:
-        """Write the help without some options, each of the others in one sentence."""
-        self.format_usage(ctx, formatter)
-        formatter.write_paragraph()
-        formatter.write_text(self.get_short_help_str())
-        self.format_epilog(ctx, formatter)
-        arguments: list[HelpEntry] = []
-        options: list[HelpEntry] = []
-        for title, entries in self._sections(ctx, hidden_names).items():
-            brief_entries = [(declaration, _first_sentence(text)) for declaration, text in entries]
-            if title == "Arguments":
-                arguments = brief_entries
-            else:
-                options += brief_entries
-        with formatter.section("Arguments"):
-            formatter.write_dl(arguments)
-        with formatter.section("Options"):
-            formatter.write_dl(options)
-        formatter.write_paragraph()
-        formatter.write_text(f"{ctx.command_path} --help shows {len(hidden_names)} more options.")
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the panels, and the options without a panel."""
-        for title, entries in self._sections(ctx).items():
-            if entries:
-                with formatter.section(title):
-                    formatter.write_dl(entries)
-
-    def _sections(self, ctx: Any, hidden_names: Collection[str] = ()) -> dict[str, list[HelpEntry]]:
-        """Sort the options that the help shows into its sections.
-
-        Args:
-            ctx: Click's context.
-            hidden_names: Names of options to leave out of the brief help; empty for the whole help.
-                The brief help shows flags without their form --no-...
-
-        Returns:
-            By title of the section, each option as it is typed, with its help text.
-        """
-        is_brief = bool(hidden_names)
-        sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
-        for param in self.get_params(ctx):
-            option = self.options.get(param.name or "")
-            if option is None:  # one of Typer's, such as --help
-                sections["Options"].append(param.get_help_record(ctx) or ("", ""))
-                continue
-            if option.name in hidden_names:
-                continue
-
-            declaration = option.declaration
-            has_negated_form = bool(param.secondary_opts)  # --no-...
-            if has_negated_form and not is_brief:
-                declaration = declaration.replace("--", "--[no-]")
-
-            title = option.panel
-            is_argument = not option.names
-            if is_argument:
-                title = "Arguments"
-            sections[title].append((declaration, option.help_text))
-        return sections
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the examples."""
-        if self.epilog:
-            with formatter.section("Examples"):
-                formatter.write_text(f"\b\n{inspect.cleandoc(self.epilog)}")  # \b: keep the lines
-
-
-def _first_sentence(text: str) -> str:
-    """A help text up to its first full stop or semicolon."""
-    return re.sub("[.;] .*", ".", text)
