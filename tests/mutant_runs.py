@@ -34,7 +34,12 @@ HEADS = [
     "tests/model/test_recognise_heads.py",
     "tests/model/test_refusals.py",
 ]
-MORE_TESTS = {"heads": HEADS, "parts": ["tests/commands/test_merge.py"]}
+MORE_TESTS = {
+    "heads": HEADS,
+    "parts": ["tests/commands/test_merge.py"],
+    "sink/inputs_to_repeat": ["tests/sink/test_journal.py", "tests/sink/test_journal_resume.py"],
+    "sink/journal": ["tests/sink/test_inputs_to_repeat.py"],
+}
 """Tests of modules beside those of their names, by a part of the module's name."""
 
 MEMORY = 8 << 30

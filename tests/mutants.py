@@ -38,6 +38,7 @@ MODULES = [
     "run/shards/schedule",
     "run/shards/work",
     "sink/image",
+    "sink/inputs_to_repeat",
     "sink/journal",
 ]
 """Modules where a defect loses results or shows what is hidden."""

@@ -19,7 +19,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
-from functools import cache
 from io import FileIO
 from itertools import islice
 from pathlib import Path
@@ -29,8 +28,9 @@ from detcli.config.differences import differences
 from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
-from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
+from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.record import Origin, Record, SettingsJson, name_of
+from detcli.sink.inputs_to_repeat import InputsToRepeat
 from detcli.sink.journal_lines import encode_line, parse_line
 from detcli.sink.recorded_inputs import RecordedInputs
 from detcli.source.reading import file_stamp, present_stamp
@@ -108,22 +108,16 @@ class Journal:
         self._target = Path(os.path.realpath(path))
         self._settings = settings  # None as soon as they are written
         self._implied = implied
-        self._video_folder = videos
         self._show = show
         self._before_sync = before_sync
         self._recorded_inputs = RecordedInputs()  # that need no work, and were not skipped yet
-        self._sources_to_repeat: set[str] = set()  # all their records are made again
         self._last_sync_s = 0.0  # on the monotonic clock
-        self._exists = cache(os.path.lexists)
-        self._present_videos: set[str] = set()  # annotated videos, by their names in records
         # A stamp is size and time of an input's file, as it was when its record was made.
         self._changed: dict[str, str] = {}  # stamps of sources whose file has changed since
         self._replaced: dict[str, str] = {}  # the same, of changed sources with new records
         self._not_compared: set[str] = set()  # skipped sources whose records have no stamp
         try:
-            if videos is not None and videos.is_dir():
-                for video in videos.iterdir():
-                    self._present_videos.add(escape_surrogates(video.as_posix()))
+            self._inputs_to_repeat = InputsToRepeat(videos)
             self._file = self._open()
             try:
                 self._begin(force=force)
@@ -138,7 +132,7 @@ class Journal:
 
         A run writes its settings with its first record; `_settings` is None if it does not. A run
         that tracks objects does not if the records before have the same settings. Where settings
-        begin a new run, `_find_incomplete_videos` supposes that the run before was killed in its
+        begin a new run, `InputsToRepeat` supposes that the run before was killed in its
         last video. But all videos that are left here are complete, and a later run would track the
         last of them again for nothing.
 
@@ -147,7 +141,8 @@ class Journal:
         """
         is_tracking = self._settings is not None and self._settings.get("track") is not None
         if is_tracking:
-            self._find_incomplete_videos()
+            records = (record for _, record in self._lines())
+            self._inputs_to_repeat.add_incomplete_videos(records)
         has_these_settings = self._remove_records_to_repeat(force=force)
         if is_tracking and has_these_settings:
             self._settings = None  # they are in the file already
@@ -403,79 +398,9 @@ class Journal:
             )
         return "name a file that detcli wrote as JSON Lines"
 
-    def _find_incomplete_videos(self) -> None:
-        """Find the videos that have to be tracked again, and note them among the sources to repeat.
-
-        Tracks cannot be continued in the middle of a video. So a video is tracked again if it was
-        the last input of a run, which may have been killed before its end, or if one of its frames
-        has to be detected again.
-        """
-        last_video: str | None = None  # None if the last record is not of a video file
-        for _, record in self._lines():
-            is_start_of_run = "settings" in record
-            if is_start_of_run and last_video is not None:
-                self._sources_to_repeat.add(last_video)
-            is_damaged_line = not record
-            if is_damaged_line:
-                continue
-            last_video = _video_file_of(record)
-            if last_video is not None and not self._is_done(record):
-                self._sources_to_repeat.add(last_video)
-        if last_video is not None:
-            self._sources_to_repeat.add(last_video)
-
-    def _is_done(self, record: Fields) -> bool:
-        """Tell whether the input of a record need not be detected again.
-
-        It has to be detected again in three cases:
-
-        - It has failed.
-        - Its whole source is repeated, as far as it can be.
-        - It is a frame whose annotated video is missing, and it can be detected again.
-
-        Args:
-            record: The fields of the record; empty for a damaged line, which is not done.
-        """
-        if not record:
-            return False
-        source = name_of(record)
-        if source in self._sources_to_repeat and self._can_be_repeated(record):
-            return False
-        has_failed = "detections" not in record
-        if has_failed:
-            return False
-        is_frame = "frame" in record
-        if is_frame and not self._has_annotated_videos(record):
-            return not self._can_be_repeated(record)
-        return True
-
-    def _can_be_repeated(self, record: Fields) -> bool:
-        """Tell whether the input of a record can be detected again.
-
-        A file that is gone cannot, nor a frame of a camera or stream. Of an address it is not known
-        whether anything is still there, so it counts as present.
-
-        Args:
-            record: The fields of the record.
-        """
-        is_live = "time" in record
-        if is_live:
-            return False
-        source = name_of(record)
-        return "://" in source or self._exists(source)
-
-    def _has_annotated_videos(self, record: Fields) -> bool:
-        """Tell whether the annotated videos that a frame was saved in are in their folder."""
-        video_folder = escape_surrogates(str(self._video_folder))
-        annotated_videos = []
-        for saved_name in record.get("saved", ()):
-            if str(Path(saved_name).parent) == video_folder:
-                annotated_videos.append(saved_name)
-        return self._present_videos.issuperset(annotated_videos)
-
     def _is_done_and_current(self, record: Fields) -> bool:
         """Tell whether a record can stay when the run begins."""
-        return self._is_done(record) and self._is_current(record)
+        return self._inputs_to_repeat.is_done(record) and self._is_current(record)
 
     def _is_current(self, record: Fields) -> bool:
         """Tell whether no newer record replaces this one.
@@ -511,7 +436,7 @@ class Journal:
         last_settings: Fields | None = None  # of the run that made the last record that is done
         for line, record in self._lines():
             run_settings = record.get("settings", run_settings)
-            is_done = self._is_done(record)
+            is_done = self._inputs_to_repeat.is_done(record)
             if is_done:
                 # Version 0.1.0 wrote no other settings than the model.
                 last_settings = run_settings or {"model": record.get("model")}
@@ -540,7 +465,7 @@ class Journal:
         elif "***" in record.get("source", ""):
             # Passwords in addresses are written as ***, so several sources may have this name. It
             # is unknown which of them failed: all are repeated.
-            self._sources_to_repeat.add(name_of(record))
+            self._inputs_to_repeat.add_source(name_of(record))
         if "replaces" in record:
             self._replaced[name_of(record)] = record["replaces"]
 
@@ -629,15 +554,3 @@ class Journal:
         """Return the error to raise for one of the system, which says how the run continues."""
         consequence = "; nothing is lost: the same command continues where this run stopped"
         return unwritable(self._path, error, consequence)
-
-
-def _video_file_of(record: Fields) -> str | None:
-    """Return the name of the video file that a record is a frame of; None if it is another input.
-
-    A frame of a camera or stream has the time of day, and is of no file.
-    """
-    is_frame = "frame" in record
-    is_live = "time" in record
-    if is_frame and not is_live:
-        return name_of(record)
-    return None

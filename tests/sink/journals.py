@@ -20,6 +20,11 @@ def sources(path):
     return [json.loads(line)["source"] for line in path.read_text().splitlines()]
 
 
+def settings_of(path):
+    """The settings of each record, None where it has none."""
+    return [json.loads(line).get("settings") for line in path.read_text().splitlines()]
+
+
 def run(path, names):
     """Run over all inputs that the journal does not have."""
     journal = Journal(path)
