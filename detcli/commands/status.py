@@ -32,7 +32,7 @@ class RunStatus:
     working: int  # shards that are being processed, as far as the runs at work say
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
-    inputs_per_s: float | None  # of the last parts; None if nobody works, or few are done
+    inputs_per_s: float | None  # of the last parts; None if no process is at work, or few are done
     left_s: float | None  # seconds that the rest takes at this rate
 
     def lines(self) -> "Iterator[Text]":

@@ -75,7 +75,7 @@ def overhead(model: str, folder: str, engines: list[str], rounds: int) -> None:
 
 
 def workers_of(driver: psutil.Popen, engine: str) -> list[psutil.Process]:
-    """The processes that work shards."""
+    """The processes that are workers of a run."""
     if engine != "ray":
         return driver.children()
     running = psutil.process_iter(["cmdline"])

@@ -22,7 +22,7 @@ FORMATS = ["table", "jsonl", "json", "csv", "megadetector", optional.PARQUET]
 
 
 @pytest.fixture(scope="module")
-def worked(tmp_path_factory):
+def run_folder(tmp_path_factory):
     """A folder with a run in shards, of images, a video, a failure and an odd name."""
     folder = tmp_path_factory.mktemp("run")
     names = str(dict(enumerate(NAMES)))
@@ -55,9 +55,9 @@ def worked(tmp_path_factory):
 
 
 @pytest.fixture
-def boxes(worked, tmp_path):
+def boxes(run_folder, tmp_path):
     """A copy of its parts, which the test may damage."""
-    return shutil.copytree(worked / "jsonl", tmp_path / "boxes")
+    return shutil.copytree(run_folder / "jsonl", tmp_path / "boxes")
 
 
 class PartsWithoutFaults(list):
@@ -120,16 +120,16 @@ def merge(invoke, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-def test_merged_parts_are_what_one_run_writes(worked, merge, name):
+def test_merged_parts_are_what_one_run_writes(run_folder, merge, name):
     says = ["wrote 20 records of 7 parts", "2 records with an error: 1 "]
     says += ["1 DecodeError: a damaged PNG", "1 SourceError: no such file"]
-    output = merge(worked / "jsonl", "--format", name, output=f"all.{name}", says=says)
+    output = merge(run_folder / "jsonl", "--format", name, output=f"all.{name}", says=says)
     if name == "parquet":
         parquet = optional.require("pyarrow.parquet")
         # Its row groups may be cut elsewhere.
-        assert parquet.read_table(output).equals(parquet.read_table(worked / "one.parquet"))
+        assert parquet.read_table(output).equals(parquet.read_table(run_folder / "one.parquet"))
     else:
-        assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
+        assert output.read_bytes() == (run_folder / f"one.{name}").read_bytes()
 
 
 def test_parquet_parts_of_an_earlier_version_are_refused(boxes, merge):
@@ -140,11 +140,13 @@ def test_parquet_parts_of_an_earlier_version_are_refused(boxes, merge):
 
 
 def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
-    boxes, worked, merge, invoke
+    boxes, run_folder, merge, invoke
 ):
     (boxes / "_manifest.jsonl").rename(boxes / "manifest.jsonl")
     merge(boxes, says="wrote 20 records of 7 parts")
-    completed = invoke("predict", worked / "pics", "-m", worked / "colours.onnx", "-o", f"{boxes}/")
+    completed = invoke(
+        "predict", run_folder / "pics", "-m", run_folder / "colours.onnx", "-o", f"{boxes}/"
+    )
     assert completed.returncode == 2
     assert ("has manifest.jsonl, but no _manifest" in completed.stderr) is True
 
@@ -172,17 +174,17 @@ def plain(source):
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def test_parts_of_version_1_are_merged(worked, boxes, merge):
+def test_parts_of_version_1_are_merged(run_folder, boxes, merge):
     for path in boxes.glob("part-*"):
         part_of_version_1(path)
     records = records_in(merge(boxes))
-    assert records == records_in(worked / "one.jsonl")
+    assert records == records_in(run_folder / "one.jsonl")
 
 
-def test_records_go_to_standard_output(worked, invoke):
-    completed = invoke("merge", f"{worked / 'jsonl'}/")
+def test_records_go_to_standard_output(run_folder, invoke):
+    completed = invoke("merge", f"{run_folder / 'jsonl'}/")
     assert completed.returncode == 3
-    assert completed.stdout == (worked / "one.jsonl").read_text()
+    assert completed.stdout == (run_folder / "one.jsonl").read_text()
 
 
 def test_missing_parts_are_listed(boxes, merge, tmp_path):
@@ -252,16 +254,16 @@ def test_no_part_is_overwritten(boxes, merge, folder, name):
 @pytest.mark.parametrize(
     ("folder", "output", "options", "says"),
     [
-        ("WORKED", "all/", [], "all/ is a folder"),
-        ("WORKED", "-", ["--format", "parquet"], "--format parquet needs --output"),
+        ("RUN_FOLDER", "all/", [], "all/ is a folder"),
+        ("RUN_FOLDER", "-", ["--format", "parquet"], "--format parquet needs --output"),
         ("", "all.jsonl", [], "no folder given"),  # as where a variable is not set
         (".", "all.jsonl", [], "has no _manifest.jsonl"),
         ("absent", "all.jsonl", [], "there is no file or folder absent"),
         (".", "all.txt", [], "the suffix .txt names no format"),
     ],
 )
-def test_requests_that_are_refused(worked, merge, folder, output, options, says):
-    folder = worked / "jsonl" if folder == "WORKED" else folder
+def test_requests_that_are_refused(run_folder, merge, folder, output, options, says):
+    folder = run_folder / "jsonl" if folder == "RUN_FOLDER" else folder
     merge(folder, options, output=output, code=2, says=says)
 
 

@@ -121,7 +121,7 @@ def records_of_two_runs(videos):
     ]
 
 
-def test_with_tracks_a_video_is_whole_or_worked_again(resumed_path, videos, records_of_two_runs):
+def test_with_tracks_a_video_is_whole_or_tracked_again(resumed_path, videos, records_of_two_runs):
     """Those that a run ended with, in this run or an earlier one, and those with a failure."""
     first = str(videos[0])
     assert frames_left(resumed_path, records_of_two_runs) == [(first, 0), (first, 1)]
@@ -152,7 +152,7 @@ def test_with_tracks_a_run_writes_its_settings_again_if_none_are_left(resumed_pa
     assert settings_of(resumed_path) == [TRACKED]
 
 
-def test_with_tracks_only_what_can_be_worked_again_is(resumed_path):
+def test_with_tracks_only_what_can_be_tracked_again_is(resumed_path):
     """An address can; a file that is gone cannot, nor what was cut off without tracks."""
     assert frames_left(resumed_path, frames_of("https://host/film.avi", 0)) == []
     assert frames_left(resumed_path, frames_of("gone.avi", 0)) == [("gone.avi", 0)]

@@ -173,7 +173,7 @@ def _enqueue(
 
     A short row is read by a single block of threads. A long row is split into chunks: one kernel
     reduces each chunk to keys of its k largest entries, and a second one selects among the keys of
-    all chunks. As a grid has a limited number of blocks, the rows are worked in groups.
+    all chunks. As a grid has a limited number of blocks, the rows are processed in groups.
 
     Args:
         gpu: The GPU that holds the arrays.

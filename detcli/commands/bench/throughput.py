@@ -1,4 +1,4 @@
-"""Throughput: how many images a second the whole pipeline works."""
+"""Throughput: how many images a second the whole pipeline processes."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def measure_throughput(
     *,
     max_warm_up_s: float = math.inf,
 ) -> tuple[Throughput, Samples]:
-    """Measure how many images a second the pipeline of `detcli predict` works, after a warm-up.
+    """Measure how many images a second the pipeline of `detcli predict` processes, after a warm-up.
 
     Args:
         pipeline: The pipeline.

@@ -64,7 +64,7 @@ def predict_shards(config: Config) -> Counts:
     with open_engine(WorkRequest(config, model, set_up)) as engine:
         opened = _open_run(store, config, engine.ready())
         plan = _plan_schedule(store, opened, config)
-        counts = _work_shards(engine, plan.schedule, store, quiet=config.verbosity.quiet)
+        counts = _process_shards(engine, plan.schedule, store, quiet=config.verbosity.quiet)
         counts.failed += plan.failed_before
         return counts
 
@@ -133,12 +133,12 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
     if config.shards.retry_failed:
         retried = _shards_to_retry(store, manifest, failures_by_shard)
 
-    shards_to_work = []
+    shards_to_process = []
     for number in selected:
         is_done = number in failures_by_shard
         if not is_done or number in retried:
-            shards_to_work.append(number)
-    schedule = Schedule(store, manifest, shards_to_work, retried)
+            shards_to_process.append(number)
+    schedule = Schedule(store, manifest, shards_to_process, retried)
 
     remaining_failures: Counter[str] = Counter()
     for number, failures in failures_by_shard.items():
@@ -267,7 +267,7 @@ class _RunReport:
 
     @property
     def shard_count(self) -> int:
-        """How many shards this process has to work, without those that other processes took."""
+        """The number of shards for this process, without those that other processes took."""
         return self._schedule.total - self._schedule.elsewhere
 
     def status(self) -> str:
@@ -305,7 +305,7 @@ class _RunReport:
         return time.perf_counter() - self._start_s
 
 
-def _work_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
+def _process_shards(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
     """Let the workers detect in the scheduled shards, and show progress and, at the end, a summary.
 
     Meanwhile a note in the run's folder says which shards this process is working on, for

@@ -89,7 +89,7 @@ def test_a_condition_about_an_unknown_class_of_crossings_is_refused(predict, com
     predict(f"{common} --line {GATE} --fail-if gate.qr>0", code=2)
 
 
-def test_a_video_that_was_cut_off_is_worked_again_from_its_start(predict, common, tmp_path):
+def test_a_video_that_was_cut_off_is_processed_again_from_its_start(predict, common, tmp_path):
     complete = tmp_path / "whole.jsonl"
     journal = tmp_path / "j.jsonl"
     predict(f"{common} --vid-stride 3 --resume whole.jsonl")

@@ -155,7 +155,7 @@ def test_an_image_that_kills_its_actor_is_an_error_record(make_shard_images, one
 def test_a_node_whose_actors_always_die_is_left_for_another(
     head, make_shard_images, one_run, tmp_path
 ):
-    """Nothing can be worked on the first that has room; the run waits for the next."""
+    """Nothing can be processed on the first that has room; the run waits for the next."""
     command, expected = one_run(make_shard_images(6))
     site = tmp_path / "site"
     boxes = tmp_path / "boxes"

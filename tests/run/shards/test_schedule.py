@@ -44,7 +44,7 @@ class Game:
         self.schedule = schedule
         self.held = {number: [] for number in range(workers)}
         self.completed = []
-        self.alone = []  # tasks that were worked while their worker had no other
+        self.alone = []  # tasks that were processed while their worker had no other
 
     def play(self, kills, draw=lambda _: True):
         """Until nothing is left; `kills` tells whether a worker dies over its tasks."""
@@ -98,7 +98,7 @@ class Game:
         return records
 
 
-def test_all_shards_are_worked_once(make_schedule):
+def test_all_shards_are_processed_once(make_schedule):
     game = make_schedule(names=23)
     game.play(lambda _: False)
     assert column_of(game.records(), "source") == names_of(23)
@@ -109,7 +109,7 @@ def test_all_shards_are_worked_once(make_schedule):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
-    """The names that kill have an error, and all others were worked."""
+    """The names that kill have an error, and all others were processed."""
     random = rng.Random(seed)  # noqa: S311 - no secret
     count = random.randrange(40)
     deadly = {str(random.randrange(40)) for _ in range(random.randrange(6))}
@@ -125,7 +125,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make_schedule, seed):
     assert sorted(messages) == sorted(names_of(count))
 
 
-def test_the_names_of_a_shard_that_kills_are_worked_one_by_one(make_schedule):
+def test_the_names_of_a_shard_that_kills_are_processed_one_by_one(make_schedule):
     game = make_schedule(names=64, size=16, workers=1)
     game.play("37".__eq__)
     (failed,) = [record for record in game.records() if "error" in record]
@@ -154,7 +154,7 @@ def test_a_death_by_chance_costs_no_record(make_schedule):
     assert game.schedule.deaths == 7
 
 
-def test_a_suspect_is_worked_by_a_worker_of_its_own(make_schedule):
+def test_a_suspect_is_processed_by_a_worker_of_its_own(make_schedule):
     schedule = make_schedule(names=30, size=5).schedule
     first = schedule.next_task("a")
     second = schedule.next_task("a")
@@ -225,7 +225,7 @@ def test_the_order_is_not_the_same_in_two_runs(make_schedule):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_success_resets_the_count_of_names_that_kill(make_schedule, seed):
-    """Many names kill in one run, but what lies between them is worked: not the machine's fault."""
+    """Many names kill in one run, but those between them succeed: it is not the machine."""
     rng.seed(seed)
     game = make_schedule(names=4 * MAX_GIVEN_UP, size=4, workers=1)
     game.play(lambda name: int(name) % 2 == 0)

@@ -54,7 +54,7 @@ def names(tmp_path):
 
 
 class Play:
-    """A run whose tasks are worked one after the other by one worker."""
+    """A run whose tasks are processed one after the other by one worker."""
 
     def __init__(self, folder, names, size, model, batch=None, **groups):
         self.store = LocalFolder(folder)

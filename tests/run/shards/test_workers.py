@@ -156,7 +156,7 @@ class Unsteady:
 
 
 def work_all(store, outcomes, shards):
-    """Work shards with one worker that fares like this; returns what each start had to avoid."""
+    """Process shards with one worker that fares like this; returns what each start had to avoid."""
     manifest = written(store, (str(number) for number in range(shards)), 1)
     starts = []
 
@@ -226,7 +226,7 @@ def test_a_store_that_cannot_be_asked_ends_the_run_at_the_third_attempt(store, m
     assert len(questions) == 1 + ATTEMPTS
 
 
-def test_a_failure_of_most_names_ends_a_run_that_has_not_worked_any(store):
+def test_a_failure_of_most_names_ends_a_run_that_has_not_processed_any(store):
     with pytest.raises(StoreError, match="no answer"):
         work_all(store, ["failed mostly"], shards=2)
 
