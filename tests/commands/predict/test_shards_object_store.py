@@ -96,7 +96,7 @@ def test_credentials_that_expire_make_no_records(s3, stored, invoke, make_model,
     files_before = {key: s3.get(key) for key in s3.keys("boxes/")}
 
     def run_with_outage(first, count):
-        """Process all shards again, with these requests refused; returns how many files are there."""
+        """Process all shards again; these requests are refused. Returns the number of files."""
         for key in s3.keys("boxes/part"):
             s3.client.delete_object(Bucket="photos", Key=key)
         start = s3.answered + first
