@@ -136,8 +136,8 @@ def test_folders_of_jpeg_are_timed_from_files_to_records(monkeypatch):
     assert "error" not in records[0]["ways"][0], records
     assert shapes == [(1, (480, 640, 3))] * 2 + [(12, (480, 640, 3))]
     assert [record["case"] for record in records] == ["VGA JPEG, bundled"]
-    (way,) = records[0]["ways"]
-    assert "images_a_second" in way
+    (measurement,) = records[0]["ways"]
+    assert "images_a_second" in measurement
     part = {"name": "end_to_end", "more": {"cases": records}}
     assert "MainThread 50%" in report._section(part)[-1]  # noqa: SLF001 - a table
 
@@ -146,9 +146,9 @@ def test_a_run_that_fails_is_the_error_of_its_case(tmp_path):
     models = {"missing": tmp_path / "missing.onnx"}
     images = [ROOT / "detcli/pictures"]
     for record in end_to_end.end_to_end_records("cpu", models, images, (1, 2)):
-        (way,) = record["ways"]
-        assert way["error"].startswith("detcli: error: ")
-        assert "images_a_second" not in way
+        (measurement,) = record["ways"]
+        assert measurement["error"].startswith("detcli: error: ")
+        assert "images_a_second" not in measurement
 
 
 def test_the_interpreters_share_is_read_by_thread():
@@ -195,8 +195,8 @@ def test_detectors_are_compared_over_batches(monkeypatch):
     ):
         confidences = iter((0.25, second))
 
-        def opened(*given, confidences=confidences, **_):
-            return detector(*given, Settings(conf=next(confidences)))  # type: ignore[call-arg]
+        def opened(*arguments, confidences=confidences, **_):
+            return detector(*arguments, Settings(conf=next(confidences)))  # type: ignore[call-arg]
 
         monkeypatch.setattr(graphs, "BatchDetector", opened)
         assert graphs.differences("cpu", "codes", [str(ROOT / "detcli/pictures")]) == differences

@@ -22,7 +22,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Isolated and without site-packages, it takes 15 ms.
 COMMAND = f"""#!{sys.executable} -IS
 import _signal, _socket, json, os, sys
-if any(os.environ.get(name) != value for name, value in {{kept}}.items()):
+if any(os.environ.get(name) != value for name, value in {{expected}}.items()):
     os.execv({sys.executable!r}, [{sys.executable!r}, "-m", "detcli", *sys.argv[1:]])
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 server.connect({{address!r}})
@@ -50,8 +50,8 @@ def start(folder: Path) -> None:
         listener.listen()
         CONTEXT.Process(target=_serve, args=(listener,), daemon=True).start()
     command = folder / "detcli"
-    kept = {name: os.environ.get(name) for name in READ_AT_THE_START}
-    command.write_text(COMMAND.format(kept=kept, address=address))
+    expected = {name: os.environ.get(name) for name in READ_AT_THE_START}
+    command.write_text(COMMAND.format(expected=expected, address=address))
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
 
 

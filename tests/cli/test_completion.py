@@ -33,7 +33,7 @@ def _gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "candidates"),
     [
         ("doctor --cl", "--clear-cache"),
         ("predict --format js", "jsonl json"),
@@ -55,12 +55,12 @@ def _gpus(monkeypatch):
         ("predict nothing", ""),
     ],
 )
-def test_what_bash_is_told(line, found, tmp_path, monkeypatch):
+def test_what_bash_is_told(line, candidates, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     for name in ("a:1.onnx", "a.txt", "b.onnx"):
         (tmp_path / name).touch()
-    assert bash(line.split()) == found.split()
+    assert bash(line.split()) == candidates.split()
 
 
 def test_models_are_names_files_and_folders(tmp_path, monkeypatch):

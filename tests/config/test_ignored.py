@@ -111,5 +111,5 @@ def test_patterns_fit_as_in_python(source, pattern):
     python_pattern = f"**/{pattern}"
     if pattern.endswith("/"):
         python_pattern += "**"
-    fits: bool = PurePosixPath(source).full_match(python_pattern)  # type: ignore[attr-defined,unused-ignore]
-    assert matches(source, pattern) == fits
+    is_match: bool = PurePosixPath(source).full_match(python_pattern)  # type: ignore[attr-defined,unused-ignore]
+    assert matches(source, pattern) == is_match

@@ -72,8 +72,8 @@ def test_a_frame_has_its_number_and_time_and_a_live_one_when_it_came():
     fields = read_back(record(detections([]), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
     assert fields["frame"] == 7
     assert fields["time_s"] == 0.28
-    here = timezone(timedelta(hours=2))
-    origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, here))
+    local_zone = timezone(timedelta(hours=2))
+    origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, local_zone))
     assert read_back(record(detections([]), origin=origin))["time"] == "2025-12-31T22:30:05.123Z"
     assert not {"frame", "time"} & read_back(record(detections([]))).keys()
 
@@ -81,8 +81,8 @@ def test_a_frame_has_its_number_and_time_and_a_live_one_when_it_came():
 def photograph(offset=None):
     """The record of an image that was taken in 2021."""
     capture_time = CaptureTime("2021-05-06T07:08:09.25", offset)
-    whole = record(detections([(1, 2, 3.5, 4.25, 0.9, 1)]))
-    return replace(whole, picture=replace(whole.picture, capture_time=capture_time))
+    untimed = record(detections([(1, 2, 3.5, 4.25, 0.9, 1)]))
+    return replace(untimed, picture=replace(untimed.picture, capture_time=capture_time))
 
 
 def test_a_photograph_has_its_time_before_its_size():

@@ -94,9 +94,9 @@ class Baseline:
                 raise ValueError("unknown kind or version")
 
         # The fraction of the cores that other programs took.
-        taken = float(document["taken"])
-        if not 0 <= taken <= 1:
-            raise ValueError(f"{taken} is not a fraction of the cores")
+        fraction_taken = float(document["taken"])
+        if not 0 <= fraction_taken <= 1:
+            raise ValueError(f"{fraction_taken} is not a fraction of the cores")
 
         samples = document["samples"]
         return cls(
@@ -105,7 +105,7 @@ class Baseline:
             software=dict(document["software"]),
             samples={str(name): _checked_samples(values) for name, values in samples.items()},
             warnings=tuple(str(warning) for warning in document["warnings"]),
-            taken=taken,
+            taken=fraction_taken,
         )
 
     def require_same(self, identity: Identity) -> None:

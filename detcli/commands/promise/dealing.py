@@ -103,7 +103,7 @@ class Dealer:
         expectation = expectation_of(options, deck)
         deck = replace(deck, plan=choose_round_sizes(options, deck, units, expectation))
         draw = Draw.of(deck, units)
-        best_units = draw.best_above(options.known)
+        best_units = draw.best_above(options.known_count)
         deck = replace(deck, known=units.names(best_units))
         looks_by_round = _list_looks(deck, draw, options.repeat)
         deck = replace(deck, repeat=_names_shown_twice(looks_by_round))

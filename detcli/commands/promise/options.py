@@ -129,7 +129,7 @@ class DealOptions:
         "Show this share of the units twice, to see how often answers change; 0 for none.",
         parse=_parse_share_or_none,
     )
-    known: int = option(
+    known_count: int = option(
         20,
         "--known N",
         "Mix in this many of the best-scoring units, to see whether reviewers notice them.",

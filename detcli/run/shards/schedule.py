@@ -160,13 +160,13 @@ class Schedule:
         shard = self._retried.get(number) or self.manifest.shard(number)
         return Task.whole(shard, self.manifest.part(number, shard.attempt))
 
-    def done(self, worker: WorkerId, done: Done) -> Counts | None:
+    def done(self, worker: WorkerId, finished: Done) -> Counts | None:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
-        self._held[worker].remove(done.task)
+        self._held[worker].remove(finished.task)
         self._given_up_in_a_row = 0
-        if done.task.part is None:
-            return self._add_done_input(done)
-        return done.counts
+        if finished.task.part is None:
+            return self._add_done_input(finished)
+        return finished.counts
 
     def failed(self, worker: WorkerId, task: Task) -> None:
         """A worker has given up a task, which stays to be done."""
@@ -269,9 +269,9 @@ class Schedule:
         counts = Counts()
         with PartWriter(shard) as writer:
             for position in sorted(done_inputs):
-                done = done_inputs[position]
-                counts.include(done.counts)
-                for line in done.lines.splitlines():
+                finished_input = done_inputs[position]
+                counts.include(finished_input.counts)
+                for line in finished_input.lines.splitlines():
                     writer.add(json.loads(line))
             writer.publish(self._store, self.manifest.part(shard.number, shard.attempt))
         return counts

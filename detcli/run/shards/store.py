@@ -162,14 +162,14 @@ class ObjectFolder:
     The bucket is opened when it is used.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, address: str) -> None:
         try:
-            self._address = Address.parse(place if place.endswith("/") else f"{place}/")
+            self._address = Address.parse(address if address.endswith("/") else f"{address}/")
             folder = self._address.key.removesuffix("/")
             if folder:
                 checked(folder)
         except ObjectError as error:
-            raise UsageError(f"--output {place}: {error}", error.hint) from None
+            raise UsageError(f"--output {address}: {error}", error.hint) from None
 
     def __str__(self) -> str:
         return str(self._address)
@@ -237,16 +237,16 @@ class ObjectFolder:
 Store = LocalFolder | ObjectFolder
 
 
-def open_store(place: str) -> Store:
+def open_store(path_or_address: str) -> Store:
     """The store at a path, or at an address."""
-    if is_object(place):
-        return ObjectFolder(place)
-    if "://" in place:
+    if is_object(path_or_address):
+        return ObjectFolder(path_or_address)
+    if "://" in path_or_address:
         raise UsageError(
-            f"{public_name(place)} is not a folder for the parts of a run",
+            f"{public_name(path_or_address)} is not a folder for the parts of a run",
             "name one on a disk, or in a store as in s3://bucket/boxes/",
         )
-    return LocalFolder(Path(place))
+    return LocalFolder(Path(path_or_address))
 
 
 def noted_shards(store: Store, note: str) -> set[int]:

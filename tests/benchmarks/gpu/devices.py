@@ -45,9 +45,9 @@ def commit() -> str:
     """The commit, with a mark for uncommitted changes; COMMIT where git does not know it."""
     if shutil.which("git"):
         command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return done.stdout.strip()
+        described = subprocess.run(command, capture_output=True, text=True, check=False)
+        if described.returncode == 0:
+            return described.stdout.strip()
     return os.environ.get("COMMIT", "")
 
 

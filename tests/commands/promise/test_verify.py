@@ -66,8 +66,8 @@ def test_the_script_of_the_documentation_checks_a_promise(promise, card, review)
         return subprocess.run(command, check=False, capture_output=True, text=True, cwd=card.folder)
 
     threshold = promise.promise()["t"]
-    done = run("review/promise.json")
-    assert done.stdout.startswith(f"it holds: {threshold}, "), done.stderr
+    completed = run("review/promise.json")
+    assert completed.stdout.startswith(f"it holds: {threshold}, "), completed.stderr
     for change in (
         {"lost": 0.001},
         {"error": 1e-9},
