@@ -74,7 +74,7 @@ def _read_images(
         return read_parquet(file, options.max_bytes, options.inputs.column)
     from detcli.source.tar import read_tar
 
-    return read_tar(file, options.max_bytes)
+    return read_tar(file, options.max_bytes, public)
 
 
 def _reason(error: Exception) -> str:

@@ -9,6 +9,7 @@ Python.
 import bz2
 import gzip
 import io
+import logging
 import lzma
 import tarfile
 from collections.abc import Iterator
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, cast
 
 from detcli.core.errors import DecodeError
+from detcli.core.text import pluralize
 from detcli.source.limits import LARGER
 from detcli.source.names import is_media, is_video
+
+log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 
@@ -72,6 +76,7 @@ class Member:
     name: str
     stored_size: int  # bytes that follow the header
     is_file: bool
+    is_link: bool = False
     regions: Regions | None = None  # of a sparse file, unless they precede its content
     real_size: int | None = None  # of a sparse file
 
@@ -82,8 +87,17 @@ class Member:
 
     @property
     def is_image(self) -> bool:
-        """Whether its name is that of an image."""
-        return self.is_file and is_media(self.name) and not is_video(self.name)
+        """Whether it is a file with the name of an image."""
+        return self.is_file and self._has_image_name
+
+    @property
+    def is_link_to_image(self) -> bool:
+        """Whether it is a symbolic or hard link with the name of an image."""
+        return self.is_link and self._has_image_name
+
+    @property
+    def _has_image_name(self) -> bool:
+        return is_media(self.name) and not is_video(self.name)
 
 
 @dataclass(slots=True)
@@ -94,14 +108,26 @@ class _Extension:
     long_name: str | None = None
 
 
-def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | DecodeError]]:
+def read_tar(
+    file: BinaryIO, max_bytes: int, archive_name: str
+) -> Iterator[tuple[str, bytes | DecodeError]]:
     """Yield the name and the bytes of each image, or the error of one that cannot be used.
+
+    Links have no content: it is that of another member, which may be far ahead in the stream, or of
+    a file outside the archive. A warning says how many images were left out because of that.
+
+    Args:
+        file: The archive, which is read once from its beginning to its end.
+        max_bytes: Larger images are errors.
+        archive_name: As the warning names it.
 
     Raises:
         TarError: The archive breaks off, or is damaged; errors of the decompressors mean the same.
     """
     reader = TarReader(decompressed(file))
+    link_count = 0
     for member in iter(reader.next_member, None):
+        link_count += member.is_link_to_image
         if not member.is_image:
             reader.skip(member.stored_size)
         elif member.largest_size > max_bytes:
@@ -114,6 +140,14 @@ def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | Deco
             else:
                 yield member.name, _expand_sparse(member, stored)
     reader.require_nothing_more()
+    if link_count:
+        links = pluralize(link_count, "link")
+        log.warning(
+            "%s: left out %s with an image's name, as links have no content; "
+            "pack files in place of links: tar --dereference --hard-dereference",
+            archive_name,
+            links,
+        )
 
 
 def decompressed(file: BinaryIO) -> BinaryIO:
@@ -289,7 +323,8 @@ class TarReader:
         if "path" in fields:
             name = fields["path"].decode("utf-8", "surrogateescape")
 
-        member = Member(name, stored_size, is_file=header.isreg())
+        is_link = header.issym() or header.islnk()
+        member = Member(name, stored_size, is_file=header.isreg(), is_link=is_link)
         if header.type == SPARSE:
             member.regions = self._regions_in_headers(block)
             member.real_size = _header_number(block[HEADER_REAL_SIZE])

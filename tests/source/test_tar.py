@@ -19,7 +19,7 @@ BLOCK = 512
 
 
 def read(content, limit=LIMIT):
-    return list(read_tar(io.BytesIO(content), limit))
+    return list(read_tar(io.BytesIO(content), limit, "a.tar"))
 
 
 def written(*members, **options):
@@ -207,6 +207,29 @@ def test_folders_links_and_devices_of_the_names_of_images_are_skipped():
     assert read(content + header(content=b"first") + END) == [("a.png", b"first")]
 
 
+@pytest.mark.parametrize("kind", [b"1", b"2"])
+def test_a_warning_says_how_many_links_to_images_were_left_out(caplog, kind):
+    links = header("x.jpg", kind=kind) + header("y.jpg", kind=kind) + header("notes", kind=kind)
+    read(header(content=b"first") + links + END)
+    [warning] = caplog.messages
+    assert warning.startswith("a.tar: left out 2 links with an image's name")
+
+
+def test_images_that_gnu_tar_packs_as_hard_links_are_counted(tmp_path, caplog):
+    """It stores the content of a file with two names once, under the first name that it meets."""
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    (tmp_path / "b.jpg").hardlink_to(tmp_path / "a.jpg")
+    command = [shutil.which("tar"), "-cf", "a.tar", "a.jpg", "b.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert read((tmp_path / "a.tar").read_bytes()) == [("a.jpg", b"image")]
+    assert "left out 1 link with an image's name" in caplog.text
+
+
+def test_an_archive_without_links_gives_no_warning(caplog):
+    read(header(content=b"first") + header("x", kind=b"5") + END)
+    assert caplog.messages == []
+
+
 FORMS = [
     ("v7", ()),
     ("ustar", ("-z",)),
@@ -306,7 +329,7 @@ def test_padding_without_an_end_is_not_read(monkeypatch):
             buffer[:] = bytes(len(buffer))
             return len(buffer)
 
-    assert list(read_tar(Endless(), LIMIT)) == []  # type: ignore[arg-type]
+    assert list(read_tar(Endless(), LIMIT, "a.tar")) == []  # type: ignore[arg-type]
 
 
 MIB = 1 << 20
@@ -342,7 +365,7 @@ def peak_bytes(file, limit=LIMIT):
     """The most memory that reading a tar file takes, where nobody holds its images."""
     tracemalloc.start()
     try:
-        for _ in read_tar(file, limit):
+        for _ in read_tar(file, limit, "a.tar"):
             pass
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -368,7 +391,7 @@ def test_a_size_that_only_a_header_claims_takes_no_memory():
     tracemalloc.start()
     try:
         with pytest.raises(TarError, match="breaks off within a member"):
-            list(read_tar(cut, 100 * MIB))  # type: ignore[arg-type]
+            list(read_tar(cut, 100 * MIB, "a.tar"))  # type: ignore[arg-type]
         assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     finally:
         tracemalloc.stop()
