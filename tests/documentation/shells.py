@@ -102,7 +102,7 @@ def run(command, **options):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         **options,
     )
 
