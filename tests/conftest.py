@@ -1,5 +1,6 @@
 """What all tests share: a cache of their own, small models, and the real ones where they are."""
 
+import atexit
 import functools
 import gc
 import logging
@@ -137,8 +138,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let it find them at the end: libraries report what is left then as leaked."""
-    gc.unfreeze()
+    """Let Python find them when it ends: libraries report what is left then as leaked.
+
+    pytest itself looks for garbage before, in vain. A worker has no end that anybody sees.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(scope="session", autouse=True)

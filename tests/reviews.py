@@ -68,8 +68,8 @@ class Card:
         """The same card in another folder, without images, with records that may be changed."""
         card = copy.copy(self)
         card.folder = folder
-        card.records = copy.deepcopy(self.records)
         card.write()
+        card.records = json_lines.lines((folder / "boxes.jsonl").read_text(encoding="utf-8"))
         return card
 
     def write_images(self):

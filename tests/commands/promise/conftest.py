@@ -23,7 +23,13 @@ def card(images, tmp_path):
 
 @pytest.fixture
 def linked_images(images, card):
-    """The images of the card, linked: a test may remove them, but not write to them."""
+    """The images of the card in their folder, which is linked: a test only reads it."""
+    (card.folder / "card").symlink_to(images.folder / "card")
+
+
+@pytest.fixture
+def removable_images(images, card):
+    """The images of the card, each linked: a test may remove them, but not write to them."""
     shutil.copytree(images.folder / "card", card.folder / "card", copy_function=os.link)
 
 
