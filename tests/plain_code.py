@@ -57,26 +57,25 @@ MAX_VAGUE_NAMES_OF_FILE = {"detcli": 4.0, "tests": 4.0}
 """Percent of the names of any one file."""
 
 
-def assigned_names(tree: ast.AST) -> Iterator[str]:
-    """Names of variables and parameters, each time they are assigned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.arg) and node.arg not in {"self", "cls"}:
-            yield node.arg
+def assigned_name(node: ast.AST) -> str:
+    """The name of the variable or parameter that a node assigns to; empty if it is none."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.arg) and node.arg not in {"self", "cls"}:
+        return node.arg
+    return ""
 
 
 def counted(source: str) -> Counter[str]:
     """How often each thing is in a source, with its lines and names."""
     counts = Counter[str]()
-    tree = ast.parse(source)
     counts["lines"] = len(source.splitlines())
-    for name in assigned_names(tree):
-        bare_name = name.strip("_")
-        counts["names"] += bool(bare_name)
-        counts["vague names"] += bare_name in VAGUE_NAMES
-    for node in ast.walk(tree):
-        if isinstance(node, ast.IfExp):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name | ast.arg):
+            bare_name = assigned_name(node).strip("_")
+            counts["names"] += bool(bare_name)
+            counts["vague names"] += bare_name in VAGUE_NAMES
+        elif isinstance(node, ast.IfExp):
             counts["conditional expressions"] += 1
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             counts["comprehensions"] += 1

@@ -18,7 +18,7 @@ def table():
     return TABLE.search(PAGE.read_text(encoding="utf-8"))[0].partition(HEADER)[2].splitlines()[:-2]
 
 
-@pytest.mark.parametrize("name", thin("files of other families", FAMILIES or [None], 20))
+@pytest.mark.parametrize("name", thin("files of other families", FAMILIES or [None], 12))
 def test_a_file_gives_its_familys_own_answers_as_the_table_says(name, table, shared):
     shared("families")
     result = measure(FAMILIES[name])

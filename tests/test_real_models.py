@@ -1,5 +1,6 @@
 """Real YOLOv10-N exports on real photographs; skipped where ../shared is not there."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -57,13 +58,17 @@ def assert_bus(detections, *, half):
     np.testing.assert_allclose(detections.xyxy, [box for _, _, *box in BUS], atol=tolerance)
 
 
-@pytest.mark.parametrize("model", SINGLE + [HALF])
+@pytest.mark.parametrize("model", thinning.thin("real models of an image", SINGLE + [HALF], 3))
 def test_the_bus_image(model, shared):
     assert_bus(detect(shared, model), half=model == HALF)
 
 
-@pytest.mark.parametrize("model", SINGLE[1:] + [HALF])
-@pytest.mark.parametrize("image", ["bus.jpg", "zidane.jpg"])
+COMPARED = list(itertools.product(["bus.jpg", "zidane.jpg"], SINGLE[1:] + [HALF]))
+
+
+@pytest.mark.parametrize(
+    ("image", "model"), thinning.thin("images that real models agree on", COMPARED, 5)
+)
 def test_all_files_agree_within_their_precision(model, image, shared):
     conf, scores, boxes = (0.25, 0.01, 1.5) if model == HALF else (0.01, 1e-5, 0.01)
     reference = detect(shared, SINGLE[0], f"data/images/{image}", conf=conf)

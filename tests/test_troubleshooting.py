@@ -49,7 +49,7 @@ def commands(block):
 
 
 BLOCKS = list(blocks())
-TRIED = thin("complaints of docs/troubleshooting.md", BLOCKS, count=5)
+TRIED = thin("complaints of docs/troubleshooting.md", BLOCKS, count=3)
 
 
 @pytest.fixture(scope="module")

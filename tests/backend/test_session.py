@@ -390,6 +390,7 @@ def test_a_graph_that_does_not_load_has_a_reason_and_leaves_no_file(tmp_path, mo
 # ---------------------------------------------------------------- what a start loads and leaves
 
 
+@pytest.mark.slow
 def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
     script = (
         "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
@@ -401,6 +402,7 @@ def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
     assert finished.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make_image, tmp_path):
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake/onnxruntime.py").write_text("raise ImportError('half a wheel')")

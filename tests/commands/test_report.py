@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import number_video
@@ -17,9 +18,19 @@ from detcli.core.errors import SourceError
 from detcli.run.saved import read_records
 
 
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """The folder of the first run of `finished_run`, still empty, and what that run printed."""
+    return SimpleNamespace(folder=tmp_path_factory.mktemp("first-run"), completed=None)
+
+
 @pytest.fixture
-def finished_run(predict, make_image, tmp_path):
-    """A run over a folder, which has a damaged image and a video too."""
+def finished_run(first_run, predict, make_image, tmp_path, monkeypatch):
+    """A run over a folder, which has a damaged image and a video too; it is a copy of the first."""
+    monkeypatch.chdir(tmp_path)
+    if first_run.completed is not None:
+        shutil.copytree(first_run.folder, tmp_path, dirs_exist_ok=True)
+        return first_run.completed
     make_image("pics/a.png", ("red", 2, 3))
     make_image("pics/b.png")
     (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
@@ -27,7 +38,9 @@ def finished_run(predict, make_image, tmp_path):
     for _ in range(4):
         video.write(image(("blue", 2, 2)))
     video.release()
-    return predict("pics --conf 0.5 -o boxes.jsonl --report page", code=3)
+    first_run.completed = predict("pics --conf 0.5 -o boxes.jsonl --report page", code=3)
+    shutil.copytree(tmp_path, first_run.folder, dirs_exist_ok=True)
+    return first_run.completed
 
 
 @pytest.fixture

@@ -69,6 +69,6 @@ def test_every_symbol_of_the_demo_image_is_found_once_and_nothing_else():
 
 
 def test_the_model_accepts_other_sizes():
-    with Detector(FILE, device="cpu", settings=Settings(imgsz=1088)) as detector:
-        assert detector.canvas == (1088, 1088)
+    with Detector(FILE, device="cpu", settings=Settings(imgsz=416)) as detector:
+        assert detector.canvas == (416, 416)
         assert len(detector(cv2.imread(str(DEMO)))) > 0

@@ -101,6 +101,7 @@ def test_the_best_is_drawn_on_top():
     np.testing.assert_array_equal(out[label], annotate(grey(300, 400), detections[:1])[label])
 
 
+@pytest.mark.slow
 def test_odd_names_do_not_stop_drawing():
     """Nor do they end the process, as OpenCV does for half of a surrogate pair."""
     code = """if True:

@@ -142,6 +142,7 @@ INTERRUPTED = """if True:
             print(number, flush=True)"""
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(Path(__file__).parents[1])]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

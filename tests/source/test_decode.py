@@ -326,6 +326,7 @@ except DecodeError as error: print(error, error.hint)
 """
 
 
+@pytest.mark.slow
 def test_opencv_refuses_what_is_too_large_before_it_is_decoded(tmp_path):
     path = tmp_path / "a.ppm"
     path.write_bytes(encode("ppm", gradient()))

@@ -318,6 +318,7 @@ def test_a_header_without_a_side_is_damaged(offset, fast_for):
         load_bytes(bytes(jpeg), DecodeOptions(fast_for=fast_for))
 
 
+@pytest.mark.slow
 def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_image, tmp_path):
     (tmp_path / "without").mkdir()
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")

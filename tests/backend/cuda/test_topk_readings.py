@@ -111,6 +111,7 @@ def test_how_often_a_source_is_read(readings, scores, k, floor, expected):
         assert readings(keys, k, floor, reverse=reverse)[0] == expected
 
 
+@pytest.mark.slow
 def test_a_list_that_is_long_for_k_is_narrowed(readings):
     """The next power of two from its length up is sorted."""
     for count, k in ((65, 1), (513, 300), (2048, 1024)):

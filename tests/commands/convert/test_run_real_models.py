@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from conversions import converted as convert
-from thinning import thin
+from thinning import only_whole, thin
 
 from detcli.commands.convert.run import load_images
 from detcli.data.record import Origin
@@ -63,6 +63,7 @@ def test_half(converted, export, keep_io):
     assert report.difference.largest_corner < (0.1 if keep_io else 0.5)
 
 
+@only_whole
 def test_int8(converted, shared, tmp_path):
     """A few images are enough to keep the obvious objects."""
     with Sources([str(shared("data/coco128/images"))]) as sources:

@@ -150,6 +150,7 @@ def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: A
     assert message == ""
 
 
+@pytest.mark.slow
 def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):
     predict()  # makes the image and the model
     completed = subprocess.run(

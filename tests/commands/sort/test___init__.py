@@ -308,7 +308,7 @@ def test_another_disk_is_said_to_be_one(sort, monkeypatch):
     assert "--how copy" in completed.stderr
 
 
-def test_what_was_sorted_until_a_kill_is_taken_back(card):
+def test_what_was_sorted_until_a_kill_is_taken_back(sort, card):
     """The process dies within the third link, after its line in the log."""
     code = (
         "import os, sys\n"
@@ -324,8 +324,7 @@ def test_what_was_sorted_until_a_kill_is_taken_back(card):
     command = [sys.executable, "-c", code, "sort", "card.jsonl", *RULES, "-o", "out"]
     assert subprocess.run(command, cwd=card, check=False).returncode == 9
     assert len(files(card / "out")) == 3
-    command = [sys.executable, "-m", "detcli", "sort", "-o", "out", "--undo"]
-    subprocess.run(command, cwd=card, check=True)
+    sort("-o", "out", "--undo")
     assert list((card / "out").iterdir()) == []
     assert len(files(card / "card")) == 4
 

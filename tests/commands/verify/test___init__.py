@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pages
 import pytest
+import thinning
 from colour_model import NAMES, build
 from damaged_graphs import far_and_back
 from json_lines import column_of
@@ -184,6 +185,7 @@ def test_several_sources_and_subfolders(verify, make_model, compared_images, mak
     assert report_of(verify(arguments, "--images", compared_images / "deep/c.png"))["compared"] == 3
 
 
+@thinning.only_whole
 def test_real_exports_agree(reports, shared):
     models = [shared(f"models/yolov10n-{name}.onnx") for name in ("thu", "ultralytics")]
     report = reports(0, models, "--images", shared("data/images"), "--tensors")
