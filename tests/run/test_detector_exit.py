@@ -115,7 +115,10 @@ def test_ctrl_c_between_records_ends_as_it_does_without_them(run_script, long_fi
 
 @NEEDS_FORK
 def test_a_fork_of_a_process_with_open_records_ends(run_script, long_film_path):
+    # The child has no thread that could end the video, and waits for it.
     script = (
+        "from detcli.source import sources\n"
+        "sources.CLOSE_TIMEOUT_S = 0.5\n"
         "records = begin()\n"
         "child = os.fork()\n"
         "if child == 0:\n"

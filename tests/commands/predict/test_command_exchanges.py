@@ -15,7 +15,7 @@ from detcli.model.file import ModelFile
 
 pytestmark = pytest.mark.slow
 
-MOMENTS = 20 if thinning.RUNS_WHOLE else 8  # over the calls that the main thread makes
+MOMENTS = 20 if thinning.RUNS_WHOLE else 5  # over the calls that the main thread makes
 LAST_MOMENT = 0.985  # of these calls: all is read by then, and the number of calls differs a little
 FILES = {"model": "m.onnx", "weights": "weights.bin", "names": "config.json", "picture": "a.png"}
 

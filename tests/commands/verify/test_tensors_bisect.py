@@ -152,10 +152,8 @@ DAMAGED = [
 """Faults of real ports: what makes two graphs, their tolerance, the node and what is said of it."""
 
 
-@pytest.mark.parametrize(
-    ("damage", "limit", "node", "says"),
-    thinning.thin("damaged copies of a real model", DAMAGED, count=1),
-)
+@thinning.only_whole
+@pytest.mark.parametrize(("damage", "limit", "node", "says"), DAMAGED)
 def test_damaged_copies_of_a_real_model(bisected, shared, damage, limit, node, says):
     import cv2
 
