@@ -135,7 +135,7 @@ ENDS = list(
 
 
 @pytest.mark.parametrize(
-    ("ends", "suffix"), thin("containers of tracks with different ends", ENDS, count=9)
+    ("ends", "suffix"), thin("containers of tracks with different ends", ENDS, count=10)
 )
 def test_a_video_with_other_ends_than_its_sound_is_whole_unless_it_is_cut(tmp_path, ends, suffix):
     """Some containers say how long the longest of their tracks is, some count from time 0."""

@@ -28,10 +28,11 @@ def models(make_model):
 
 
 @pytest.fixture
-def evaluate(invoke):
-    """Run it; returns the report and the result."""
+def evaluate(invoke, monkeypatch):
+    """Run it with 100 resamples, as more take its time; return the report and the result."""
 
     def run(*arguments, code=0):
+        monkeypatch.setattr("detcli.commands.eval.bootstrap.RESAMPLES", 100)
         completed = invoke("eval", arguments, "--device", "cpu", "--format", "json")
         assert completed.returncode == code, completed.stderr
         report = json.loads(completed.stdout)
