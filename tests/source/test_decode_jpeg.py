@@ -331,6 +331,7 @@ def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_image, tmp
     assert 'hint: pip install "detcli[jpeg]"; or leave out --strict' in finished.stderr
 
 
+@pytest.mark.slow
 def test_simplejpeg_is_imported_for_a_jpeg_only():
     code = "import sys, detcli.source.decode; print('simplejpeg' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -1,10 +1,13 @@
 """MP4 and MOV as players show them: edits, fragments, files that were cut short."""
 
+import itertools
+
 import av
 import number_video
 import pytest
 from made_videos import edit_list, record_film, watch
 from source_items import error_of
+from thinning import thin
 
 from detcli.config.inputs import InputOptions
 from detcli.source.mp4 import read_movie, top_boxes
@@ -54,8 +57,12 @@ PAUSE_FIRST = [(None, 0.5), (0.08, 4.0)]
 TWO_PARTS = [(0.08, 0.4), (2.08, 0.6)]
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mov"])
-@pytest.mark.parametrize("edits", [FROM_1_S, LATE_START, PART, PAUSE_FIRST, TWO_PARTS])
+EDITED = list(
+    itertools.product([FROM_1_S, LATE_START, PART, PAUSE_FIRST, TWO_PARTS], ["mp4", "mov"])
+)
+
+
+@pytest.mark.parametrize(("edits", "suffix"), thin("files with an edit list", EDITED, 6))
 def test_the_frames_that_come_are_those_of_the_edit_list(film, suffix, edits):
     path = edit_list(remuxed(film, f"edited.{suffix}", {}), edits)
     items = read(path)

@@ -69,6 +69,7 @@ def test_what_is_not_there_is_an_error(reason):
     assert failure("folder.jpg", recursive=True).startswith("no images or videos")
 
 
+@pytest.mark.slow
 def test_images_load_nothing_that_other_sources_need(make_image):
     code = """
 import sys

@@ -1,12 +1,14 @@
 """After Ctrl-C, a run says how to continue; who types that has what a whole run writes."""
 
 import csv
+import itertools
 import json
 import shlex
 
 import optional
 import pytest
 from json_lines import lines
+from thinning import thin
 
 from detcli.run.pipeline import Pipeline
 
@@ -209,11 +211,16 @@ def test_the_same_command_goes_on_with_resume(interrupt, make_images):
     assert stderr.endswith("  hint: the same command goes on from here\n")
 
 
-TRACKED = pytest.param("--track bytetrack", marks=optional.needs("trackers"))
+FILMED = list(itertools.product(["", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1"], ["jsonl", "csv"]))
+TRACKED = [
+    pytest.param("--track bytetrack", suffix, marks=optional.needs("trackers"))
+    for suffix in ("jsonl", "csv")
+]
 
 
-@pytest.mark.parametrize("options", ["", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1", TRACKED])
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+@pytest.mark.parametrize(
+    ("options", "suffix"), thin("videos that are continued", FILMED, 4) + TRACKED
+)
 def test_frames_are_those_of_a_whole_run(follow, predict, make_video, tmp_path, suffix, options):
     make_video("a.mp4", red_from=0)
     predict(f"a.mp4 --conf 0.6 {options} -o whole.{suffix}")
