@@ -454,12 +454,12 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
         time.sleep(LOCK_RETRY_S)
 
 
-def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.BufferedReader:
+def open_regular(path: Path, max_bytes: int | None = None, flags: int = 0) -> io.BufferedReader:
     """Open a regular file to read it; anything else is refused, as opening a pipe could wait.
 
     Args:
         path: The file.
-        max_bytes: A larger file is refused.
+        max_bytes: A larger file is refused; None for any size.
         flags: Further flags for `os.open`.
 
     Raises:
@@ -470,7 +470,7 @@ def open_regular(path: Path, max_bytes: int = 2**63, flags: int = 0) -> io.Buffe
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    if status.st_size > max_bytes:
+    if max_bytes is not None and status.st_size > max_bytes:
         limit_mib = (max_bytes + 1) >> 20
         limit = f"{limit_mib} MiB"
         if limit_mib >= 1024:
@@ -583,11 +583,11 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
         error: The error of the system.
         more: What is added to the hint.
     """
-    hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
+    hint = _REMEDIES.get(error.errno, "check the folder, its permissions and its disk")
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
 
 
-_REMEDIES = {
+_REMEDIES: dict[int | None, str] = {
     errno.EISDIR: "name a file instead of a folder",
     errno.EEXIST: "name a folder, or move the file of that name away",
     errno.ENOTDIR: "name a folder, or move the file of that name away",

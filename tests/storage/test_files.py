@@ -18,6 +18,8 @@ from detcli.storage.files import (
     AppendedFile,
     AtomicFile,
     DirectFile,
+    ResultFile,
+    StandardOutput,
     make_folder,
     open_lines,
     open_output,
@@ -111,6 +113,35 @@ def test_the_hint_says_what_to_do_about_the_systems_reason(code, remedy):
     assert str(error) == f"cannot write a.json: {os.strerror(code)}"
     assert remedy in error.hint
     assert error.hint.endswith("; nothing is lost")
+
+
+def test_an_error_without_a_number_has_a_hint_all_the_same():
+    error = unwritable("a.json", OSError("torn"))
+    assert error.hint == "check the folder, its permissions and its disk"
+
+
+@pytest.mark.parametrize("kind", [AtomicFile, ResultFile])
+def test_a_warning_about_a_file_is_shown_at_the_line_that_commits_it(tmp_path, kind):
+    file = kind(tmp_path / "a.txt")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.txt"):
+        file.write("x" * 200)
+    with pytest.warns(DetcliWarning, match="not complete") as caught:
+        file.commit()
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_while_a_file_is_made_leaves_nothing(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def interrupted():
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("detcli.storage.files.interrupts.held", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        AtomicFile(tmp_path / "a.jpg")
+    assert list(tmp_path.iterdir()) == []
+    assert open_below(tmp_path) == []
 
 
 def test_a_link_is_followed_and_stays_a_link(tmp_path):
@@ -308,6 +339,27 @@ def test_what_is_added_has_to_be_on_the_disk(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match=r"cannot write .*a\.jsonl: Input/output error"):
         file.commit()
     assert file.file.closed
+
+
+class UnclosableFile:
+    """An open file whose last writes fail when it is closed, as on a network drive."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def close(self):
+        self.file.close()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_new_file_that_cannot_be_closed_is_not_complete(tmp_path):
+    file = AtomicFile(tmp_path / "a")
+    file.file = UnclosableFile(file.file)
+    with pytest.raises(OutputError, match=r"cannot write .*a: Input/output error"):
+        file.commit()
 
 
 @pytest.mark.parametrize("kind", [AppendedFile, DirectFile])

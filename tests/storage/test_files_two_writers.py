@@ -1,6 +1,7 @@
 """Files and folders that two processes write at the same time."""
 
 import os
+import stat
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from folders import names_in
 
 from detcli.core.errors import OutputError
 from detcli.storage.files import locked, open_output
-from detcli.storage.folder import Folder, OutputState
+from detcli.storage.folder import Folder, LockState, OutputState
 
 
 @pytest.mark.parametrize("old", [None, "of last week"])
@@ -142,6 +143,30 @@ def test_the_lock_of_a_folder_is_waited_for_a_minute(tmp_path, monkeypatch):
     with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
         pass
     assert clock.time_s == 1060.5
+
+
+def test_a_lock_is_tried_again_every_2_ms(tmp_path, monkeypatch):
+    states = [LockState.HELD_BY_OTHER, LockState.HELD_BY_OTHER, LockState.LOCKED]
+    pauses_s = []
+    fake_time = SimpleNamespace(monotonic=lambda: 1000.0, sleep=pauses_s.append)
+    monkeypatch.setattr("detcli.storage.files.time", fake_time)
+    monkeypatch.setattr("detcli.storage.files.lock", lambda _: states.pop(0))
+    with locked(tmp_path):
+        assert pauses_s == [0.002, 0.002]
+
+
+def test_in_windows_everybody_may_use_the_file_that_is_locked(tmp_path, monkeypatch):
+    """As far as the umask lets them."""
+    windows_locks = SimpleNamespace(locking=lambda *_: None, LK_NBLCK=2)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "msvcrt", windows_locks)
+    umask_before = os.umask(0)
+    try:
+        with locked(tmp_path):
+            mode = stat.S_IMODE((tmp_path / ".detcli-lock").stat().st_mode)
+    finally:
+        os.umask(umask_before)
+    assert mode == 0o666
 
 
 def test_in_windows_a_file_in_the_folder_is_locked_instead_of_the_folder(tmp_path, monkeypatch):
