@@ -19,7 +19,6 @@ from detcli.storage.files import (
     AtomicFile,
     DirectFile,
     ResultFile,
-    StandardOutput,
     make_folder,
     open_lines,
     open_output,

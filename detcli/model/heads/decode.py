@@ -151,7 +151,7 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if converts_to_corners(index, node):
         decoded = _decoding_before_corners(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
-    if node.op_type == "Concat" and len(node.input) > 1:
+    if node.op_type == "Concat":
         decoded = _decoding_shared_by_inputs(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
 

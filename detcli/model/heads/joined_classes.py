@@ -68,8 +68,6 @@ def classes_behind_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classe
     Returns:
         None if the parts are others, or another number of landmarks.
     """
-    if len(groups) < 3:
-        return None
     objectness_size, objectness = groups[0]
     class_count, scores = groups[-1]
     landmarks = groups[1:-1]

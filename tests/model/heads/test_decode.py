@@ -11,7 +11,9 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import BoxDecode, Decoded
 from detcli.model.heads.decode import (
     _hold_same_elements,
+    _tell_if_factor_gives_fractions,
     box_decoding,
+    decoding_of_joined_boxes,
     distance_bin_count,
     measures_from_cell_corners,
     method_of_centre_and_size,
@@ -342,4 +344,74 @@ def test_four_single_coordinates_are_no_halves():
     two_rows = graph.cut(graph.queries(), 0, 2, 1)
     columns = [graph("Exp", graph.linear(two_rows, 8, 1)) for _ in range(4)]
     boxes = graph("Concat", *columns, axis=2)
+    assert box_decoding(read(graph, boxes), boxes) is None
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(64, True), (65, False)])
+def test_boxes_of_64_scales_are_followed(count, is_known):
+    graph = Graph()
+    boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+    joined = graph("Concat", *[boxes] * count, axis=1)
+    assert (box_decoding(read(graph, joined), joined) is not None) == is_known
+
+
+@pytest.mark.parametrize(("move_count", "fractions"), [(15, True), (16, None)])
+def test_the_unit_of_boxes_is_that_of_a_product_among_the_last_16_nodes(move_count, fractions):
+    graph = Graph()
+    boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+    boxes = graph("Div", boxes, np.float32(99))
+    for _ in range(move_count):
+        boxes = graph.swapped(boxes)
+    decoded = box_decoding(read(graph, boxes), boxes)
+    assert decoded.method is BoxDecode.SIGMOID
+    assert decoded.fractions is fractions
+
+
+def test_boxes_that_an_input_of_the_graph_scales_are_followed():
+    graph = Graph()
+    scales = graph.input("scales", TensorProto.FLOAT, [1, 1, 4])
+    boxes = graph("Mul", scales, graph("Sigmoid", graph.linear(graph.queries(), 8, 4)))
+    assert box_decoding(read(graph, boxes), boxes).method is BoxDecode.SIGMOID
+
+
+def test_boxes_that_are_decoded_in_two_ways_are_not_known():
+    graph = Graph()
+    changes = graph.linear(graph.queries(), 8, 4)
+    boxes = graph("Concat", graph("Sigmoid", changes), changes, axis=1)
+    assert box_decoding(read(graph, boxes), boxes) is None
+
+
+@pytest.mark.parametrize("divides", [True, False])
+def test_a_factor_without_elements_says_nothing_about_the_unit(divides):
+    assert _tell_if_factor_gives_fractions(np.zeros(0, np.float32), divides=divides) is None
+
+
+def test_the_unit_of_boxes_in_two_tensors_is_that_of_the_first():
+    graph = Graph()
+    centre = graph("Div", graph("Sigmoid", graph.maps(2)), np.float32(99))
+    size = graph("Exp", graph.maps(2))
+    index = read(graph, centre, size)
+    assert decoding_of_joined_boxes(index, [centre, size]).fractions is True
+
+
+def test_corners_of_several_scales_are_around_a_centre_in_each():
+    graph = Graph()
+    low = []
+    high = []
+    for _ in range(2):
+        columns = four(graph)
+        centre = graph("Add", graph.cut(columns, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
+        half = graph("Exp", graph.cut(columns, 2, 4, 2))
+        low.append(graph("Sub", centre, half))
+        high.append(graph("Add", centre, half))
+    corners = [graph("Concat", *low, axis=1), graph("Concat", *high, axis=1)]
+    boxes = graph("Concat", *corners, axis=2)
+    assert box_decoding(read(graph, boxes), boxes).method is BoxDecode.EXPONENTIAL
+
+
+def test_two_images_of_a_batch_are_not_two_columns():
+    graph = Graph(batch=2)
+    first = graph("Add", graph("Relu", graph.linear(graph.queries(), 8, 1)), np.float32(1))
+    second = graph("Exp", graph.linear(graph.queries(), 8, 3))
+    boxes = graph("Concat", first, second, axis=2)
     assert box_decoding(read(graph, boxes), boxes) is None

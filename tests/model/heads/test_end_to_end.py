@@ -131,6 +131,8 @@ def test_columns_behind_the_scores_are_left_out_where_boxes_are_enough():
     head = find_end_to_end_head(index, boxes_only=True)
     assert head.class_count == 3
     assert head.has_more
+    assert head.anchors_first
+    assert head.decoded.method is BoxDecode.SIGMOID
 
 
 def scores_behind_boxes(graph, axis):
@@ -165,3 +167,30 @@ def test_the_first_of_several_tensors_that_has_no_four_columns_is_no_boxes():
     scores = graph.cut(graph("Concat", *parts, axis=2), 4, 9, 2)
     head = find_end_to_end_head(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
     assert head.decoded is None
+
+
+def test_nan_that_is_replaced_before_the_highest_score_is_taken_changes_nothing():
+    graph = Graph()
+    scores = graph.cut(rows_of_seven(graph), 4, 7, 2)
+    guarded = graph("Where", graph("IsNaN", scores), np.float32(0), scores)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, guarded)), boxes_only=False)
+    assert head.class_count == 3
+
+
+def test_scores_up_to_a_column_that_the_graph_computes_are_no_head():
+    graph = Graph()
+    ends = graph.input("ends", TensorProto.INT64, [1])
+    scores = graph("Slice", rows_of_seven(graph), [4], ends, [2])
+    index = index_of(graph, top_k_of(graph, scores))
+    assert find_end_to_end_head(index, boxes_only=False) is None
+
+
+def test_of_a_head_that_is_split_in_two_the_second_part_is_the_scores():
+    graph = Graph()
+    boxes, _ = boxes_and_scores(graph)
+    shares = graph("Softmax", graph.linear(graph.queries(), 8, 3), axis=2)
+    rows = graph("Concat", boxes, shares, axis=2)
+    parts = graph.all("Split", rows, np.array([4, 3]), outputs=2, axis=2)
+    head = find_end_to_end_head(index_of(graph, top_k_of(graph, parts[1])), boxes_only=False)
+    assert head.scores_are is Activation.SOFTMAX
+    assert head.class_count == 3

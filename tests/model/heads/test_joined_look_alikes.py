@@ -6,7 +6,7 @@ from graph_builder import Graph
 from onnx import TensorProto, helper
 from query_heads import boxes_and_scores, index_of
 
-from detcli.model.heads import Activation, Unrecognised
+from detcli.model.heads import Activation, BoxDecode, Unrecognised
 from detcli.model.heads.before_selection import (
     find_best_class_head,
     find_plugin_head,
@@ -253,3 +253,105 @@ def test_the_scores_of_a_head_are_followed_through_a_transpose_of_its_last_axes(
 )
 def test_which_nodes_swap_channels_and_anchors(node, swaps):
     assert swaps_last_axes(node) == swaps
+
+
+def test_detections_whose_scores_a_selection_gives_are_no_head():
+    """No layer is behind its scores but that of the numbers that it selects by."""
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    values, indices = graph.all("TopK", best, [5], outputs=2, axis=1)
+    best_boxes = chosen(graph, boxes, graph("Unsqueeze", indices, [2]), 4)
+    detections = graph("Concat", best_boxes, graph("Unsqueeze", values, [2]), axis=2)
+    assert find_joined_head(index_of(graph, detections), None, boxes_only=False) is None
+
+
+@pytest.mark.parametrize(
+    ("axis", "swaps", "anchors_first"),
+    [(2, False, True), (2, True, False), (1, False, False), (1, True, True)],
+)
+def test_the_axis_of_a_join_is_that_of_the_channels_where_no_size_shows_it(
+    axis, swaps, anchors_first
+):
+    graph = Graph()
+    boxes, _ = boxes_and_scores(graph)
+    dims = [1, 24, "classes"]
+    if axis == 1:
+        boxes = graph.swapped(boxes)
+        dims = [1, "classes", 24]
+    scores = graph.input("scores", TensorProto.FLOAT, dims)
+    head_tensor = graph("Concat", boxes, scores, axis=axis)
+    if swaps:
+        head_tensor = graph.swapped(head_tensor)
+    head = find_joined_head(index_of(graph, head_tensor), None, boxes_only=False)
+    assert head.anchors_first == anchors_first
+    assert head.class_count is None
+    assert head.decoded.method is BoxDecode.SIGMOID
+
+
+def test_a_tensor_of_unclear_channels_beside_another_output_is_no_head():
+    graph = Graph()
+    rows = graph("Relu", graph.linear(graph.queries(), 8, 7))
+    index = index_of(graph, rows, graph.queries())
+    names = ["red", "green", "blue"]
+    assert find_joined_head(index, names, boxes_only=False) is None
+
+
+def test_a_head_of_three_axes_is_not_followed_to_a_tensor_of_two():
+    graph = Graph()
+    rows = graph("Relu", graph.linear(graph.queries(), 8, 7))
+    of_one_image = graph("Relu", graph("Squeeze", rows, [0]))
+    head_tensor = graph("Unsqueeze", of_one_image, [0])
+    names = ["red", "green", "blue"]
+    head = find_joined_head(index_of(graph, head_tensor), names, boxes_only=False)
+    assert head.class_count == 3
+
+
+def test_as_many_images_as_channels_are_no_channels():
+    graph = Graph(batch=7)
+    rows = graph("Relu", graph.linear(graph.queries(), 8, 9))
+    names = ["red", "green", "blue"]
+    assert find_joined_head(index_of(graph, rows), names, boxes_only=False) is None
+
+
+@pytest.mark.parametrize("has_sizes", [True, False])
+def test_a_split_whose_sizes_are_not_constant_does_not_tell_the_number_of_classes(has_sizes):
+    """Without sizes, its parts are equal."""
+    graph = Graph()
+    rows = graph.input("rows", TensorProto.FLOAT, [1, 24, "columns"])
+    sizes = []
+    if has_sizes:
+        sizes.append(graph.input("sizes", TensorProto.INT64, [2]))
+    parts = graph.all("Split", rows, *sizes, outputs=2, axis=2)
+    index = index_of(graph, parts[1], graph("Relu", rows))
+    assert _class_count(index, rows, parts[1], anchors_first=True) is None
+
+
+def test_an_objectness_is_told_behind_boxes_of_an_unknown_decoding():
+    graph = Graph()
+    features = graph.queries()
+    boxes = graph("Relu", graph.linear(features, 8, 4))
+    scores = [graph("Sigmoid", graph.linear(features, 8, count)) for count in (1, 3)]
+    index = index_of(graph, graph("Concat", boxes, *scores, axis=2))
+    head = find_joined_head(index, None, boxes_only=False)
+    assert head.objectness
+    assert head.class_count == 3
+    assert head.decoded is None
+
+
+def test_two_tensors_of_an_unknown_decoding_are_no_centre_and_size():
+    graph = Graph()
+    features = graph.queries()
+    halves = [graph("Relu", graph.linear(features, 8, 2)) for _ in range(2)]
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    index = index_of(graph, graph("Concat", *halves, scores, axis=2))
+    assert find_joined_head(index, None, boxes_only=False) is None
+
+
+def test_numbers_that_are_no_probabilities_are_not_scores_before_keypoints():
+    graph = Graph()
+    boxes, _ = boxes_and_scores(graph)
+    features = graph.queries()
+    others = [graph.linear(features, 8, count) for count in (3, 2)]
+    index = index_of(graph, graph("Concat", boxes, *others, axis=2))
+    assert find_joined_head(index, None, boxes_only=False) is None
