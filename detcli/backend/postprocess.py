@@ -293,7 +293,7 @@ def warn_about_nan(nan_count: int, score_count: int) -> None:
         warn(f"{nan_count} of {score_count} scores are NaN and were ignored{NAN_CAUSES}")
 
 
-def _convert_scores(selection: SelectedBoxes, *, logits: bool = False) -> SelectedBoxes:
+def _convert_scores(selection: SelectedBoxes, *, logits: bool) -> SelectedBoxes:
     """Convert the scores of the selected boxes to the scores of detections, from 0 to 1.
 
     If they are logits, they are replaced by their sigmoids. Other scores are limited to 1, which

@@ -67,7 +67,7 @@ def merge(
         detections.
     """
     if len(detections_by_area) == 1:
-        merged = detections_by_area[0]
+        [merged] = detections_by_area
     else:
         merged = _merge_areas(detections_by_area, areas, small)
     remaining = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))

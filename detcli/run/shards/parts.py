@@ -365,9 +365,7 @@ class Merge:
             if inputs.number not in new_records:
                 yield record
             elif is_first_of_input:
-                for new_record in new_records[inputs.number]:
-                    new_record["input"] = inputs.number
-                    yield new_record
+                yield from new_records[inputs.number]
         inputs.require_no_more()
 
     def _retried_records(self, shard: Shard) -> dict[int, list[RecordJson]]:
