@@ -399,3 +399,26 @@ def test_a_journal_of_version_1_is_written_anew_as_version_2(journal_path):
     [record] = json_lines.lines(journal_path.read_text())
     assert record["schema_version"] == 2
     assert record["source"] == "a"
+
+
+def test_a_record_is_put_on_the_disk_a_second_after_the_one_before(
+    journal_path, synced, monkeypatch
+):
+    clock = SimpleNamespace(time_s=1.0)  # as right after the machine has started
+    monkeypatch.setattr("time.monotonic", lambda: clock.time_s)
+    journal = Journal(journal_path)
+    synced.clear()
+    for time_s, count in ((1.0, 1), (1.98, 1), (2.0, 2), (2.98, 2), (3.0, 3)):
+        clock.time_s = time_s
+        journal.write(image("a"))
+        assert len(synced) == count
+    journal.close()
+
+
+def test_everybody_may_write_to_a_new_journal_as_far_as_the_umask_lets_them(journal_path):
+    umask_before = os.umask(0)
+    try:
+        Journal(journal_path).close()
+    finally:
+        os.umask(umask_before)
+    assert stat.S_IMODE(journal_path.stat().st_mode) == 0o666

@@ -245,3 +245,31 @@ def test_other_settings_are_refused_unless_the_caller_says_otherwise(resumed_pat
     written_with(resumed_path, image("a"))
     with pytest.raises(UsageError, match=r"conf 0\.25 instead of 0\.5"):
         Journal(resumed_path, SETTINGS | {"conf": 0.5})  # type: ignore[arg-type]
+
+
+def test_with_tracks_an_image_that_was_the_last_input_is_not_worked_again(resumed_path):
+    """Only videos have tracks."""
+    [record] = frames_of(__file__, 0)
+    del record["frame"]
+    write_fields(resumed_path, [record])
+    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
+    assert sources(resumed_path) == [__file__]
+
+
+def test_with_tracks_a_torn_line_behind_a_video_is_of_that_video(resumed_path, videos):
+    frames = frames_of(videos[0], 0, 1)
+    resumed_path.write_text(text_of(frames) + '{"schema_version": 2, "sou')
+    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
+    assert sources(resumed_path) == []
+
+
+def test_a_line_that_others_have_torn_goes_with_the_records_that_are_replaced(resumed_path):
+    write(resumed_path, stamped("old"))
+    journal = Journal(resumed_path)
+    journal.skip(Origin("a", file_stamp="new"))
+    journal.write(stamped("new"))
+    with resumed_path.open("a") as file:
+        file.write('{"schema_version": 2, "sou')
+    with pytest.warns(DetcliWarning, match="1 input processed again"):
+        journal.close()
+    assert sources(resumed_path) == ["a"]

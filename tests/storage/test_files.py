@@ -30,6 +30,7 @@ from detcli.storage.files import (
     unwritable,
     write_file,
     write_output,
+    writing,
 )
 from detcli.storage.folder import OutputState
 
@@ -275,6 +276,7 @@ def test_permissions_follow_the_umask(tmp_path, umask, mode):
     ("most", "says"),
     [
         ((1 << 20) - 1, "larger than 1 MiB"),
+        ((2 << 20) - 2, "larger than 1 MiB"),
         ((512 << 20) - 1, "larger than 512 MiB"),
         ((1023 << 20) - 1, "larger than 1023 MiB"),
         ((1 << 30) - 1, "larger than 1 GiB"),
@@ -537,3 +539,8 @@ def test_the_hash_of_a_file_is_that_of_its_content(tmp_path):
     assert sha256(tmp_path / "a") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_to_write():
+    with pytest.raises(BrokenPipeError), writing("standard output"):
+        raise BrokenPipeError

@@ -279,3 +279,9 @@ def test_a_run_of_another_version_is_finished_by_that_version(store):
 )
 def test_the_names_of_classes_are_texts(fields, names):
     assert class_names_of(header() | fields) == names
+
+
+def test_a_name_that_a_run_has_twice_from_the_beginning_counts_twice(store):
+    manifest = written(store, ["a", "b", "a"], 2)
+    assert manifest.last_shards_of_repeated_names() == {}
+    assert list(manifest.last_names()) == ["a", "b", "a"]

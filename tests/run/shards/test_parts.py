@@ -18,6 +18,7 @@ from detcli.run.shards.manifest import Manifest, Shard, publish
 from detcli.run.shards.parts import Merge, PartWriter, TornError, count_failures, read_part
 from detcli.run.shards.store import LocalFolder
 from detcli.source.listing import hash_of
+from detcli.source.names import ListedInput
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
 PART_NAME = "part-00007.jsonl"
@@ -485,3 +486,69 @@ def test_a_video_that_was_retried_has_its_new_records_once(tmp_path):
     frames = [record("film.mp4", frame=number) for number in range(3)]
     publish_part(store, manifest, merge.retry_shard(0), frames)
     assert column_of(Merge(store, manifest), "frame") == [0, 1, 2]
+
+
+def test_the_last_64_kib_of_a_part_tell_its_failures(begun, tmp_path):
+    _, manifest = begun
+    opened = []
+
+    class WatchedFolder(LocalFolder):
+        def open(self, name, tail_bytes=0):
+            opened.append((name, tail_bytes))
+            return super().open(name, tail_bytes)
+
+    watched_store = WatchedFolder(tmp_path / "boxes")
+    assert count_failures(watched_store, manifest, [1])[1].total() == 1
+    assert opened == [("part-00001.jsonl", 65536)]
+
+
+def test_the_temporary_file_of_a_part_is_closed():
+    with PartWriter(SHARD) as writer:
+        file = writer._file  # noqa: SLF001
+    assert file.closed
+
+
+def test_a_lost_part_is_named_and_not_its_retries(begun, tmp_path):
+    store, manifest = begun
+    (tmp_path / "boxes" / manifest.part(1)).unlink()
+    with pytest.raises(StoreError, match=r"cannot read .*/part-00001\.jsonl"):
+        list(Merge(store, manifest))
+
+
+def test_a_run_that_has_all_parts_is_merged_without_a_look_at_its_names(begun, monkeypatch):
+    store, manifest = begun
+    monkeypatch.setattr(Manifest, "shard", None)
+    assert Merge(store, manifest).faults == []
+
+
+def test_a_file_that_a_run_names_twice_has_two_records(tmp_path):
+    store = LocalFolder(tmp_path / "boxes")
+    manifest = written(store, ["0.jpg", "0.jpg"], 1)
+    for number in range(2):
+        publish_part(store, manifest, manifest.shard(number), [image_of("0.jpg", number)])
+    merge = Merge(store, manifest)
+    assert column_of(merge, "input") == [0, 1]
+    assert merge.faults == []
+
+
+@pytest.mark.parametrize(("meta", "fault_count"), [({"side": "left"}, 0), ({"side": "right"}, 1)])
+def test_a_record_has_what_the_list_says_of_its_input(tmp_path, meta, fault_count):
+    name = ListedInput("0.jpg", None, '{"side": "left"}')
+    merge = merge_of(tmp_path, [name], [image_of("0.jpg", 0, meta=meta)])
+    assert len(list(merge)) == 1 - fault_count
+    assert len(merge.faults) == fault_count
+
+
+def test_a_record_has_nothing_that_no_list_says(tmp_path):
+    merge = merge_of(tmp_path, ["0.jpg"], [image_of("0.jpg", 0, meta={"side": "left"})])
+    assert list(merge) == []
+    assert len(merge.faults) == 1
+
+
+def test_a_video_at_an_address_is_one_whatever_is_asked_of_it(tmp_path):
+    """What follows the question mark is not of its name."""
+    address = "http://host/film.mp4?part=1"
+    frames = [record(address, frame=number) for number in range(2)]
+    merge = merge_of(tmp_path, [address, "1.jpg"], frames + [image_of("1.jpg", 1)])
+    assert column_of(merge, "input") == [0, 0, 1]
+    assert merge.faults == []

@@ -26,7 +26,16 @@ from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.run.shards.parts import Merge
 from detcli.run.shards.store import LocalFolder
-from detcli.run.shards.work import Done, Failed, Progress, Ready, Task, WorkRequest, work
+from detcli.run.shards.work import (
+    Done,
+    Failed,
+    Progress,
+    Ready,
+    Task,
+    WorkRequest,
+    _Worker,
+    work,
+)
 from detcli.source.listing import Unusable
 from detcli.source.sources import Sources
 
@@ -283,3 +292,72 @@ def test_a_piece_has_no_stamps(tmp_path, names, make_model):
     play.work([Task(shard, None, 0, 1)])
     [completed] = play.of(Done)
     assert "file_stamp" not in json.loads(completed.lines)
+
+
+def test_progress_is_told_every_half_second(tmp_path, names, make_model, monkeypatch):
+    times_s = [1000.0, 1000.48, 1000.5, 1000.5, 1000.75, 1000.75, 1000.75]
+    clock = SimpleNamespace(monotonic=lambda: times_s.pop(0))
+    monkeypatch.setattr("detcli.run.shards.work.time", clock)
+    play = Play(tmp_path / "boxes", names[:4], 4, make_model())
+    play.work()
+    assert [progress.records for progress in play.of(Progress)] == [2, 2]
+
+
+def worker_with_items(*items):
+    """A worker with one task, which has these items."""
+    worker = _Worker(None, None, None)  # type: ignore[arg-type]
+    worker._items_of = lambda _: iter(items)  # type: ignore[method-assign] # noqa: SLF001
+    return worker
+
+
+def test_no_more_is_read_of_a_task_that_is_given_up():
+    worker = worker_with_items("first", "second", "third")
+    task = SimpleNamespace(task=None, outage=None)
+    items = worker._items_until_outage(task)  # noqa: SLF001
+    assert next(items) == ("first", False)
+    task.outage = PlaceError("the drive is gone", "check it")
+    assert list(items) == [("second", True)]
+
+
+def test_the_last_item_of_a_task_is_told():
+    worker = worker_with_items("first", "second")
+    task = SimpleNamespace(task=None, outage=None)
+    items = list(worker._items_until_outage(task))  # noqa: SLF001
+    assert items == [("first", False), ("second", True)]
+
+
+def test_a_worker_that_stops_closes_the_files_of_its_tasks(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names, 50, make_model())
+    [task] = play.tasks()
+    worker = worker_with_items("first", "second")
+    next(worker.items([task]))
+    [open_task] = worker._open_tasks  # noqa: SLF001
+    worker.close()
+    assert open_task.writer._file.closed  # noqa: SLF001
+
+
+def test_a_worker_is_closed_when_its_tasks_cannot_be_listed(
+    tmp_path, names, make_model, monkeypatch
+):
+    closed = []
+    monkeypatch.setattr(_Worker, "close", lambda worker: closed.append(worker))
+    play = Play(tmp_path / "boxes", names, 50, make_model())
+
+    def tasks():
+        yield from ()
+        raise PlaceError("the drive is gone", "check it")
+
+    with pytest.raises(PlaceError, match="the drive is gone"):
+        work(play.request, tasks(), play.reports.append)
+    assert len(closed) == 1
+
+
+def test_the_request_of_a_worker_names_no_sources(tmp_path, names, make_model):
+    """Its names come with the tasks."""
+    inputs = InputOptions(source=(), files_from="names.txt", null=True)
+    play = Play(tmp_path / "boxes", names, 50, make_model(), inputs=inputs)
+    placed = play.request.placed([CPU], workers=2, cores=3)
+    assert placed.config.inputs.files_from is None
+    assert not placed.config.inputs.null
+    assert placed.config.runtime.workers == 2
+    assert placed.cores == 3
