@@ -125,10 +125,10 @@ class Letterbox:
         resized = (resized_height, resized_width)
         if corner:
             return cls(image, canvas, (scale, scale), resized)
-        # Half of the padding is before the image; 0.1 less rounds down where it is odd, so that
-        # the additional row or column is at the bottom or the right.
-        top = round((canvas_height - resized_height) / 2 - 0.1)
-        left = round((canvas_width - resized_width) / 2 - 0.1)
+        # Half of the padding is before the image. Where it is odd, the additional row or column is
+        # at the bottom or the right.
+        top = (canvas_height - resized_height) // 2
+        left = (canvas_width - resized_width) // 2
         return cls(image, canvas, (scale, scale), resized, top, left)
 
     @classmethod

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 
@@ -285,3 +286,9 @@ def test_a_name_that_a_run_has_twice_from_the_beginning_counts_twice(store):
     manifest = written(store, ["a", "b", "a"], 2)
     assert manifest.last_shards_of_repeated_names() == {}
     assert list(manifest.last_names()) == ["a", "b", "a"]
+
+
+def test_parts_name_their_run_by_16_digits(store, first):
+    """As those of earlier versions, which are continued."""
+    digest = hashlib.sha256(first.read_bytes()).hexdigest()
+    assert Manifest(store).shard(0).run == digest[:16]

@@ -552,3 +552,9 @@ def test_a_video_at_an_address_is_one_whatever_is_asked_of_it(tmp_path):
     merge = merge_of(tmp_path, [address, "1.jpg"], frames + [image_of("1.jpg", 1)])
     assert column_of(merge, "input") == [0, 0, 1]
     assert merge.faults == []
+
+
+def test_shards_that_were_never_retried_are_not_read_for_their_stamps(begun, monkeypatch):
+    store, manifest = begun
+    monkeypatch.setattr(Manifest, "shard", None)
+    assert Merge(store, manifest).stamps_of_retried_inputs() == {}

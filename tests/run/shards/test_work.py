@@ -340,7 +340,11 @@ def test_a_worker_is_closed_when_its_tasks_cannot_be_listed(
     tmp_path, names, make_model, monkeypatch
 ):
     closed = []
-    monkeypatch.setattr(_Worker, "close", lambda worker: closed.append(worker))
+
+    def note_close(worker):
+        closed.append(worker)
+
+    monkeypatch.setattr(_Worker, "close", note_close)
     play = Play(tmp_path / "boxes", names, 50, make_model())
 
     def tasks():
