@@ -172,3 +172,22 @@ def test_a_scalar_or_a_negative_k_is_refused():
 def test_all_ranked_are_ranked_as_by_top_k(scores):
     _, indices = top_k(scores, len(scores))
     np.testing.assert_array_equal(rank_descending(scores), indices)
+
+
+@pytest.mark.parametrize(
+    ("length", "k", "is_cut"),
+    [(65_535, 1, False), (65_536, 1, True), (65_536, 1024, False), (65_537, 1024, True)],
+)
+def test_a_row_is_cut_into_columns_if_it_is_long_and_becomes_a_quarter(
+    monkeypatch, length, k, is_cut
+):
+    """It takes longer otherwise. There are 16 entries in a column."""
+    cut_rows = []
+
+    def note_row(keys, k):
+        cut_rows.append(keys)
+        return np.arange(k)
+
+    monkeypatch.setattr("detcli.data.topk._largest_of_long_rows", note_row)
+    top_k(np.zeros(length, np.float32), k)
+    assert bool(cut_rows) == is_cut

@@ -6,6 +6,7 @@ from graph_builder import Graph
 from onnx import TensorProto, helper
 from query_heads import boxes_and_scores, index_of
 
+from detcli.model.contract import Layout
 from detcli.model.heads import Activation, BoxDecode, Unrecognised
 from detcli.model.heads.before_selection import (
     find_best_class_head,
@@ -337,6 +338,8 @@ def test_an_objectness_is_told_behind_boxes_of_an_unknown_decoding():
     assert head.objectness
     assert head.class_count == 3
     assert head.decoded is None
+    assert head.layout is Layout.ONE_TO_MANY
+    assert head.scores_are is Activation.SIGMOID
 
 
 def test_two_tensors_of_an_unknown_decoding_are_no_centre_and_size():
@@ -369,3 +372,21 @@ def test_a_split_of_one_image_is_along_its_channels_unless_it_says_otherwise():
     index = index_of(graph, values)
     with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
         find_end_to_end_head(index, boxes_only=False)
+
+
+def test_boxes_that_are_joined_from_centre_and_size_are_not_boxes_and_scores():
+    graph = Graph()
+    features = graph.queries()
+    halves = [graph("Sigmoid", graph.linear(features, 8, 2)) for _ in range(2)]
+    boxes = graph("Concat", *halves, axis=2)
+    index = index_of(graph, boxes)
+    assert box_tensor_of(index, boxes) == boxes
+    assert score_tensor_of(index, boxes) == boxes
+
+
+@pytest.mark.parametrize("activated", [True, False])
+def test_an_input_of_the_graph_is_a_head_of_its_own(activated):
+    graph = Graph()
+    rows = graph.input("rows", TensorProto.FLOAT, [1, 24, 7])
+    output = graph("Relu", rows) if activated else graph.swapped(rows)
+    assert box_tensor_of(index_of(graph, output), rows) == rows
