@@ -273,3 +273,11 @@ def test_a_line_that_others_have_torn_goes_with_the_records_that_are_replaced(re
     with pytest.warns(DetcliWarning, match="1 input processed again"):
         journal.close()
     assert sources(resumed_path) == ["a"]
+
+
+def test_the_progress_of_reading_is_shown_every_20_000_records(resumed_path):
+    write(resumed_path, image("a"))
+    resumed_path.write_bytes(resumed_path.read_bytes() * 20_001)
+    counts = []
+    Journal(resumed_path, show=lambda count, _: counts.append(count)).close()
+    assert counts == [20_000]
