@@ -505,3 +505,9 @@ def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objec
     of_image = detections_of((10, 10, right, 20, 0.8))
     merged = merge([of_tile, detections_of(), of_image], PAIR)
     assert len(merged) == objects
+
+
+def test_the_image_is_as_large_as_the_last_area_whatever_the_order_of_the_tiles():
+    areas = [RIGHT, LEFT, WHOLE]
+    merged = merge([detections_of(), detections_of(), detections_of()], areas)
+    assert merged.image_size == (100, 180)

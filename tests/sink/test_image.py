@@ -321,3 +321,9 @@ def test_a_record_without_image_or_detections_has_no_crops(tmp_path, field):
     record = replace(sample_records.image("a", "a"), **{field: None})
     feed(CropSink(OutputFolder(tmp_path / "out")), record)
     assert list(tmp_path.rglob("*.jpg")) == []
+
+
+@pytest.mark.usefixtures("image_folder")
+@pytest.mark.parametrize("field", ["picture", "detections"])
+def test_a_record_without_image_or_detections_is_not_drawn(field):
+    assert save("out", replace(image("a.png"), **{field: None})) == []

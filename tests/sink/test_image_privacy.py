@@ -407,6 +407,12 @@ def test_ten_thousand_hidden_tracks_are_known():
     assert tracks.note_frame([1, 2], [False, False]).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("field", ["picture", "detections"])
+def test_a_record_without_image_or_detections_stays_as_it_is(field):
+    record = replace(image(), **{field: None})
+    assert Anonymizer([0], "fill")(record) is record
+
+
 def test_a_record_without_detections_has_none_that_are_hidden():
     anonymizer = Anonymizer([0], "fill")
     assert anonymizer.count(None) == 0

@@ -259,3 +259,12 @@ def test_after_a_success_sixteen_names_in_a_row_that_kill_end_the_run(make_sched
     with pytest.raises(InferenceError, match="workers keep dying"):
         game.play(lambda _: next(kills, True))
     assert len(game.completed) == 16
+
+
+def test_the_shards_that_workers_hold_are_named_in_their_order(make_schedule):
+    schedule = make_schedule(names=15, size=5).schedule
+    assert schedule.held == []
+    tasks = [schedule.next_task(worker) for worker in ("a", "a", "b")]
+    assert schedule.held == [0, 1, 2]
+    schedule.died("b", "SIGKILL")
+    assert schedule.held == sorted(task.shard.number for task in tasks[:2])
