@@ -305,8 +305,8 @@ def test_progress_is_told_every_half_second(tmp_path, names, make_model, monkeyp
 
 def worker_with_items(*items):
     """A worker with one task, which has these items."""
-    worker = _Worker(None, None, None)  # type: ignore[arg-type]
-    worker._items_of = lambda _: iter(items)  # type: ignore[method-assign] # noqa: SLF001
+    worker = _Worker(None, None, None)
+    worker._items_of = lambda _: iter(items)  # noqa: SLF001
     return worker
 
 
