@@ -178,3 +178,19 @@ def test_with_tracks_a_run_with_another_tracker_begins_anew(resumed_path):
     write_tracked(resumed_path, "a", TRACKED)
     write_tracked(resumed_path, "b", {"track": "botsort"})
     assert settings_of(resumed_path) == [TRACKED, {"track": "botsort"}]
+
+
+def test_with_tracks_an_image_that_was_the_last_input_is_not_processed_again(resumed_path):
+    """Only videos have tracks."""
+    [record] = frames_of(__file__, 0)
+    del record["frame"]
+    write_fields(resumed_path, [record])
+    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
+    assert sources(resumed_path) == [__file__]
+
+
+def test_with_tracks_a_torn_line_behind_a_video_is_of_that_video(resumed_path, videos):
+    frames = frames_of(videos[0], 0, 1)
+    resumed_path.write_text(text_of(frames) + '{"schema_version": 2, "sou')
+    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
+    assert sources(resumed_path) == []

@@ -247,22 +247,6 @@ def test_other_settings_are_refused_unless_the_caller_says_otherwise(resumed_pat
         Journal(resumed_path, SETTINGS | {"conf": 0.5})  # type: ignore[arg-type]
 
 
-def test_with_tracks_an_image_that_was_the_last_input_is_not_worked_again(resumed_path):
-    """Only videos have tracks."""
-    [record] = frames_of(__file__, 0)
-    del record["frame"]
-    write_fields(resumed_path, [record])
-    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
-    assert sources(resumed_path) == [__file__]
-
-
-def test_with_tracks_a_torn_line_behind_a_video_is_of_that_video(resumed_path, videos):
-    frames = frames_of(videos[0], 0, 1)
-    resumed_path.write_text(text_of(frames) + '{"schema_version": 2, "sou')
-    Journal(resumed_path, TRACKED, force=True).close()  # type: ignore[arg-type]
-    assert sources(resumed_path) == []
-
-
 def test_a_line_that_others_have_torn_goes_with_the_records_that_are_replaced(resumed_path):
     write(resumed_path, stamped("old"))
     journal = Journal(resumed_path)

@@ -194,3 +194,17 @@ def test_of_a_head_that_is_split_in_two_the_second_part_is_the_scores():
     head = find_end_to_end_head(index_of(graph, top_k_of(graph, parts[1])), boxes_only=False)
     assert head.scores_are is Activation.SOFTMAX
     assert head.class_count == 3
+
+
+def test_a_split_of_one_image_is_along_its_channels_unless_it_says_otherwise():
+    """The head of one image is `[channels, N]`, and a Split without an axis is along the first."""
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, graph.linear(graph.queries(), 8, 2), axis=2)
+    head_tensor = graph("Transpose", graph("Squeeze", rows, [0]), perm=[1, 0])
+    parts = graph.all("Split", head_tensor, np.array([4, 3, 2]), outputs=3)
+    best = graph("ReduceMax", parts[1], axes=[0], keepdims=0)
+    values, _ = graph.all("TopK", best, [5], outputs=2, axis=0)
+    index = index_of(graph, values)
+    with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
+        find_end_to_end_head(index, boxes_only=False)

@@ -360,20 +360,6 @@ def test_numbers_that_are_no_probabilities_are_not_scores_before_keypoints():
     assert find_joined_head(index, None, boxes_only=False) is None
 
 
-def test_a_split_of_one_image_is_along_its_channels_unless_it_says_otherwise():
-    """The head of one image is `[channels, N]`, and a Split without an axis is along the first."""
-    graph = Graph()
-    boxes, scores = boxes_and_scores(graph)
-    rows = graph("Concat", boxes, scores, graph.linear(graph.queries(), 8, 2), axis=2)
-    head_tensor = graph("Transpose", graph("Squeeze", rows, [0]), perm=[1, 0])
-    parts = graph.all("Split", head_tensor, np.array([4, 3, 2]), outputs=3)
-    best = graph("ReduceMax", parts[1], axes=[0], keepdims=0)
-    values, _ = graph.all("TopK", best, [5], outputs=2, axis=0)
-    index = index_of(graph, values)
-    with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
-        find_end_to_end_head(index, boxes_only=False)
-
-
 def test_boxes_that_are_joined_from_centre_and_size_are_not_boxes_and_scores():
     graph = Graph()
     features = graph.queries()
