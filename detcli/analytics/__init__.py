@@ -37,17 +37,20 @@ class Watcher:
         """Prepare the steps that the user asked for, in the order in which they are done.
 
         A step is a function that returns a changed copy of a record, for example with tracks, or
-        without ignored detections. Its module is only loaded here, as some load slow libraries.
+        without ignored detections. Each step works on what the earlier ones return: tracks are
+        only of detections that are not ignored, and lines are crossed by tracks. The module of a
+        step is only loaded here, as some load slow libraries.
 
         Args:
             watched: Which steps, and their options.
-            settings: What barcodes are searched by; the defaults if None.
+            settings: The region, the classes and `max_det`, which limit the search for barcodes;
+                the defaults if None.
             conf_thresholds: `(C,)`, the confidence of each class. A detection below it stays only
                 if its barcode can be read. None if all detections stay.
         """
         self._steps: list[WatchStep] = []
-        # One of the steps, which also knows the patterns of --ignore that no source has fitted.
-        self._ignoring: "Ignoring | None" = None  # noqa: UP037 - a local name below
+        # The step for --ignore, if there is one. `unmatched_patterns` asks it at the end of a run.
+        self._ignoring: "Ignoring | None" = None  # noqa: UP037 - only imported below
         if watched.ignore:
             from detcli.analytics.ignored import Ignoring
 

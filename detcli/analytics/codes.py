@@ -51,7 +51,7 @@ from detcli.model.contract import class_ids
 
 READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # classes of which barcodes can be read
 
-FILLED = 0.5  # IoU from which on what looks like a barcode is that of a box
+MIN_LOCATED_IOU = 0.5  # IoU with a detection's box from which on a located barcode belongs to it
 
 # Pixels an image that are read in enhanced crops and below the confidence: no clock, so that a
 # busy machine reads the same. About 0.4 seconds.
@@ -87,19 +87,22 @@ class Codes:
         confident_indices = np.flatnonzero(is_confident).tolist()
         doubtful_indices = np.flatnonzero(~is_confident).tolist()
 
+        # Each step of the assignment only looks at detections that have no barcode yet.
         assignment = _BarcodeAssignment(grey, detections)
         assignment.read_whole_image(region)
         assignment.assign_nearest(confident_indices)
         assignment.read_crops(confident_indices)
 
-        # Markers in the whole image take long, and are searched only if one was detected.
+        # To search the whole image for markers takes long, so it is done only if the detector has
+        # detected a marker.
         is_confident_marker = is_confident & (detections.class_name == MARKERS)
         marker_indices = np.flatnonzero(is_confident_marker).tolist()
         if marker_indices:
             assignment.undetected += _undetected_markers(region, assignment.barcodes)
         assignment.assign_nearest(marker_indices)
 
-        # Only now detections below the confidence may have a barcode, which no other has.
+        # Detections below the confidence come last: they get only barcodes that no confident
+        # detection has.
         assignment.confirm(doubtful_indices)
         assignment.locate_unread(confident_indices)
 
@@ -175,18 +178,20 @@ class _BarcodeAssignment:
         If the barcode is one of `undetected`, it is removed from that list.
 
         Args:
-            detection: The detection, an array of length one.
+            detection: The detection, `Detections` of length one.
 
         Returns:
-            The barcode in its box. None if the box has no barcode of its class, or only one that
-            already belongs to another detection: both detections are then of the same object.
+            The barcode in its box, marked as confirmed. None if the box has no barcode of its
+            class that can be read. Also None if the box has the barcode of another detection: both
+            detections are then of the same object.
         """
-        [(box, _, _, class_name)] = detection  # without its score and class id
+        box = detection.xyxy[0]  # (4,)
+        class_name = detection.names[detection.class_id[0]]
         if class_name not in READABLE:
             return None
-        detected = [barcode for barcode in self.barcodes if barcode is not None]
-        is_of_other_detection = nearest_in(box, detected) is not None
-        if is_of_other_detection:
+        assigned_barcodes = [barcode for barcode in self.barcodes if barcode is not None]
+        is_same_object = nearest_in(box, assigned_barcodes) is not None
+        if is_same_object:
             return None
 
         barcode = nearest_in(box, self.undetected)
@@ -262,12 +267,14 @@ def _read_detection(
 
     Args:
         grey: `(H, W)`, the image.
-        detection: A single detection, an array of length one.
-        budget: What may still be spent on crops that are not tried at every detection.
-        confident: Whether its score is above the confidence. Markers are read only then, as that
+        detection: A single detection, `Detections` of length one.
+        budget: The pixels that may still be read in costly crops: all crops of a detection below
+            the confidence, and the enhanced crops of others.
+        confident: Whether its score is above the confidence. A marker is read only then, as that
             takes seconds in some textures.
     """
-    [(box, _, _, class_name)] = detection  # without its score and class id
+    box = detection.xyxy[0]  # (4,)
+    class_name = detection.names[detection.class_id[0]]
     if class_name == MARKERS:
         if not confident:
             return None
@@ -281,13 +288,15 @@ def _locate_unread(grey: Grey, detection: Detections) -> Barcode | None:
 
     Args:
         grey: `(H, W)`, the image.
-        detection: A single detection.
+        detection: A single detection, `Detections` of length one.
 
     Returns:
-        A barcode without text: what looks most like one and fills most of the box; None if nothing
-        does.
+        A barcode without text. Of the areas that look like a barcode of the detection's class, it
+        is the one whose box has the highest IoU with the detection's box. None if there is no such
+        area, or if its IoU is below `MIN_LOCATED_IOU`.
     """
-    [(box, _, _, class_name)] = detection
+    box = detection.xyxy[0]  # (4,)
+    class_name = detection.names[detection.class_id[0]]
     crop = crop_around(grey, box)
     if not crop.pixels.size or class_name not in READABLE:
         return None
@@ -297,12 +306,12 @@ def _locate_unread(grey: Grey, detection: Detections) -> Barcode | None:
     if not candidates:
         return None
 
-    boxes = np.array([_box_around(barcode) for barcode in candidates])
-    ious = overlap(boxes, box)
-    most_similar = int(ious.argmax())
-    if ious[most_similar] < FILLED:
+    candidate_boxes = np.array([_box_around(barcode) for barcode in candidates])  # (M, 4)
+    ious = overlap(candidate_boxes, box)  # (M,)
+    best_index = int(ious.argmax())
+    if ious[best_index] < MIN_LOCATED_IOU:
         return None
-    return candidates[most_similar]
+    return candidates[best_index]
 
 
 def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
@@ -329,7 +338,7 @@ def _corners_by_opencv(pixels: Grey, class_name: str) -> Doubles:
 
 
 def _undetected_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Iterator[Barcode]:
-    """Yield the markers in an image that no detection has.
+    """Yield the markers in an image that belong to no detection yet.
 
     Args:
         crop: The image, or its region that is searched.
@@ -339,27 +348,37 @@ def _undetected_markers(crop: Crop, barcodes: Iterable[Barcode | None]) -> Itera
     for barcode in barcodes:
         if barcode is not None and barcode.class_name == MARKERS:
             detected_markers.append(barcode)
-    for marker in read_markers(crop, _dictionaries_like_those_of(detected_markers)):
-        side_modules = load_dictionary(marker.symbology).markerSize + 2  # with the black border
-        # An area with fewer pixels than a marker has modules looks like one by chance only.
+    for marker in read_markers(crop, _likely_dictionaries(detected_markers)):
+        # A marker is a grid of black and white modules. An area with fewer pixels than modules
+        # looks like a marker by chance only.
+        modules_per_side = load_dictionary(marker.symbology).markerSize + 2  # with the black border
         area = cv2.contourArea(marker.corners.astype(np.float32))
-        is_large_enough = area >= side_modules**2
-        if is_large_enough and nearest_in(_box_around(marker), detected_markers) is None:
+        if area < modules_per_side**2:
+            continue
+        is_detected = nearest_in(_box_around(marker), detected_markers) is not None
+        if not is_detected:
             yield marker
 
 
-def _dictionaries_like_those_of(markers: Sequence[Barcode]) -> tuple[str, ...]:
-    """Return the dictionaries, the sets of possible markers, that more markers may be of.
+def _likely_dictionaries(markers: Sequence[Barcode]) -> tuple[str, ...]:
+    """Return the dictionaries that more markers in an image are probably from.
 
-    They are those of the markers that were read already, as markers in one image are usually of one
-    kind, and the largest of the same families; all dictionaries if no marker was read.
+    A dictionary is a set of possible markers. The markers in an image are usually from one family
+    of dictionaries, such as `DICT_4X4`, of which `DICT_4X4_1000` has all markers.
+
+    Args:
+        markers: The markers that were read already, each with its dictionary as `symbology`.
+
+    Returns:
+        The largest dictionaries of their families; all dictionaries if no marker was read.
     """
-    names = set()
+    likely_names = set()
     for marker in markers:
+        likely_names.add(marker.symbology)  # itself, if its family has no other dictionary
         family, _, _ = marker.symbology.rpartition("_")
-        names.add(marker.symbology)
-        names.add(f"{family}_{SIZES[-1]}")
-    dictionaries = tuple(name for name in DICTIONARIES if name in names)
+        largest_size = SIZES[-1]
+        likely_names.add(f"{family}_{largest_size}")
+    dictionaries = tuple(name for name in DICTIONARIES if name in likely_names)
     return dictionaries or DICTIONARIES
 
 
@@ -368,25 +387,25 @@ def _with_undetected(
 ) -> Detections:
     """Add the barcodes that the detector missed to the detections, before all others.
 
-    There are at most `max_det` detections in all, and more only if there were more before.
-
     Args:
         detections: The detections, with their barcodes.
         undetected: The barcodes that belong to none of them.
-        settings: Which classes are selected; barcodes of others are not added.
+        settings: The selected classes; barcodes of other classes are not added. And `max_det`, up
+            to which barcodes are added.
     """
     names = detections.names
     selected_ids = class_ids(settings.classes, names) or range(len(names))  # by default all
     selected_names = {names[class_id] for class_id in selected_ids}
-    added = [barcode for barcode in undetected if barcode.class_name in selected_names]
-    # `max_det` is a limit for each tile, so with tiles there may be more detections than that. Then
-    # it does not limit what is added.
+    addable_barcodes = [barcode for barcode in undetected if barcode.class_name in selected_names]
+
+    # With tiles, `max_det` is a limit for each tile. If the image has more detections than that, it
+    # was tiled, and there is no limit for what is added.
     if len(detections) <= settings.max_det:
         max_added = settings.max_det - len(detections)
-        added = added[:max_added]
-    if not added:
+        addable_barcodes = addable_barcodes[:max_added]
+    if not addable_barcodes:
         return detections
-    return _with_added(detections, added)
+    return _with_added(detections, addable_barcodes)
 
 
 def _with_added(detections: Detections, added: Sequence[Barcode]) -> Detections:

@@ -62,11 +62,11 @@ def crops_of(grey: Grey, box: Boxes) -> Iterator[Crop]:
     """Yield the crops of a box in which its barcode may be readable, the cheapest first.
 
     In each size, from that of the image to four times as large, the crop comes first as it is,
-    and then turned upright, if it is tilted.
+    and then turned upright, if it is tilted. Nothing comes if the box is outside of the image.
 
     Args:
         grey: `(H, W)`, the image.
-        box: `(4,)`, around which there is a margin.
+        box: `(4,)`, x1, y1, x2 and y2; a margin is added around it.
     """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
@@ -104,18 +104,21 @@ def crop_around(grey: Grey, box: Boxes) -> Crop:
 def _tilt(pixels: Grey) -> float:
     """Measure by how many degrees an image `(H, W)` is tilted, from the edges in it.
 
-    The gradient of each pixel is a vector across the edge there. The tilt is that of the mean
-    gradient, if those that differ by 90 degrees count as the same: the edges of a barcode are
-    horizontal and vertical if it is upright. So all angles are multiplied by four before the mean,
-    and its angle is divided by four. The fourth power of a complex number does the former.
+    The gradient of a pixel is a vector across the edge there. The edges of an upright barcode are
+    horizontal and vertical, so gradients that differ by 90 degrees have to count as the same. They
+    do if all angles are multiplied by four, as 4 * 90 degrees is a full turn. The angle of the
+    mean is then divided by four: gradients at 10 and 100 degrees become 40 and 400, which is 40
+    again, and the tilt is 10.
 
     Returns:
         From -45 to 45.
     """
     gradient_x = cv2.Sobel(pixels, cv2.CV_32F, 1, 0).astype(np.complex64)
     gradient_y = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
-    gradients = gradient_x + 1j * gradient_y
-    # The fourth power of the length is reduced to the length, so that each counts by its strength.
+    gradients = gradient_x + 1j * gradient_y  # (H, W), the vectors as complex numbers
+
+    # The fourth power multiplies the angle by four, and takes the length to its fourth power. That
+    # is divided to the length again, so that strong edges count for more, but not for all.
     lengths = np.maximum(np.abs(gradients), 1)  # at least 1, as a length of 0 cannot divide
     gradient_sum = (gradients**4 / lengths**3).sum()
     return math.degrees(float(np.angle(gradient_sum))) / 4
@@ -159,19 +162,25 @@ def _turn_upright(crop: Crop, tilt_degrees: float) -> Crop:
 def enhanced_crops(grey: Grey, box: Boxes) -> Iterator[Crop]:
     """Yield the crop of a box once for each of the `ENHANCEMENTS`, which change its pixels.
 
+    Nothing comes if the box is outside of the image.
+
     Args:
         grey: `(H, W)`, the image.
-        box: `(4,)`, around which there is a margin.
+        box: `(4,)`, x1, y1, x2 and y2; a margin is added around it.
     """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return
     for enhance in ENHANCEMENTS.values():
         pixels = enhance(crop.pixels)
-        scale_y, scale_x = np.divide(pixels.shape, crop.pixels.shape)  # some enhancements enlarge
-        scale = np.array([[scale_x], [scale_y]])
-        image_to_enhanced = scale * crop.matrix
-        image_to_enhanced[:, 2:] += (scale - 1) / 2  # as in `Crop.enlarged`
+
+        # Some enhancements enlarge. Then the matrix (2, 3) has to lead to points of the larger
+        # crop: its first row is for x, its second one for y.
+        scale_y, scale_x = np.divide(pixels.shape, crop.pixels.shape)
+        scales = np.array([scale_x, scale_y])
+        image_to_enhanced = scales[:, np.newaxis] * crop.matrix
+        # As in `Crop.enlarged`: the centre of the first pixel moves away from its edge at -0.5.
+        image_to_enhanced[:, 2] += (scales - 1) / 2
         yield Crop(pixels, image_to_enhanced)
 
 

@@ -59,7 +59,7 @@ class Ignoring:
             polygon = zone.pixels(image.size)
             self._warn_of_misplaced(zone, polygon, source, image.size)
             polygons.append(polygon)
-            is_ignored |= self._are_in(polygon, detections.xyxy, image.size)
+            is_ignored |= self._ignored_by(polygon, detections.xyxy, image.size)
         if not polygons:
             return record
         return replace(
@@ -68,8 +68,11 @@ class Ignoring:
             overlay=replace(record.overlay, ignored=tuple(polygons)),
         )
 
-    def _are_in(self, polygon: Points, boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
+    def _ignored_by(self, polygon: Points, boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
         """Tell which boxes are ignored because of one polygon.
+
+        A box is ignored if at least `_min_share` of its area is in the polygon. Without that
+        limit, it is ignored if the middle of its lower side is in the polygon.
 
         Args:
             polygon: `(K, 2)`, its corners in pixels.
@@ -77,17 +80,19 @@ class Ignoring:
             size: Height and width of the image.
 
         Returns:
-            `(N,)`.
+            `(N,)`, whether each box is ignored.
         """
         if self._min_share is None:
             return inside(bottom_centres(boxes, size), polygon)
         return shares_inside(clipped(boxes, size), polygon) >= self._min_share
 
     def _warn_of_misplaced(self, zone: Zone, polygon: Points, source: str, size: Size) -> None:
-        """Warn once of a polygon that is probably not where its user thinks.
+        """Warn if a polygon probably does not apply as the user meant, once for each polygon.
 
-        It may be outside of the image, if its pixels are those of images of another size. Or its
-        name may be that of a folder, whose images only a pattern such as `NAME/**` matches.
+        There are two such cases. The polygon may lie outside of the image, perhaps as its corners
+        were measured in images of another size. Or the user may have named it after a folder to
+        ignore it in the images of that folder only, for which a pattern such as `NAME/**` is
+        needed.
 
         Args:
             zone: The polygon as the user gave it.
@@ -95,23 +100,24 @@ class Ignoring:
             source: The source of the image.
             size: Height and width of the image.
         """
-        text = str(zone)
+        text = str(zone)  # as it is written on the command line
         if text in self._warned_texts:
             return
         height, width = size
         folders = source.split("/")[:-1]
-        has_name_of_folder = bool(zone.name) and zone.name in folders
-        message = ""
+        is_named_after_folder = bool(zone.name) and zone.name in folders
+        is_for_all_images = not pattern_of(zone)
         if is_outside(polygon, size):
             message = f"--ignore {text} is outside of {source}, which has {width}x{height} pixels"
-        elif has_name_of_folder and not pattern_of(zone):
+        elif is_named_after_folder and is_for_all_images:
             message = (
                 f"--ignore {text} is for all images; write {zone.name}/**= before the numbers for "
                 f"those of the folder {zone.name} only"
             )
-        if message:
-            self._warned_texts.add(text)
-            warnings.warn(message, DetcliWarning, stacklevel=2)
+        else:
+            return
+        self._warned_texts.add(text)
+        warnings.warn(message, DetcliWarning, stacklevel=2)
 
 
 def shares_inside(boxes: Boxes, polygon: Points) -> npt.NDArray[np.float64]:
@@ -174,7 +180,7 @@ def _area_inside(
 
     # From left to right, the polygon is between the first and the second edge, between the third
     # and the fourth, and so on.
-    edge_x = _edges_at(strip_middles, starts, ends)  # (S, E), E is even
+    edge_x = _crossings_with_rows(strip_middles, starts, ends)  # (S, E), E is even
     edge_x = np.clip(edge_x, left, right)
     inside_from = edge_x[:, ::2]
     inside_to = edge_x[:, 1::2]
@@ -182,30 +188,34 @@ def _area_inside(
     return float((widths * strip_heights).sum())
 
 
-def _edges_at(
-    heights: npt.NDArray[np.float64],
+def _crossings_with_rows(
+    row_y: npt.NDArray[np.float64],
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
     """Return where horizontal lines cross the edges of a polygon, from left to right.
 
     Args:
-        heights: `(S,)`, the y of each line.
+        row_y: `(S,)`, the y of each line.
         starts: `(K, 2)`, x and y of where each edge begins.
         ends: `(K, 2)`, where each edge ends.
 
     Returns:
-        `(S, E)`, the x of the crossings. E is K, or one more so that it is even; infinity stands
-        for each edge that a line does not cross.
+        `(S, E)`, the x of the crossings of each line, sorted. E is K, or K + 1 if K is odd: a line
+        enters and leaves the polygon, so a caller takes crossings in pairs. Infinity stands for
+        each edge that a line does not cross.
     """
-    line_y = heights[:, np.newaxis]  # (S, 1)
+    line_y = row_y[:, np.newaxis]  # (S, 1)
     is_crossed = (starts[:, 1] <= line_y) != (ends[:, 1] <= line_y)  # (S, K)
-    x_per_y = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])  # (K,)
-    crossing_x = starts[:, 0] + (line_y - starts[:, 1]) * x_per_y
-    from_left = np.sort(np.where(is_crossed, crossing_x, np.inf), axis=1)
-    if from_left.shape[1] % 2:
-        from_left = np.pad(from_left, ((0, 0), (0, 1)), constant_values=np.inf)
-    return from_left
+    x_per_y = _divide(ends[:, 0] - starts[:, 0], ends[:, 1] - starts[:, 1])  # (K,), inverse slopes
+    crossing_x = starts[:, 0] + (line_y - starts[:, 1]) * x_per_y  # (S, K)
+    crossing_x = np.where(is_crossed, crossing_x, np.inf)
+    sorted_x = np.sort(crossing_x, axis=1)
+
+    is_odd = sorted_x.shape[1] % 2 == 1
+    if is_odd:
+        sorted_x = np.pad(sorted_x, ((0, 0), (0, 1)), constant_values=np.inf)  # one more column
+    return sorted_x
 
 
 def _heights_at(

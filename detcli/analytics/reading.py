@@ -39,7 +39,7 @@ TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentTy
 EOT = "\x04"  # ends a message; the separators before it are white space to Python
 
 MARKER_CROP_SIDE = 200  # pixels of the longer side to which a crop with a marker is enlarged
-MAX_MARKER_TIMES = 4  # by which such a crop is enlarged at most
+MAX_MARKER_SCALE = 4  # by which such a crop is enlarged at most
 
 
 @dataclass(slots=True)
@@ -173,28 +173,29 @@ def read_barcode_in_box(
     Args:
         grey: `(H, W)`, the image.
         box: `(4,)`, where the detector found the barcode.
-        budget: What may be spent on crops that are not tried at every detection.
+        budget: The pixels that may still be read in costly crops. The plain crops of a confident
+            detection cost nothing.
         confident: Whether the detection's score is above its confidence.
         linear: Whether a linear code is expected.
 
     Returns:
-        The barcode. None if no crop reads one, if no second crop confirms a linear code that needs
-        it, if crops read different linear codes, or if the budget is spent.
+        The barcode; None if no crop reads one before the budget is spent. Also None for a linear
+        code that no second crop confirms, or that a second crop contradicts.
     """
     earlier_contents: set[bytes] = set()  # of the linear code that an earlier crop has read, if any
     for attempt in _attempts(grey, box, confident=confident):
-        is_paid_for = not attempt.is_trusted
-        if is_paid_for and not budget.spend(attempt.crop.pixels.size):
+        # Trusted crops are the plain ones of a confident detection, which are always read.
+        if not attempt.is_trusted and not budget.spend(attempt.crop.pixels.size):
             return None
         readings = _read_crop(attempt, box, linear=linear)
         certain_barcode = nearest_in(box, readings.certain)
         if certain_barcode is not None:
             return certain_barcode
 
-        # Linear codes that one crop alone does not prove: the next that reads one has to agree.
-        contents = readings.to_confirm.keys()
+        # A linear code that one crop alone does not prove: the next crop that reads one must agree.
+        contents = readings.unconfirmed.keys()
         if contents and contents == earlier_contents:
-            [confirmed_barcode] = readings.to_confirm.values()
+            [confirmed_barcode] = readings.unconfirmed.values()  # there is only one, see below
             return confirmed_barcode
         earlier_contents |= contents
         are_contradictory = len(earlier_contents) > 1
@@ -209,8 +210,8 @@ class _Attempt(NamedTuple):
     crop: Crop
 
     is_trusted: bool
-    """Whether a linear code counts that is read in this crop only. Otherwise another crop has to
-    give the same text, and reading the crop is paid for from the budget."""
+    """Whether a linear code counts if only this crop reads it. Otherwise another crop has to give
+    the same text, and reading the crop is paid for from the budget."""
 
 
 def _attempts(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[_Attempt]:
@@ -225,16 +226,18 @@ def _attempts(grey: Grey, box: Boxes, *, confident: bool) -> Iterator[_Attempt]:
 
 
 class _Readings(NamedTuple):
-    """The barcodes that were read in a box."""
+    """The barcodes that one crop reads in a box."""
 
     certain: list[Barcode]
 
-    to_confirm: dict[bytes, Barcode]
+    unconfirmed: dict[bytes, Barcode]
     """Linear codes, by their contents, that another crop has to confirm."""
 
 
 def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
-    """Read the barcodes in a crop, which is made black and white in one way after another.
+    """Read the barcodes in a crop with one binarizer after another, until one reads any in the box.
+
+    A binarizer is a way to make the crop black and white, which is what zxing-cpp reads.
 
     Args:
         attempt: The crop, and whether it is trusted.
@@ -242,36 +245,37 @@ def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
         linear: Whether a linear code is expected.
 
     Returns:
-        What the first binarizer reads that reads anything in the box; empty if none does.
+        What the first successful binarizer reads in the box; empty if none reads anything there.
     """
     binarizers: Sequence[zxingcpp.Binarizer] = BINARIZERS
     if linear and not attempt.is_trusted:
-        # The others read the same linear codes as the first, so they could confirm none.
+        # The other binarizers read the same linear codes as the first one, so they confirm none.
         binarizers = BINARIZERS[:1]
     for binarizer in binarizers:
         readings = _read_with_binarizer(binarizer, attempt, box)
-        if readings.certain or readings.to_confirm:
+        if readings.certain or readings.unconfirmed:
             return readings
-    return _Readings(certain=[], to_confirm={})
+    return _Readings(certain=[], unconfirmed={})
 
 
 def _read_with_binarizer(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:
     """Read the barcodes of a crop that lie in a box `(4,)` of the whole image.
 
-    If the crop is not trusted, another one has to confirm linear codes. Then no barcode of the same
-    content is certain either, even if it is of another kind.
+    In a crop that is not trusted, linear codes remain unconfirmed. So does everything else with
+    the same content: a matrix code that says the same as an unconfirmed linear code is left out.
     """
-    barcodes = []
-    to_confirm: dict[bytes, Barcode] = {}
+    other_barcodes = []
+    unconfirmed: dict[bytes, Barcode] = {}
     for barcode in read(attempt.crop, binarizer):
-        if nearest_in(box, [barcode]) is None:
+        is_in_box = nearest_in(box, [barcode]) is not None
+        if not is_in_box:
             continue
         if barcode.class_name == LINEAR and not attempt.is_trusted:
-            to_confirm[barcode.content] = barcode
+            unconfirmed[barcode.content] = barcode
         else:
-            barcodes.append(barcode)
-    certain = [barcode for barcode in barcodes if barcode.content not in to_confirm]
-    return _Readings(certain, to_confirm)
+            other_barcodes.append(barcode)
+    certain = [barcode for barcode in other_barcodes if barcode.content not in unconfirmed]
+    return _Readings(certain, unconfirmed)
 
 
 def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
@@ -279,16 +283,19 @@ def read_marker(grey: Grey, box: Boxes) -> Barcode | None:
 
     Args:
         grey: `(H, W)`, the image.
-        box: `(4,)`.
+        box: `(4,)`, x1, y1, x2 and y2, where the detector found the marker.
 
     Returns:
-        The marker, dark on light or light on dark; None if there is none that can be read.
+        The marker, dark on light or light on dark; None if no marker can be read.
     """
     crop = crop_around(grey, box)
     if not crop.pixels.size:
         return None
-    times = round(MARKER_CROP_SIDE / max(crop.pixels.shape))
-    enlarged_crop = crop.enlarged(max(1, min(MAX_MARKER_TIMES, times)))
+    scale = round(MARKER_CROP_SIDE / max(crop.pixels.shape))
+    scale = max(1, min(scale, MAX_MARKER_SCALE))
+    enlarged_crop = crop.enlarged(scale)
+
+    # OpenCV reads markers that are dark on light. The inverted crop is for those light on dark.
     inverted_crop = Crop(as_grey(255 - enlarged_crop.pixels), enlarged_crop.matrix)
     for marker_crop in (enlarged_crop, inverted_crop):
         marker = nearest_in(box, read_markers(marker_crop))

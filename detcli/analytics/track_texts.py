@@ -35,30 +35,45 @@ class TrackTexts:
             return record
         if detections.track_id is None or detections.symbols is None:
             return record
-        last_read_by_track = self._videos.state_of(record)  # the tracks seen last come last
+        last_read_by_track = self._videos.state_of(record)
         barcodes = detections.symbols.copy()
         for index, track_number in enumerate(detections.track_id.tolist()):
             has_track = track_number > 0
-            if not has_track:
-                continue
-            barcode = barcodes[index]
-            earlier_barcode = last_read_by_track.pop(track_number, None)
-            last_read = earlier_barcode
-            if _is_read(barcode):
-                last_read = barcode
-            elif earlier_barcode is not None:
-                barcodes[index] = _as_read_earlier(earlier_barcode, barcode)
-            if last_read is not None:
-                last_read_by_track[track_number] = last_read  # at the end
-        while len(last_read_by_track) > REMEMBERED:
-            oldest_number = next(iter(last_read_by_track))
-            del last_read_by_track[oldest_number]
+            if has_track:
+                barcodes[index] = _with_text_of_track(
+                    barcodes[index], track_number, last_read_by_track
+                )
+        _forget_oldest(last_read_by_track)
         return replace(record, detections=replace(detections, symbols=barcodes))
 
 
-def _is_read(barcode: "Barcode | None") -> bool:
-    """Tell whether a detection has a barcode that was read, and not only located."""
-    return barcode is not None and bool(barcode.symbology)
+def _with_text_of_track(
+    barcode: "Barcode | None", track_number: int, last_read_by_track: "dict[int, Barcode]"
+) -> "Barcode | None":
+    """Return the barcode of a detection, with its track's text if it could not be read itself.
+
+    Args:
+        barcode: The barcode in this frame; None if there is none.
+        track_number: The number of the detection's track.
+        last_read_by_track: The barcode that was last read of each track. It is updated, and the
+            track moved to its end.
+    """
+    # Removed first, so that adding it again puts the track at the end.
+    last_read = last_read_by_track.pop(track_number, None)
+    if barcode is not None and barcode.symbology:  # it was read, and not only located
+        last_read_by_track[track_number] = barcode
+        return barcode
+    if last_read is None:
+        return barcode
+    last_read_by_track[track_number] = last_read
+    return _as_read_earlier(last_read, barcode)
+
+
+def _forget_oldest(last_read_by_track: "dict[int, Barcode]") -> None:
+    """Forget the tracks that were not seen for longest, until `REMEMBERED` are left."""
+    while len(last_read_by_track) > REMEMBERED:
+        oldest_number = next(iter(last_read_by_track))  # the tracks seen last come last
+        del last_read_by_track[oldest_number]
 
 
 def _as_read_earlier(earlier_barcode: "Barcode", unread_barcode: "Barcode | None") -> "Barcode":

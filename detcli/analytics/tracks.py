@@ -119,20 +119,23 @@ class VideoTracks:
         if video is not None and video.frames_per_second:
             self._intervals_s.append(1 / video.frames_per_second)
 
-        # A tracker gives its tracks ids from 0. Records have numbers from 1, which go on where a
-        # frame of another size needs a new tracker.
-        self._first_number = 1  # the number of the present tracker's track 0
+        # A tracker gives its tracks ids from 0; records have numbers from 1. A frame of another
+        # size needs a new tracker, which begins with id 0 again. The numbers continue: after 12
+        # tracks, the first of the new tracker is number 13.
+        self._first_number = 1  # the number of the track to which the tracker gives the id 0
         self._highest_number = 0  # of all tracks so far
 
-        # Where each track was, by its number; the tracks seen last come last.
+        # The state of each track by its number; the tracks seen last come last.
         self._states: dict[int, TrackState] = {}
-        # The same of tracks that have no id yet, by the tracker's object for the track.
+        # The state of each track that has no id yet, by the tracker's object for the track.
         self._tentative_states: dict[Any, TrackState] = {}
 
     def numbers_of_tracks(
         self, image: Image, detections: Detections, time_s: float | None
     ) -> npt.NDArray[np.int64]:
         """Track the detections of the next frame, and return the number of each one's track.
+
+        The trace of a track that is new in this frame begins, see `_begin_traces`.
 
         Args:
             image: The frame.
@@ -153,12 +156,14 @@ class VideoTracks:
         older_ids = self._merge_duplicates()
 
         numbers = np.full(len(detections), -1, np.int64)
-        detection_indices = tracked.class_id.tolist()  # which `_trackable` puts there
-        for index, tracker_id in zip(detection_indices, tracked.tracker_id.tolist(), strict=True):
+        # `_trackable` put the index of each detection in the place of its class.
+        detection_indices = tracked.class_id.tolist()
+        tracker_ids = tracked.tracker_id.tolist()
+        for index, tracker_id in zip(detection_indices, tracker_ids, strict=True):
             has_id = tracker_id >= 0
             if has_id:
                 id_after_merging = older_ids.get(tracker_id, tracker_id)
-                numbers[index] = self._number_of(id_after_merging)
+                numbers[index] = self._track_number(id_after_merging)
         self._highest_number = max(self._highest_number, numbers.max(initial=0))
         self._begin_traces(image.size)
         return numbers
@@ -187,8 +192,8 @@ class VideoTracks:
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
             ) from error
 
-    def _number_of(self, tracker_id: int) -> int:
-        """Return our number of a track for the id that the library gave it, which begins at 0."""
+    def _track_number(self, tracker_id: int) -> int:
+        """Return the number of a track in records for the id that the tracker gave it, from 0."""
         return self._first_number + tracker_id
 
     def _trackable(self, detections: Detections, size: Size) -> Any:  # noqa: ANN401 - supervision's
@@ -254,15 +259,15 @@ class VideoTracks:
 
         A trace is the list of points where an object was. A tracker gives an object an id only when
         it sees it for the second time; until then its track is tentative and has the id -1. So the
-        first point of each tentative track is remembered until the next frame. If the track has an
-        id then, its trace begins with that point, and a line that the object crossed between the
-        two frames is counted.
+        first point of a tentative track is remembered in `_tentative_states` for one frame. If the
+        track has an id in the next frame, its state moves to `_states`. So a line that the object
+        crossed between the two frames is counted.
 
         Args:
             size: Height and width of the frame.
         """
         self._remove_lost_tentative_tracks()
-        tentative_before = self._tentative_states  # those of the frame before
+        states_of_frame_before = self._tentative_states
         self._tentative_states = {}
         for track in self._tracker.tracks:
             is_tentative = track.tracker_id < 0
@@ -270,9 +275,9 @@ class VideoTracks:
                 box = np.array([track.get_state_bbox()], np.float32)  # (1, 4)
                 first_points = deque(bottom_centres(box, size), TRACE_FRAMES)
                 self._tentative_states[track] = TrackState(first_points)
-            elif track in tentative_before:
-                number = self._number_of(track.tracker_id)
-                self._states.setdefault(number, tentative_before[track])
+            elif track in states_of_frame_before:  # it has just got its id
+                number = self._track_number(track.tracker_id)
+                self._states.setdefault(number, states_of_frame_before[track])
 
     def _remove_lost_tentative_tracks(self) -> None:
         """Remove tentative tracks without a detection in this frame, which OC-SORT would keep."""
@@ -352,18 +357,21 @@ class VideoTracks:
             del self._states[oldest_number]
 
     def _advance_clock(self, time_s: float | None) -> float | None:
-        """Compute the time that the tracker is given for a frame.
+        """Advance the tracker's clock to a frame, and return its time there.
 
         Trackers expect RATE frames a second, but a source may have any rate, or change it: streams
         share a detector, so each gets fewer frames with every stream that joins. So the tracker has
-        a clock of its own, on which the usual interval between frames is 1 / RATE seconds. The
-        tracker is also told for how long on this clock an object may be out of sight.
+        its clock, on which the usual interval between frames takes 1 / RATE seconds. If frames
+        usually come every 0.1 seconds, a pause of 0.3 seconds is three frames, so the clock goes on
+        by 3 / RATE seconds.
+
+        Also sets for how long on this clock the tracker lets an object be out of sight.
 
         Args:
             time_s: The time of the frame in the source, in seconds; None if it is unknown.
 
         Returns:
-            The time on the tracker's clock, in seconds; None if it is unknown.
+            The time on the tracker's clock, in seconds; None if `time_s` is None.
         """
         if time_s is None:
             return None
@@ -373,8 +381,10 @@ class VideoTracks:
             self._intervals_s.append(interval_s)
         usual_interval_s = self._usual_interval_s()
 
+        # The clock goes on a little even if the time of the source stands still or goes back.
         elapsed_frames = max(interval_s / usual_interval_s, MIN_FRAMES_OF_GAP)
         self._clock_s += elapsed_frames / RATE
+
         max_lost_frames = max(LOST_S / usual_interval_s, LOST_FRAMES)
         self._tracker.maximum_time_without_update = max_lost_frames / RATE
         return self._clock_s
@@ -386,15 +396,19 @@ class VideoTracks:
         return max(statistics.median_low(self._intervals_s), MIN_GAP_S)
 
     def _make_tracker(self) -> Any:  # noqa: ANN401 - they have no common base that is public
-        """Make the tracker that the options name, with their threshold if they have one."""
+        """Make the tracker that the options name, with their threshold if they have one.
+
+        The keys of its settings are arguments of the classes in the trackers library.
+        """
         options = self._options
+        is_ocsort = options.tracker == "ocsort"
         settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
-        if options.tracker == "ocsort":
-            # An object gets its id with the next frame after its first, as in the other trackers.
+        if is_ocsort:
+            # An object gets its id in its second frame, as it does from the other trackers.
             settings["minimum_consecutive_frames"] = 1
         if options.conf is not None:
             settings["high_conf_det_threshold"] = options.conf
-            if options.tracker != "ocsort":  # which has no threshold of its own for new tracks
+            if not is_ocsort:  # the others also have a threshold for beginning a track
                 settings["track_activation_threshold"] = options.conf
         tracker_class = getattr(load_trackers(), CLASSES[options.tracker])
         return tracker_class(**settings)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,17 +48,15 @@ class CrossedLines:
         """
         if record.origin.frame is None or detections.track_id is None:
             return record
-        traces = record.overlay.traces  # the points where each track has been, by its number
+        track_numbers = detections.track_id.tolist()
+        traces = record.overlay.traces
         # For each detection, the lines that it crossed and to which side: [("gate", "left")].
         crossed_lines: list[list[tuple[str, str]]] = [[] for _ in range(len(detections))]
         captioned_lines = []
         for line, crossings in zip(self._lines, self._videos.state_of(record), strict=True):
             ends = line.pixels(image.size)
-            for index, track_number in enumerate(detections.track_id.tolist()):
-                has_track = track_number > 0
-                if not has_track:
-                    continue
-                side = crossings.add(ends, track_number, traces[track_number])
+            sides = _count_crossings(crossings, ends, track_numbers=track_numbers, traces=traces)
+            for index, side in enumerate(sides):
                 if side is not None:
                     crossed_lines[index].append((line.name, side))
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
@@ -68,6 +66,34 @@ class CrossedLines:
             detections=replace(detections, crossed=_tuples(crossed_lines)),
             overlay=replace(record.overlay, lines=tuple(captioned_lines)),
         )
+
+
+def _count_crossings(
+    crossings: "Crossings",
+    ends: Points,
+    *,
+    track_numbers: Sequence[int],
+    traces: Mapping[int, Points],
+) -> list[str | None]:
+    """Count the tracks that cross a line in a frame, and tell to which side each one crosses it.
+
+    Args:
+        crossings: What was counted of this line so far; the tracks are added.
+        ends: `(2, 2)`, the start and the end of the line, x and y each.
+        track_numbers: The track of each detection; -1 without a track.
+        traces: `(K, 2)`, the points where each track has been, by its number.
+
+    Returns:
+        Left or right for each detection; None if its track does not cross the line.
+    """
+    sides: list[str | None] = []
+    for track_number in track_numbers:
+        side = None
+        has_track = track_number > 0
+        if has_track:
+            side = crossings.add(ends, track_number, traces[track_number])
+        sides.append(side)
+    return sides
 
 
 def _tuples(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.object_]:

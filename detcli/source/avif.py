@@ -274,10 +274,12 @@ class _LocationFormats(NamedTuple):
 
     @classmethod
     def of_box(cls, iloc: memoryview) -> "_LocationFormats":
-        """Read the formats from the beginning of the box, which has how many bytes numbers take.
+        """Read from the beginning of the box how many bytes each of its numbers takes.
 
-        Behind its version and flags are four such sizes of half a byte each: `0x4480` stands for 4,
-        4, 8 and 0 bytes. They are those of a start, a length, a base and a part index.
+        Behind version and flags, four half bytes are the sizes of a start, a length, a base and a
+        part index: `0x4480` stands for 4, 4, 8 and 0 bytes. Other formats follow from the version:
+        0 has no part index and stores all items in the file, and only 2 has four bytes for the
+        number of an item.
 
         Raises:
             KeyError: A size is one that no writer uses.
@@ -285,13 +287,18 @@ class _LocationFormats(NamedTuple):
         """
         version = iloc[0]
         (sizes,) = struct.unpack_from(">H", iloc, VERSION_AND_FLAGS_BYTES)
-        start_format = _NUMBER_FORMATS[sizes >> 12]
-        length_format = _LENGTH_FORMATS[sizes >> 8 & 0xF]
-        base_format = _NUMBER_FORMATS[sizes >> 4 & 0xF]
+        start_bytes = sizes >> 12
+        length_bytes = sizes >> 8 & 0xF
+        base_bytes = sizes >> 4 & 0xF
+        part_index_bytes = sizes & 0xF
+
+        start_format = _NUMBER_FORMATS[start_bytes]
+        length_format = _LENGTH_FORMATS[length_bytes]
+        base_format = _NUMBER_FORMATS[base_bytes]
         part_index_format = ""
         stored_in_format = ""
         if version > 0:
-            part_index_format = _NUMBER_FORMATS[sizes & 0xF]
+            part_index_format = _NUMBER_FORMATS[part_index_bytes]
             stored_in_format = "H"
         item_format = "H"
         if version == 2:

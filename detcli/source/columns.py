@@ -72,15 +72,17 @@ def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
             f"name one with --column, as in --column {candidates[-1]}",
         )
     if not candidates:
-        raise _no_image_column(schema)
+        raise _missing_column_error(schema)
     return schema.field(_column_number(schema, candidates[0]))
 
 
 def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
-    """Return the column of this name, whose values may be structs with bytes, or bytes themselves.
+    """Return the column that the user named.
+
+    Its values have to be structs with a binary field `bytes`, or bytes themselves.
 
     Raises:
-        DecodeError: There is none, or it cannot have images.
+        DecodeError: There is no such column, or it cannot have images.
     """
     if column not in schema.names:
         raise DecodeError(
@@ -95,12 +97,12 @@ def _named_field(schema: "pa.Schema", column: str) -> "pa.Field":
     return field
 
 
-def _no_image_column(schema: "pa.Schema") -> DecodeError:
-    """Make the error of a file in which no column looks like one of images.
+def _missing_column_error(schema: "pa.Schema") -> DecodeError:
+    """Make the error for a file in which no column looks as if it had images.
 
-    It names the column that was most likely meant to hold them: the first one of structs with a
-    field `bytes`, which then is not binary, or else the first one of plain bytes, which the user
-    can name with --column.
+    It names the column that was most likely meant to have them. That is the first column of
+    structs with a field `bytes`, whose values are then not binary. Without such a column it is the
+    first one of plain bytes, which the user can name with --column.
     """
     for field in schema:
         if _bytes_type(field.type) is not None:
@@ -187,18 +189,20 @@ def _paths_as_bytes(paths: Any) -> Any:  # noqa: ANN401 - of pyarrow
 def _content(scalar: Any, max_bytes: int) -> bytes | DecodeError:  # noqa: ANN401 - of pyarrow
     """Take the bytes of an image out of a scalar of pyarrow.
 
+    An error is returned and not raised, so that a caller can go on with the other images.
+
     Args:
-        scalar: A value of the column; of a dictionary, it stands for one that several rows share.
+        scalar: A value of the column, perhaps null. In a column encoded as a dictionary, it refers
+            to a value that several rows may share.
         max_bytes: The most bytes that the image may have.
 
     Returns:
-        The bytes; or the error of an image that has none or too many. It is returned, not raised,
-        so that the other images go on.
+        The bytes, or the error of an image that has no bytes or too many.
     """
     import pyarrow as pa
 
     if isinstance(scalar, pa.DictionaryScalar):
-        scalar = scalar.value
+        scalar = scalar.value  # the value that it refers to
     if not scalar.is_valid:
         return DecodeError("it has no bytes", "see how the file was made")
     content = scalar.as_buffer()

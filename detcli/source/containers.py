@@ -22,7 +22,7 @@ MAX_OFFSET = 1 << 63  # beyond what a file can be read at
 
 RIFF_HEADER_BYTES = 8  # of a list or chunk: four bytes of a name, four of a size
 RIFF_NAME_END = 12  # behind the header and the four bytes that say what a list holds
-RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
+RIFF_SLACK = 8  # bytes: some programs include the header of a list in its size
 UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 
 BOX_SIZE_FOLLOWS = 1  # in place of a box's size in MOV and MP4, which is then behind the kind
@@ -142,10 +142,11 @@ def _movie_length(read_range: ReadRange) -> Length | None:
 
 
 def _riff_length(read_range: ReadRange) -> Length | None:
-    """Return the length of an AVI file, or None if it was not closed by its writer.
+    """Return the length of an AVI file; None if its writer has not filled in the sizes.
 
     A file is a sequence of RIFF lists, several of them if it is long. A list is "RIFF", its size
-    in four bytes, and as many bytes of content, padded to an even number.
+    in four bytes, and as many bytes of content, padded to an even number. The frames end where
+    those of the last list end.
     """
     end_of_frames = 0
     list_start = 0
@@ -154,15 +155,16 @@ def _riff_length(read_range: ReadRange) -> Length | None:
         if len(header) < RIFF_NAME_END or not header.startswith(b"RIFF"):
             break
         size = int.from_bytes(header[4:8], "little")
-        if size in UNFINISHED:
+        if size in UNFINISHED:  # a writer fills in the size when it closes the file
             return None
         list_end = list_start + RIFF_HEADER_BYTES + size
         end_of_frames = _frame_list_end(read_range, list_start + RIFF_NAME_END, list_end)
         padding = size % 2
         list_start = list_end + padding
     end_of_lists = list_start
-    # Some programs count the header of a list in its size, so that the file is shorter by that.
-    return Length(end_of_frames, max(1, end_of_lists - RIFF_SLACK))
+    # Some programs include the 8 bytes of a list's header in its size. Their file is complete
+    # although it ends 8 bytes before `end_of_lists`.
+    return Length(frames=end_of_frames, file=max(1, end_of_lists - RIFF_SLACK))
 
 
 def _frame_list_end(read_range: ReadRange, start: int, end: int) -> int:
@@ -351,27 +353,29 @@ def _find_moov(read_range: ReadRange) -> bytes:
     return b""
 
 
-def _mirrors(moov: bytes, box_type: bytes, end: int) -> bool:
+def _mirrors(moov: bytes, box_type: bytes, handler_start: int) -> bool:
     """Return whether the display matrix of a MOV or MP4 file, or of a track, mirrors the frames.
 
     It is False if the matrix is missing or cut.
 
     Args:
         moov: The box of the file that describes its tracks.
-        box_type: Of the box that has the matrix: mvhd for the file, or tkhd for a track.
-        end: The offset in `moov` before which to look. As a box of each track is in `moov`, the
-            last one before it counts.
+        box_type: The type of the box with the matrix: mvhd for the file, or tkhd for a track.
+        handler_start: The offset in `moov` of the video track's handler. Both boxes are before it.
+            Tracks before the video track have a box tkhd, too, so the last one counts.
     """
-    type_start = moov.rfind(box_type, 0, end)
-    last_complete_start = end - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
-    is_complete = 0 <= type_start <= last_complete_start
+    type_start = moov.rfind(box_type, 0, handler_start)
+    max_type_start = handler_start - _MAX_MATRIX_OFFSET - _MATRIX_NUMBERS.size
+    is_complete = 0 <= type_start <= max_type_start  # `type_start` is -1 without such a box
     if not is_complete:
         return False
-    version = moov[type_start + len(box_type)]
+
+    version = moov[type_start + len(box_type)]  # the byte behind the type
     offset_by_version = _MATRIX_OFFSETS[box_type]  # from the box's type to its matrix
     if version >= len(offset_by_version):
         return False
     matrix_start = type_start + offset_by_version[version]
+
     a, b, _, c, d = _MATRIX_NUMBERS.unpack_from(moov, matrix_start)
     # x and y become ax + cy and bx + dy, which mirrors if the determinant ad - bc is negative.
     return int(a * d) < int(b * c)

@@ -112,7 +112,14 @@ def describe_cut(data: bytes) -> str:
     """Say in words how much of a cut JPEG can be decoded: how many rows, and in what detail.
 
     A progressive JPEG stores the image in several scans: first the mean of each block of 8x8
-    pixels, and then details. So all rows may be there, but without some or all of their details.
+    pixels, and then details. So there are these cases:
+
+        what is cut             what is there
+        the means, early        nothing, which is an error
+        the means               the upper rows, without details
+        the details             all rows, without their last details
+        rows, if sequential     the upper rows, with details
+        the end of the file     all rows, with details
 
     Args:
         data: The file up to its cut.
@@ -124,24 +131,26 @@ def describe_cut(data: bytes) -> str:
         DecodeError: Not one row is there.
     """
     progress = _read_progress(data)
+    height, rows = _rows_before_cut(data)
     scan_count = len(progress.scans)
     complete_scan_count = scan_count - 1  # the last scan is the one that is cut
-    height, rows = _rows_before_cut(data)
-    if not progress.has_means(scan_count):
-        raise _nothing_is_there()
-    if rows == height and progress.has_details():
-        return f"cut off: all of its {height} rows were decoded, only its end is missing"
+    has_details = progress.has_details()
+    has_begun_all_means = progress.has_means(scan_count)
+    has_all_means = progress.has_means(complete_scan_count)
 
-    has_mean_of_each_block = progress.has_means(complete_scan_count)
-    if progress.is_progressive and has_mean_of_each_block:  # so only details are cut
+    if not has_begun_all_means:
+        raise _nothing_is_there()
+    if rows == height and has_details:
+        return f"cut off: all of its {height} rows were decoded, only its end is missing"
+    if progress.is_progressive and has_all_means:  # so only details are cut
         return f"cut off: all of its {height} rows were decoded, but without their last details"
 
-    # The cut is in the means of a progressive JPEG, or the JPEG is not progressive; so rows are
-    # missing at the bottom.
+    # What is left are cuts in the means of a progressive JPEG, or in a sequential one. Either way
+    # the rows at the bottom are missing.
     if rows == 0:
         raise _nothing_is_there()
     share = f"{rows} of its {height} rows ({100 * rows // height}%)"
-    if progress.has_details():
+    if has_details:
         return f"cut off: {share} were decoded, the others are missing"
     return f"cut off: {share} were decoded, without their details, and the others are missing"
 
@@ -190,38 +199,39 @@ def _read_scan(payload: bytes) -> _Scan:
 
 
 def _rows_before_cut(data: bytes) -> tuple[int, int]:
-    """Count the rows of a cut JPEG that no bytes behind the cut can change.
+    """Count the rows of a cut JPEG that are there, from the top.
 
-    The image is decoded twice, with different noise in place of what is missing. The first row in
-    which the two images differ is the first that is not there.
+    The image is decoded twice, with different noise in place of what is missing. The rows above
+    the first difference do not depend on the noise, so the file has all of their data.
 
     Args:
         data: The file up to its cut.
 
     Returns:
-        The height of the image as it is stored, and how many rows from the top are there.
+        The height of the image as it is stored, and how many of its rows are there.
 
     Raises:
         DecodeError: It cannot be decoded.
     """
-    beginning = data.rstrip(b"\xff")  # a marker begins so: the noise would complete it
+    # A byte 0xFF begins a marker, which the noise would complete. So the noise has none either.
+    beginning = data.rstrip(b"\xff")
     random = np.random.default_rng(0)
     noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)
     opposite_noise = 0xFF - noise  # every bit differs
     images = []
-    for missing_bytes in (noise, opposite_noise):
-        noise_in_place_of_rest = _with_restarts(missing_bytes, _next_restart(data))
-        file = np.frombuffer(beginning + noise_in_place_of_rest + END_MARKER, np.uint8)
+    for replacement in (noise, opposite_noise):
+        rest = _with_restarts(replacement, _next_restart(data))
+        file = np.frombuffer(beginning + rest + END_MARKER, np.uint8)
         image = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if image is None:
             raise _nothing_is_there()
-        images.append(image)
+        images.append(image)  # (H, W, 3)
 
     height = images[0].shape[0]
-    differs = np.any(images[0] != images[1], axis=(1, 2))  # for each row
-    if not differs.any():
+    is_different = np.any(images[0] != images[1], axis=(1, 2))  # (H,), of each row
+    if not is_different.any():
         return height, height
-    first_different_row = int(np.argmax(differs))
+    first_different_row = int(np.argmax(is_different))
     return height, first_different_row
 
 
