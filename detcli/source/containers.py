@@ -193,7 +193,7 @@ def _matroska_length(read_range: ReadRange) -> int | None:
     """Return where the segment of a Matroska or WebM file ends; None if it was not closed."""
     head = read_range(0, 4096)
     for element in elements(head, 0, len(head)):
-        if element.number == SEGMENT:
+        if element.element_id == SEGMENT:
             return element.end
     return None
 

@@ -101,6 +101,7 @@ _FORMATS = {
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
 
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
+_MAY_HAVE_EXIF = (JPEG, PNG, b"RIFF")  # how formats begin whose EXIF counts; RIFF is WebP
 _WEBP_ANIMATION = 2  # the bit of an animation among the flags of a WebP
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
@@ -151,9 +152,9 @@ def _load_jpeg(data: bytes, options: DecodeOptions) -> Image:
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Image:
     """Decode a JPEG by simplejpeg, which is fast, or else by OpenCV.
 
-    OpenCV is for an image with colours or EXIF that simplejpeg is not trusted with, and for all if
-    simplejpeg is not installed. It also decodes what there is of an image that simplejpeg calls
-    damaged, which then has a warning, or is an error with `--strict`.
+    There are three cases in which OpenCV decodes it: simplejpeg is not installed, it is not trusted
+    with the image's colours or EXIF, or it calls the image damaged. OpenCV then decodes as much of
+    a damaged image as there is. Such an image has a warning; with `--strict` it is an error.
 
     Raises:
         DecodeError: Nothing decodes it, it is damaged and the options are strict, or its end is
@@ -163,11 +164,11 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
     if inputs.lenient and not has_end(data):
         return _decode_cut_jpeg(data, header, inputs)
 
-    reason = ""  # why it is damaged, in the words of simplejpeg
+    reason = ""  # why it is damaged, in the words of simplejpeg; empty if it is not
+    image = None  # None if it is left to OpenCV
     try:
         image = _decode_by_simplejpeg(data, header, options)
     except ValueError as error:
-        image = None
         reason = _reason_of(str(error))
     if image is not None:
         return image
@@ -175,7 +176,8 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Ima
     image = _decode_by_opencv(data, inputs.max_pixels)
     if image is None:
         raise _undecodable_jpeg(data, reason, inputs)
-    if not reason:
+    is_damaged = reason != ""
+    if not is_damaged:
         return image
     damage = f"damaged: {reason}"
     if inputs.strict:
@@ -200,18 +202,19 @@ def _load_other_format(data: bytes, max_pixels: int) -> Image:
     if format_name == "JPEG 2000":
         check_tiles(data)
     try:
-        odd_form = read_odd_form(data, format_name, max_pixels)
+        pixels = read_odd_form(data, format_name, max_pixels)
     except cv2.error as error:  # our readers call OpenCV as well
         raise _refused_by_opencv(error, max_pixels) from error
-    if odd_form is None:
+    if pixels is None:  # no reader of ours takes the form
         image = _decode_by_opencv(data, max_pixels)
+        if image is None and format_name == "TIFF":
+            raise damaged_tiff()
+        if image is None:
+            raise _not_an_image(data)
     else:
-        image = replace(Image.whole(odd_form), is_plain=False)
+        # A plain image has the pixels that OpenCV makes of its file, which are wrong here.
+        image = replace(Image.whole(pixels), is_plain=False)
 
-    if image is None and format_name == "TIFF":
-        raise damaged_tiff()
-    if image is None:
-        raise _not_an_image(data)
     if _has_second_image(data, format_name):
         return replace(image, warnings=(ONLY_FIRST,))
     return image
@@ -229,10 +232,10 @@ def _reason_of(message: str) -> str:
 
 
 def browser_shows(path: Path) -> bool:
-    """Whether any browser shows an image file as it is decoded here.
+    """Whether every browser shows an image file just as it is decoded here.
 
-    All browsers follow the orientation of EXIF in JPEGs, but not in other formats. So other files
-    that have EXIF do not count as shown, nor does a file that cannot be read.
+    All browsers follow the orientation of EXIF in JPEGs, but not in other formats. So it is False
+    for other files with EXIF, and for a file that cannot be read.
     """
     data = b""
     with contextlib.suppress(OSError):
@@ -240,7 +243,10 @@ def browser_shows(path: Path) -> bool:
     if data.startswith(JPEG):
         header = read_header(data)
         return header is not None and header.orientation is not None
-    return format_of(data) in {"PNG", "WebP", "BMP"} and not re.search(b"eXIf|EXIF", data)
+    # EXIF is in a chunk of this name in PNG or WebP. Its letters may be among the pixels by chance:
+    # then the answer is False without need, which does no harm.
+    may_have_exif = re.search(b"eXIf|EXIF", data) is not None
+    return format_of(data) in {"PNG", "WebP", "BMP"} and not may_have_exif
 
 
 def too_slow(limit_s: float, problem: str = "not read and decoded") -> SourceError:
@@ -325,20 +331,20 @@ def _describe_beginning(data: bytes) -> str:
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
     """Decode an image by OpenCV, and turn it upright where OpenCV does not.
 
-    OpenCV is told not to convert floating-point numbers and not to turn AVIF images, as `_as_shown`
-    does both afterwards. The image is plain if that has nothing left to do: its pixels are then
-    those that OpenCV alone makes of the file.
+    OpenCV leaves two steps to `_as_shown`: it is told not to convert floating-point numbers, and
+    not to turn AVIF images.
 
     Returns:
-        The image; None if OpenCV refuses the file without a reason.
+        The image; None if OpenCV refuses the file without a reason. It is plain if `_as_shown` had
+        nothing to do: its pixels are then those that OpenCV alone makes of the file.
 
     Raises:
         DecodeError: The image is too large, or OpenCV says what is wrong with it.
     """
     if data.startswith(_FLOATS):
-        flags = cv2.IMREAD_UNCHANGED
+        flags = cv2.IMREAD_UNCHANGED  # `_as_shown` converts the numbers
     elif format_of(data) == "AVIF":
-        # It is turned as its properties say, and not as its EXIF does, which OpenCV would follow.
+        # OpenCV would turn it as its EXIF says, but its properties count: `_as_shown` reads them.
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     else:
         flags = cv2.IMREAD_COLOR
@@ -351,8 +357,9 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Image | None:
         return None
     check_size((pixels.shape[0], pixels.shape[1]), max_pixels)
 
-    shown = _as_shown(pixels, data)
-    return replace(Image.whole(shown), is_plain=shown is pixels)
+    shown_pixels = _as_shown(pixels, data)
+    is_unchanged = shown_pixels is pixels
+    return replace(Image.whole(shown_pixels), is_plain=is_unchanged)
 
 
 def _decode_cut_jpeg(data: bytes, header: JpegHeader, inputs: InputOptions) -> Image:
@@ -400,16 +407,18 @@ def _complaint_of_libjpeg(data: bytes, header: JpegHeader) -> str:
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
-    """Make the error of an image for which OpenCV raised one.
+    """Turn an error of OpenCV into the error of the image that it refused.
 
-    OpenCV has three limits of its own: for width, height and the number of pixels. It names the one
-    that was exceeded; the limit of pixels may be below `max_pixels`, as it can only be set before
-    OpenCV is loaded.
+    OpenCV has limits for width, height and the number of pixels. Its message names the one that was
+    exceeded. The limit of pixels may be below `max_pixels`, as it can only be set before OpenCV is
+    loaded, by the environment variable `PIXEL_LIMIT`. What to do next is a hint of the error.
     """
     reason = " ".join(str(error.err).split())
-    if "CV_IO_MAX_IMAGE" not in reason:
+    exceeds_limit = "CV_IO_MAX_IMAGE" in reason  # with _WIDTH, _HEIGHT or _PIXELS behind it
+    if not exceeds_limit:
         return DecodeError(f"cannot be decoded: {reason}", RESAVE)
-    if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
+    has_too_many_pixels = "CV_IO_MAX_IMAGE_PIXELS" in reason
+    if not has_too_many_pixels:
         return DecodeError("too large: wider or higher than OpenCV decodes", RESAVE)
     limit = pixel_limit()
     if limit < max_pixels:
@@ -444,11 +453,17 @@ def _has_second_image(data: bytes, format_name: str) -> bool:
 
 
 def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
-    """Convert an image to 8 bits in colour, and turn it upright, where OpenCV does not.
+    """Do what OpenCV has left to do until an image is in 8 bits, in colour and upright.
+
+    There are three cases, and at most one applies to a file:
+
+    - Floating point numbers become 8 bits in colour. Their formats have no orientation.
+    - An AVIF is turned as its properties say.
+    - An image is turned whose EXIF has an orientation of four bytes, which OpenCV does not follow.
 
     Args:
         image: The image as OpenCV decoded it: (H, W) or (H, W, channels), of any number type.
-        data: Its file, whose format and metadata tell what is left to do.
+        data: Its file.
 
     Returns:
         The image as (H, W, 3); the same array if nothing was to be done.
@@ -458,8 +473,7 @@ def _as_shown(image: np.ndarray, data: bytes) -> Pixels:
         return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return turn_avif(image, data)
-    may_have_exif = data.startswith((JPEG, PNG, b"RIFF"))
-    if may_have_exif and LONG_ORIENTATION_FIELD in data:
+    if data.startswith(_MAY_HAVE_EXIF) and LONG_ORIENTATION_FIELD in data:
         return _turn_by_long_orientation(image, data)
     return image
 
@@ -507,16 +521,16 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
     except ImportError:
         return None
     if header.orientation is None:
-        complaint = _complaint_of_libjpeg(data, header)
-        if complaint:
-            raise ValueError(complaint)
+        _check_by_libjpeg(data, header)
         return None
 
     scale = _reduction(header.size, options.fast_for)
-    buffer = None  # simplejpeg allocates the array itself
     is_upright = header.orientation == 1
-    if is_upright:  # a turned image ends up in another array
+    if is_upright:
         buffer = options.allocate(_reduced_size(header.size, scale))
+    else:
+        # simplejpeg makes an array. `turn_upright` then copies it into one from `allocate`.
+        buffer = None
     image: Pixels = simplejpeg.decode_jpeg(
         data,
         "BGR",
@@ -526,6 +540,13 @@ def _decode_by_simplejpeg(data: bytes, header: JpegHeader, options: DecodeOption
     )
     upright = turn_upright(image, header.orientation, options.allocate)
     return Image(upright, header.size)
+
+
+def _check_by_libjpeg(data: bytes, header: JpegHeader) -> None:
+    """Raise a ValueError if libjpeg-turbo calls a JPEG damaged; the message is its own."""
+    complaint = _complaint_of_libjpeg(data, header)
+    if complaint:
+        raise ValueError(complaint)
 
 
 def _reduced_size(size: Size, scale: int) -> Size:

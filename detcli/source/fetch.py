@@ -4,7 +4,6 @@ They are fetched on threads of their own, many at a time and ahead of their turn
 """
 
 import contextlib
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -26,6 +25,7 @@ from detcli.storage.objects import Address, Bucket
 
 if TYPE_CHECKING:
     from http.client import HTTPException, HTTPResponse
+    from urllib.error import HTTPError
 
 AHEAD_ITEMS = 64  # images that are fetched at the same time, or wait as bytes for their turn
 
@@ -233,9 +233,11 @@ class Fetch:
         self._done.set()
 
     def _fetch_and_wait(self) -> None:
-        """Fetch the bytes of the image, and wait until `take` is called or the run stops.
+        """Fetch the bytes of the image, and reserve their memory until the image's turn has come.
 
-        Until then the bytes count as memory that is used by images ahead of their turn.
+        As soon as the bytes are there, `_done` is set and `take` may return them. The memory is
+        reserved for longer: while the image waits for its turn, its bytes count as memory of the
+        images that are ahead of their turn. It is released when `take` is called, or the run stops.
 
         Raises:
             SourceError: The run was interrupted, or the image cannot be fetched.
@@ -244,19 +246,26 @@ class Fetch:
         stop = self._shared.stop
         size, chunks = self._request()
         with contextlib.closing(chunks), self._shared.reserved(size, self._turn_has_come):
-            chunks_until_stop = itertools.takewhile(lambda _: not stop.is_set(), chunks)
             self._data = gather(
-                chunks_until_stop,
+                _until_stop(chunks, stop),
                 max_bytes=self._shared.options.max_bytes,
                 total=size,
                 limit_s=self._shared.options.inputs.input_timeout,
             )
             if stop.is_set():
                 raise SourceError("interrupted")
-            self._done.set()  # `take` may have the bytes now; the memory stays reserved
+            self._done.set()
             while not self._turn_has_come.wait(POLL_S):
                 if stop.is_set():
                     return
+
+
+def _until_stop(chunks: Iterator[bytes], stop: Event) -> Iterator[bytes]:
+    """Yield the chunks of a download until the run stops."""
+    for chunk in chunks:
+        if stop.is_set():
+            return
+        yield chunk
 
 
 def _tag_of(url: str) -> str | None:
@@ -398,22 +407,33 @@ def _failed_fetch(error: "OSError | ValueError | EOFError | HTTPException") -> S
     from urllib.error import HTTPError, URLError
 
     if isinstance(error, HTTPError):
-        error.close()
-        hint = "check the address"
-        if error.code in {401, 403}:
-            hint = "check the address, user name and password"
-        answer = f"{error.code} {http.client.responses.get(error.code, '')}".strip()
-        return SourceError(f"cannot be fetched: the server answers {answer}", hint)
-
+        return _refused_request(error)
     if isinstance(error, EOFError | http.client.IncompleteRead):
         reason = "the connection broke off"
     else:
         cause: object = error
-        if isinstance(error, URLError):
+        if isinstance(error, URLError):  # it only wraps the error of the system
             cause = error.reason
+        # An error of the system has a text without the address; of others, only the name is safe.
         reason = getattr(cause, "strerror", None) or type(cause).__name__
-    hint = "check the address, and that its server answers"
-    return SourceError(f"cannot be fetched: {reason}", hint)
+    return SourceError(
+        f"cannot be fetched: {reason}", "check the address, and that its server answers"
+    )
+
+
+def _refused_request(error: "HTTPError") -> SourceError:
+    """Make the error of a file for which a web server answers with an error such as 404.
+
+    The answer is closed, and with it its connection.
+    """
+    import http.client
+
+    error.close()
+    hint = "check the address"
+    if error.code in {401, 403}:  # Unauthorized and Forbidden
+        hint = "check the address, user name and password"
+    answer = f"{error.code} {http.client.responses.get(error.code, '')}".strip()
+    return SourceError(f"cannot be fetched: the server answers {answer}", hint)
 
 
 class Prefetcher:
@@ -430,19 +450,16 @@ class Prefetcher:
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
         # How many more items may be fetched ahead of their turn.
         self._fetch_slots = threading.Semaphore(AHEAD_ITEMS)
-        # Released when a waiting item that is not fetched ahead has been passed on.
-        self._turns_done = threading.Semaphore(0)
+        # Released when an item that is not fetched ahead has been passed on; `put` waits for it.
+        self._passed_on = threading.Semaphore(0)
+        # Passes waiting items on; started for the first item that is fetched ahead.
         self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
         """Pass an item to the run, behind all items that were put before it.
 
-        There are two kinds of items:
-
-        - One from a network is fetched ahead: that begins now, and it waits in line for its turn.
-          The first of them starts the thread that passes waiting items on.
-        - Any other, such as a frame of a camera, goes straight to the run as long as there is no
-          such thread. Once there is, it waits in line, and this waits until it has been passed on.
+        An item from a network is fetched ahead: this returns as soon as its fetching has begun. For
+        any other item, such as a frame of a camera, it returns when the run has the item.
 
         Args:
             index: The position of the item in the run.
@@ -452,17 +469,30 @@ class Prefetcher:
             False if the run is over, and the item was not taken.
         """
         if item.begin is None:
-            if self._thread is None:
-                return self._admit(index, item)
-            self._waiting.put((index, item))
-            return self._acquire(self._turns_done)  # which the thread then releases
+            return self._put_in_turn(index, item)
+        return self._put_ahead(index, item, item.begin)
 
+    def _put_in_turn(self, index: int, item: Item) -> bool:
+        """Wait for the turn of an item that is not fetched ahead, and pass it to the run.
+
+        Without a thread no item is waiting, so it is passed on here. Otherwise the thread does so.
+        """
+        if self._thread is None:
+            return self._admit(index, item)
+        self._waiting.put((index, item))
+        return self._acquire(self._passed_on)
+
+    def _put_ahead(self, index: int, item: Item, begin: Callable[[], None]) -> bool:
+        """Begin to fetch an item, and let it wait for its turn.
+
+        If AHEAD_ITEMS are waiting already, this first waits until one of them is passed on.
+        """
         if self._thread is None:
             self._thread = BackgroundThread(self._pass_on, stop=self._stop)
             self._thread.start()
         if not self._acquire(self._fetch_slots):
             return False
-        item.begin()
+        begin()
         self._waiting.put((index, item))
         return True
 
@@ -480,10 +510,7 @@ class Prefetcher:
     def _pass_on(self) -> None:
         """Pass the waiting items to the run in order; the prefetcher's thread runs this.
 
-        After each item it releases a semaphore that `put` may be waiting for: either `put` has
-        queued this very item and waits for its turn, or all slots for fetching ahead are taken and
-        this item frees one. It ends when the run is over, or at None, with which `close` ends the
-        queue.
+        It ends when the run is over, or at the None with which `close` ends the queue.
         """
         while True:
             indexed_item = self._waiting.get()
@@ -495,9 +522,9 @@ class Prefetcher:
                 return
             is_fetched_ahead = item.begin is not None
             if is_fetched_ahead:
-                self._fetch_slots.release()
+                self._fetch_slots.release()  # `_put_ahead` may wait for a free slot
             else:
-                self._turns_done.release()
+                self._passed_on.release()  # `_put_in_turn` waits until this item is passed on
 
     def _acquire(self, semaphore: threading.Semaphore) -> bool:
         """Wait until a semaphore is free, and take it; False if the run is over."""

@@ -40,13 +40,14 @@ class FollowedFiles:
         self._pending: dict[str, PendingFile] = {}
 
     def update(self, entries: Mapping[str, str | Item]) -> None:
-        """Forget the files that a new listing of the folders does not have.
+        """Forget the files that are missing in a new listing of the folders.
 
         While a folder cannot be listed, perhaps only for now, its files do not count as deleted:
-        they would be yielded again when it is back.
+        they would be yielded again when it is back. Files that were yielded are no longer pending.
 
         Args:
-            entries: The files by name, and an item with the error for each folder without a list.
+            entries: The listing by name: a string for a file, and an `Item` with the error for a
+                folder that cannot be listed.
         """
         has_errors = any(isinstance(entry, Item) for entry in entries.values())
         if not has_errors:
@@ -68,8 +69,11 @@ class FollowedFiles:
     def unchanged_s(self, path: str) -> float | None:
         """Return for how many seconds a file has been as it is now.
 
-        It is None if the file has changed since the last call, is looked at for the first time, or
-        was deleted again.
+        Its size and time of change are remembered for the next call.
+
+        Returns:
+            The seconds. None if the file is looked at for the first time or has changed since the
+            last call, or if it is deleted.
         """
         try:
             status = os.stat(path)
@@ -81,8 +85,8 @@ class FollowedFiles:
         if pending is None or pending.state != state:
             self._pending[path] = PendingFile(state, since_s=now_s)
             return None
+        # There are two answers, and either may be too short: this run may have begun long after the
+        # file was written, and the clock that set the file's time of change may be ahead.
         seen_unchanged_s = now_s - pending.since_s
-        # The longer one counts. A file may be older than this run; but if the clock of its server
-        # is ahead, its time of change is later than it was.
-        since_time_of_change_s = time.time() - status.st_mtime
-        return max(seen_unchanged_s, since_time_of_change_s)
+        age_s = time.time() - status.st_mtime
+        return max(seen_unchanged_s, age_s)

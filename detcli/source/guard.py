@@ -81,18 +81,20 @@ class InputGuard:
 
     @cached_property
     def _identities_of_files_in_folders(self) -> frozenset[FileIdentity | None]:
-        """Device and inode of each image and video that a search of the named folders finds.
+        """Device and inode of each image and video in the folders that are inputs.
 
-        Folders that the run writes into are not searched.
+        Folders that the run writes into are not searched, and a folder that cannot be listed counts
+        as empty here.
         """
         omit = {identity(path) for path in self._written}
         identities: set[FileIdentity | None] = set()
         for folder in self._paths:
             if not os.path.isdir(folder):
                 continue
-            for page in search(folder, recursive=self._inputs.recursive, omit=omit):
-                if not isinstance(page, Item):  # the error of a folder that cannot be listed
-                    identities.update(identity(file) for file in page)
+            for files in search(folder, recursive=self._inputs.recursive, omit=omit):
+                has_no_list = isinstance(files, Item)  # the error of a folder that cannot be listed
+                if not has_no_list:
+                    identities.update(identity(file) for file in files)
         return frozenset(identities)
 
 

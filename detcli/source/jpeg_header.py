@@ -109,9 +109,9 @@ def exif_orientation(exif: bytes) -> int | None:
 def _orientation_in_tiff(tiff: bytes) -> int | None:
     """Find the field of the orientation in the metadata of EXIF, which are laid out as a TIFF.
 
-    OpenCV reads one field after the other and stops at the first that it cannot read. Its result
-    is repeated only where it certainly reaches the orientation: no field before it has a higher
-    tag, and no text before it is cut.
+    The answer is the orientation that OpenCV would follow. OpenCV reads one field after the other,
+    and stops at the first that it cannot read. It certainly gets as far as the orientation if no
+    field before it has a higher tag, and if every text before it is complete.
 
     Returns:
         The orientation, 1 to 8; 1 if there is none, None if OpenCV may stop before it.
@@ -119,11 +119,12 @@ def _orientation_in_tiff(tiff: bytes) -> int | None:
     Raises:
         struct.error: The metadata end within a field.
     """
+    is_classic = tiff[:4] in CLASSIC  # with TIFF's number 42 behind the order of bytes
     highest_tag = 0  # of the fields before
     for field in tiff_fields(tiff):
         if field.tag == _ORIENTATION:
             is_in_order = field.tag > highest_tag
-            if tiff[:4] not in CLASSIC or not is_in_order:
+            if not is_classic or not is_in_order:
                 return None
             return _orientation_of_field(field, is_little_endian=tiff.startswith(b"I"))
         if field.tag in _TEXT_TAGS and _ends_beyond(tiff, field):

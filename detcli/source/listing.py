@@ -44,7 +44,8 @@ Name = str | ListedInput | Unusable
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     """Return a name as JSON, from which `from_json` restores it.
 
-    There are five forms. A stamp is the size and time of a file, by which a change is noticed.
+    There are five forms. A stamp is the size and time of a file, by which a change is noticed. The
+    forms without a stamp need no conversion: JSON writes a named tuple as a list of its fields.
 
         a path or address             PATH
         the same with a stamp         [PATH, STAMP]
@@ -59,7 +60,7 @@ def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     if isinstance(name, ListedInput) and isinstance(name.name, VersionedPath):
         path = name.name
         return [path, name.image, name.meta, path.stamp]
-    return name  # a text, or a named tuple, which JSON has as a list of its fields
+    return name  # a text, or a named tuple without a stamp
 
 
 def from_json(value: str | list[Any]) -> Name:
@@ -147,22 +148,21 @@ def hash_of(name: Name, *, stamped: bool = False) -> bytes:
     """Return the hash by which a name is told from others, in `HASH.itemsize` bytes.
 
     Args:
-        name: The name; or a tuple, of which all fields count.
-        stamped: Whether the hash changes with the stamp (size and time of the file), too, so that a
-            file that has changed counts as another input.
+        name: The name. All fields of a line of a list or of an error are hashed.
+        stamped: Whether the stamp (size and time of the file) is hashed, too, so that a file that
+            has changed counts as another input.
     """
     if isinstance(name, str):
         text = name
     else:
         text = "\0".join(str(field) for field in name)
-    stamp = None
     if stamped:
         stamp = stamp_in(name)
-    if stamp is not None:
-        text += f"\0{stamp}"
+        if stamp is not None:
+            text += f"\0{stamp}"
     data = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest()
-    return digest + b"."  # as NumPy drops zeros at the end
+    return digest + b"."  # NumPy drops zeros at the end of an element, which a digest may have
 
 
 HashOf = Callable[[Name], bytes]
@@ -267,18 +267,20 @@ class Names(contextlib.AbstractContextManager["Names"]):
 def _checked_name(entry: SourceEntry) -> Name:
     """Check an entry of a source, and return its name as a run in shards writes it down.
 
-    A file's name gets a stamp, and an entry that cannot be read an error in place of its name. A
-    line of a list counts as a path or address if it has no metadata.
+    The name of a file has a stamp. A line of a list without metadata becomes its path or address.
+    If the entry cannot be read, the error is written down in place of its name.
+
+    Args:
+        entry: A path or address, a line of a list, or the `Item` of what cannot be read.
 
     Raises:
         UsageError: A line of a list contains an image, or the address contains a password.
-        InputError: There is an error now that may be gone later.
+        InputError: The entry cannot be read now, but perhaps later.
     """
     if isinstance(entry, Item):
-        return _unusable(entry)
-    name: Name
+        return _permanent_error(entry)
+    name: Name = entry
     if isinstance(entry, str):
-        name = entry
         address = entry
     elif entry.image is not None:
         raise UsageError(
@@ -287,7 +289,8 @@ def _checked_name(entry: SourceEntry) -> Name:
         )
     else:
         address = entry.name
-        name = address if entry.meta is None else entry
+        if entry.meta is None:
+            name = address
 
     # Looking for signs of an address is fast, and there may be millions of names.
     may_have_password = "://" in address or "@" in address
@@ -300,17 +303,18 @@ def _checked_name(entry: SourceEntry) -> Name:
 
 
 def _with_present_stamp(name: Name, address: str) -> Name:
-    """Add a stamp to a name, which is the file's present size and time, to notice later changes.
+    """Add the present size and time of a file to its name, so that a later change is noticed.
 
     Args:
         name: The name: a path, an address, or a line of a list.
-        address: The path or address in it.
+        address: The path or address in it; a `VersionedPath` if it has a stamp already.
 
     Returns:
-        The name with the stamp. It is returned as it is if there is no such file, or if it has a
+        The name with this stamp. It is returned unchanged if there is no such file, or if it has a
         stamp already: objects in a store get theirs when they are listed.
     """
-    if isinstance(address, VersionedPath):
+    has_stamp = isinstance(address, VersionedPath)
+    if has_stamp:
         return name
     try:
         stamp = stamp_of(os.stat(address))  # noqa: PTH116 - Path is slow for millions of names
@@ -319,23 +323,26 @@ def _with_present_stamp(name: Name, address: str) -> Name:
     return with_stamp(name, stamp)
 
 
-def _unusable(failed: Item) -> Unusable:
-    """Return the error of an entry that cannot be read, to be written down in place of its name.
+def _permanent_error(failed: Item) -> Unusable:
+    """Return the error of an entry that cannot be read, as a run in shards writes it down.
+
+    Only an error that stays the same is written down. One that may be gone later, as without a
+    network, is raised.
 
     Args:
-        failed: An item as `failed_item` makes it: it holds no image, and loading it raises the
-            error.
+        failed: An item as `failed_item` makes it: it has no image, and loading it raises the error.
 
     Raises:
-        InputError: The same error, if it may be gone later, as without a network.
+        InputError: The error may be gone later.
     """
     source = failed.origin.source
     try:
         failed.load()
     except InputError as error:
-        # A single error of this kind is a sign of an outage, see `DetcliError.outage_at`.
-        may_be_gone_later = error.outage_at == 1
-        if may_be_gone_later:
+        # `outage_at` is how many errors of a kind in a row are blamed on an outage. If one is
+        # enough, it is the network or mount that fails, and not this entry.
+        is_outage = error.outage_at == 1
+        if is_outage:
             raise error.about(source) from error
         return Unusable(source, str(error), error.hint)
     raise TypeError("an item among the entries must be one of `failed_item`, whose loading fails")

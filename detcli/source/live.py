@@ -67,10 +67,14 @@ class LiveSource:
             SourceError: The name has no number, or the address is malformed.
         """
         if is_camera(name):
-            return cls(name, partial(open_camera, camera_number(name)))
+            return cls(name, open=partial(open_camera, camera_number(name)))
         check_address(name)
-        is_http = name.lower().startswith("http")
-        return cls(public_name(name), partial(open_address, name, threads), is_http)
+        is_http = name.lower().startswith("http")  # so it may be a file on a web server
+        return cls(
+            name=public_name(name),
+            open=partial(open_address, name, threads),
+            may_be_file=is_http,
+        )
 
 
 def _has_frames_to_count(capture: cv2.VideoCapture) -> bool:
@@ -94,30 +98,31 @@ def watch(
         inputs: Which frames are used; their times count from the first frame of a source.
         progress: Tells when to stop, and counts the dropped frames of each source.
     """
-    news = threading.Condition()  # notified when a frame or an error waits, or a watcher has ended
-    stop = threading.Event()
-    watchers = [_Watcher(source, inputs, progress, news, stop) for source in sources]
-    # With all its keys, as it may be read while the watchers count.
+    changed = threading.Condition()  # notified when an item waits, or a watcher has ended
+    stop_watching = threading.Event()
+    watchers = [_Watcher(source, inputs, progress, changed, stop_watching) for source in sources]
+    # It has all its keys from the start, so that another thread can iterate over it while the
+    # watchers count.
     progress.dropped = Counter({source.name: 0 for source in sources})
     try:
         for watcher in watchers:
             watcher.start()
         while not progress.stop.is_set():
-            with news:
+            with changed:
                 item = _take_in_turns(watchers)
                 if item is None:
                     have_all_ended = all(watcher.ended for watcher in watchers)
                     if have_all_ended:
                         return
-                    news.wait(POLL_S)
+                    changed.wait(POLL_S)
             if item is not None:
                 yield item
     finally:
-        stop.set()
-        deadline_s = time.monotonic() + JOIN_TIMEOUT_S
+        stop_watching.set()
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
         for watcher in watchers:
             if watcher.is_alive():
-                watcher.join(max(0.0, deadline_s - time.monotonic()))
+                watcher.join(max(0.0, deadline - time.monotonic()))
 
 
 def _take_in_turns(watchers: "list[_Watcher]") -> Item | None:
@@ -135,7 +140,7 @@ def _take_in_turns(watchers: "list[_Watcher]") -> Item | None:
 class _Watcher(BackgroundThread):
     """Reads one source, and keeps its newest frame.
 
-    What other threads read is guarded by the lock of `news`.
+    What other threads read is guarded by the lock of the condition `changed`.
     """
 
     def __init__(
@@ -143,8 +148,8 @@ class _Watcher(BackgroundThread):
         source: LiveSource,
         inputs: InputOptions,
         progress: SourceProgress,
-        news: threading.Condition,
-        stop: threading.Event,
+        changed: threading.Condition,
+        stop_watching: threading.Event,
     ) -> None:
         """Prepare to watch a camera or stream; the thread is started later.
 
@@ -152,25 +157,28 @@ class _Watcher(BackgroundThread):
             source: The camera or stream.
             inputs: Which of its frames are used.
             progress: Counts the frames that are dropped.
-            news: Wakes who waits for a frame; its lock guards `waiting` and `ended`.
-            stop: Set when all threads have to end.
+            changed: Wakes the thread that takes items when `waiting` or `ended` has changed. Its
+                lock guards both.
+            stop_watching: Set when all watchers have to end.
         """
-        super().__init__(stop=stop.set)
+        super().__init__(stop=stop_watching.set)
         self._source = source
         self._inputs = inputs
         self._progress = progress
-        self._news = news
-        self._stop_watching = stop
+        self._changed = changed
+        self._stop_watching = stop_watching
         self._video = Video(0.0, live=True)
         self._frame_count = 0  # how many came; also the number of the next one
-        self._first_s: float | None = None  # when the first frame came
+        self._first_s: float | None = None  # when the first frame came, on the monotonic clock
         self._last_s = 0.0  # when the last one came
-        self._step = -1  # of the last frame that was used, see `InputOptions.step`
+        # The step of the last frame that was used. With every third frame, frames 0 to 2 are step
+        # 0; see `InputOptions.step`.
+        self._last_step = -1
         self.waiting: list[Item] = []  # not taken yet: a frame, an error, or both
         self.ended = False  # whether no more items will come
 
     def run(self) -> None:
-        """Read a camera or stream until it ends or `stop` is set; runs on a thread of its own.
+        """Read a camera or stream until it ends or watching stops; this thread runs it.
 
         An error becomes the last item that waits to be taken.
         """
@@ -182,17 +190,17 @@ class _Watcher(BackgroundThread):
         except Exception as caught:  # it would be lost on this thread
             log.debug("%s", self._source.name, exc_info=True)
             error = SourceError(f"cannot be read: {type(caught).__name__}", "run it again with -vv")
-        with self._news:
+        with self._changed:
             if error is not None:
                 self.waiting.append(failed_item(self._source.name, error, time=datetime.now(UTC)))
             self.ended = True
-            self._news.notify()
+            self._changed.notify()
 
     def _follow(self) -> None:
         """Read a camera or stream, and open it again whenever the connection is lost.
 
-        The pause before it is opened again doubles each time that no frame came. What ends after
-        its only frame, and may be a file, is an image and not opened again.
+        The pause before it is opened again doubles each time that no frame came. An address that
+        may be that of a file, and ends after its only frame, is an image: it is not opened again.
 
         Raises:
             SourceError: It cannot be opened the first time, sends no image, or is not back
@@ -204,7 +212,7 @@ class _Watcher(BackgroundThread):
             try:
                 self._read()
             except SourceError:
-                has_worked_before = frames_before > 0
+                has_worked_before = frames_before > 0  # so the source is only lost for now
                 if not has_worked_before:
                     raise
             is_image = self._source.may_be_file and self._frame_count == 1
@@ -215,7 +223,7 @@ class _Watcher(BackgroundThread):
             if new_frames > 0:
                 pause_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
-            self._require_recent_frame()
+            self._require_recent_frame()  # a SourceError if it was lost for too long
             self._stop_watching.wait(pause_s)
             pause_s = min(2 * pause_s, MAX_DELAY_S)
 
@@ -267,22 +275,23 @@ class _Watcher(BackgroundThread):
         """Decode the frame grabbed last and let it wait to be taken, if the options select it.
 
         It replaces an older frame that still waits. The options may select a span of time, and the
-        first frame of each step: of every N frames, or of each span of seconds. `InputOptions.step`
-        numbers the steps.
+        first frame of each step. A step is N frames, or a number of seconds: with every third
+        frame, frames 0 to 2 are step 0, frames 3 to 5 are step 1. Frames that are not selected are
+        counted, too.
         """
         number = self._frame_count
         self._frame_count += 1
         time_s = self._seconds_since_first_frame()
         is_in_time = self._inputs.start <= time_s < self._inputs.end_s
         step = self._inputs.step(number, time_s)
-        is_of_new_step = step > self._step
+        is_of_new_step = step > self._last_step
         if not is_in_time or not is_of_new_step:
             return
 
         image = retrieve(capture)
         if image is None:  # damaged: the next frame may stand for this step
             return
-        self._step = step
+        self._last_step = step
         origin = Origin(
             self._source.name,
             frame=number,
@@ -301,10 +310,10 @@ class _Watcher(BackgroundThread):
 
     def _replace_waiting(self, item: Item) -> None:
         """Let an item wait to be taken; one that still waits is dropped, and counted."""
-        with self._news:
+        with self._changed:
             self._progress.dropped[self._source.name] += len(self.waiting)
             self.waiting = [item]
-            self._news.notify()
+            self._changed.notify()
 
     def _is_over(self) -> bool:
         """Whether reading is to end: the run stops, or the source was read up to the asked time."""

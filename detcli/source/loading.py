@@ -255,9 +255,10 @@ class Loaders:
     def _load_items(self) -> None:
         """Load one waiting item after the other; this is what each loading thread runs.
 
-        It ends when None comes from the queue, or when the item that it loaded took so long that
-        the thread was abandoned: `_abandon_late_threads` has given the item an error and taken the
-        thread out of `_active`, and another thread is in its place.
+        `_running` says what it loads at the moment. It ends at the None that `stop` puts into the
+        queue. It also ends if its load returns after all, when `_abandon_late_threads` has already
+        given up on it: then the item has an error, the thread is no longer in `_active`, and
+        another one is in its place.
         """
         thread = threading.current_thread()
         assert isinstance(thread, BackgroundThread)  # noqa: S101 - for the type checker
@@ -339,9 +340,9 @@ def read_in_time(
     """Yield the items of a video, which a separate thread reads a little ahead.
 
     A step is a call of OpenCV, such as opening the file or grabbing a frame. If a step takes too
-    long, the thread is abandoned, and the last item has an error. The thread may go on later, when
-    the run no longer waits for it. So it counts in a progress that only this video has, from which
-    `_take_items` copies the total into the progress of the run.
+    long, the thread is abandoned, and the last item has an error. An abandoned thread may go on
+    later, and must not change the counts of the run then. So each video has its own progress, and
+    `_take_items` carries its total over to the progress of the run.
 
     Args:
         source: The name of the video in its records.
@@ -376,29 +377,30 @@ def _take_items(
     """Yield the items that the thread of a video puts into its queue, as `read_in_time` does.
 
     It ends with the video, when the run stops, or when the thread hangs. A thread that hangs is
-    marked as abandoned, and the last item is one with an error.
+    marked as abandoned and added to `progress.hanging`, and the last item is one with an error.
 
     Args:
         reader: The thread.
         source: The name of the video in its records.
-        progress: The progress of the run, whose total the video corrects as it is read.
+        progress: The progress of the run. How many inputs the video has becomes clearer as it is
+            read, and the total of the run changes with it.
         limit_s: Seconds that a step of the thread may take; 0 for any time.
     """
-    contributed: int | None = 0  # by the video to the total of the run; None if not known
+    earlier_total: int | None = 0  # of the video, as it is part of the run's total; None: unknown
     while not progress.stop.is_set():
         try:
             item, total_of_video = reader.items.get(timeout=POLL_S)
         except queue.Empty:
-            hangs = limit_s > 0 and reader.step_s() > limit_s
-            if hangs:
-                log.info("%s hangs: its thread is abandoned", source)
-                reader.is_abandoned = True
-                progress.hanging.append(reader)
-                yield failed_item(source, too_slow(limit_s, "no frame can be read"))
-                return
-            continue
-        progress.correct(counted=contributed, count=total_of_video)
-        contributed = total_of_video
+            hangs = limit_s > 0 and reader.seconds_in_step() > limit_s
+            if not hangs:
+                continue
+            log.info("%s hangs: its thread is abandoned", source)
+            reader.is_abandoned = True
+            progress.hanging.append(reader)
+            yield failed_item(source, too_slow(limit_s, "no frame can be read"))
+            return
+        progress.correct(counted=earlier_total, count=total_of_video)
+        earlier_total = total_of_video
         if item is None:  # the end of the video
             return
         yield item
@@ -430,7 +432,7 @@ class _Reader(BackgroundThread):
         self.items: queue.Queue[tuple[Item | None, int | None]] = queue.Queue(READ_AHEAD)
         self.error: BaseException | None = None
         self._read = read
-        self._last_step = 0  # the number of steps when `step_s` was last called
+        self._last_step = 0  # the number of steps when `seconds_in_step` was last called
         self._last_step_time = RunningTime()  # the time since this number changed
 
     def run(self) -> None:
@@ -451,10 +453,10 @@ class _Reader(BackgroundThread):
         self.progress.stop.set()
         self._source_stop.set()
 
-    def step_s(self) -> float:
-        """Measure for how many seconds the number of steps has not changed.
+    def seconds_in_step(self) -> float:
+        """Measure for how many seconds the thread is in its present step, as calls of this see it.
 
-        A step is a call of the video's library that returned; a thread without any for long hangs.
+        A step is a call of the video's library. A thread that is in one for long hangs.
         """
         step = self.progress.steps
         if step != self._last_step:

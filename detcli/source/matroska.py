@@ -9,14 +9,14 @@ PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
 VIDEO_TYPE = 1  # a type of track
 SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
 
-MAX_NUMBER_BYTES = 4  # of the number that says what an element is
+MAX_ID_BYTES = 4  # of an element's id
 MAX_LENGTH_BYTES = 8  # of the length of an element's content
 
 
 class Element(NamedTuple):
-    """An element of a Matroska file: a number that says what it is, and where its content lies."""
+    """An element of a Matroska file: an id that says what it is, and where its content lies."""
 
-    number: int
+    element_id: int
     start: int
     end: int | None  # may lie behind the data that were read; None if the length is not known
 
@@ -24,9 +24,9 @@ class Element(NamedTuple):
 def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
     r"""Yield the elements of a Matroska file in a range of bytes, without those inside of them.
 
-    An element is a number that says what it is, the length of its content, and the content. So
-    `b"\xae\x82AB"` is a track (0xAE), and its content of 2 bytes begins at offset 2. Nothing is
-    yielded behind an element of unknown length, nor from damage on.
+    An element is an id that says what it is, the length of its content, and the content. So
+    `b"\xae\x82AB"` is a track (0xAE), and its content of 2 bytes begins at offset 2. An element of
+    unknown length is the last one. Reading stops without an error at the first damaged element.
 
     Args:
         data: The first bytes of the file.
@@ -35,25 +35,25 @@ def elements(data: bytes, start: int, end: int) -> Iterator[Element]:
     """
     position = start
     while position < end:
-        number_bytes = _byte_count(data[position])
-        length_start = position + number_bytes
-        if number_bytes > MAX_NUMBER_BYTES or length_start >= end:
+        id_bytes = _byte_count(data[position])
+        length_start = position + id_bytes
+        if id_bytes > MAX_ID_BYTES or length_start >= end:
             return
         length_bytes = _byte_count(data[length_start])
         if length_bytes > MAX_LENGTH_BYTES:
             return
         content_start = length_start + length_bytes
-        number = int.from_bytes(data[position:length_start])
+        element_id = int.from_bytes(data[position:length_start])
 
         # A length of N bytes begins with N bits that tell N, and has 7 * N bits for its value.
         value_bits = (1 << (7 * length_bytes)) - 1
         length = int.from_bytes(data[length_start:content_start]) & value_bits
         is_length_unknown = length == value_bits
         if is_length_unknown:
-            yield Element(number, content_start, None)
+            yield Element(element_id, content_start, None)
             return
         position = content_start + length
-        yield Element(number, content_start, position)
+        yield Element(element_id, content_start, position)
 
 
 def _byte_count(first_byte: int) -> int:
@@ -62,9 +62,9 @@ def _byte_count(first_byte: int) -> int:
     return 1 + leading_zeros
 
 
-def elements_by_number(head: bytes, start: int, end: int) -> dict[int, Element]:
-    """Return the elements from `start` to `end` by their number; of equal ones the last counts."""
-    return {element.number: element for element in elements(head, start, end)}
+def elements_by_id(head: bytes, start: int, end: int) -> dict[int, Element]:
+    """Return the elements from `start` to `end` by their id; the last one of each id counts."""
+    return {element.element_id: element for element in elements(head, start, end)}
 
 
 def unsigned(head: bytes, element: Element | None, *, default: int) -> int:

@@ -20,6 +20,7 @@ LONG_HEADER_BYTES = 16  # with a size of 8 bytes behind them
 SIZE_FOLLOWS = 1  # in place of a box's size, which is then behind its kind
 UP_TO_END = 0  # in place of the size of a box that ends with the one that it is in
 VERSION_AND_FLAGS_BYTES = 4  # with which the content of many boxes begins
+TABLE_ROW_BYTES = 8  # of a table of samples: a count and a value
 MAX_FILE_OFFSET = 1 << 63  # beyond what a file can be read at
 
 FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot", b"styp"})
@@ -447,26 +448,29 @@ def _expand_table(data: bytes, box: Box | None, limit: int) -> npt.NDArray[np.in
     """
     if box is None:
         return np.zeros(0, np.int64)
+    # Behind version and flags are the number of rows in 4 bytes, and the rows.
     declared_rows = _number_behind_flags(data, box)
-    rows_start = box.body + VERSION_AND_FLAGS_BYTES + 4  # behind how many rows there are
-    stored_rows = (box.end - rows_start) // 8  # of a damaged file, fewer than declared
+    rows_start = box.body + VERSION_AND_FLAGS_BYTES + 4
+    stored_rows = (box.end - rows_start) // TABLE_ROW_BYTES  # fewer if the file is damaged
     row_count = min(declared_rows, stored_rows)
     numbers = np.frombuffer(data, ">i4", 2 * row_count, rows_start)
-    rows = numbers.reshape(-1, 2).astype(np.int64)
+    rows = numbers.reshape(-1, 2).astype(np.int64)  # (R, 2)
     counts = rows[:, 0].clip(0, limit)
     values = rows[:, 1]
 
-    values_before = np.cumsum(counts) - counts  # of the rows above each row
-    places_left = (limit - values_before).clip(0)
-    return np.repeat(values, np.minimum(counts, places_left))
+    # The rows are cut to `limit` samples in all: with a limit of 4, counts of 3 and 2 become 3 and
+    # 1, as one sample is left for the second row.
+    samples_before = np.cumsum(counts) - counts  # (R,), of all rows above each row
+    samples_left = (limit - samples_before).clip(0)
+    return np.repeat(values, np.minimum(counts, samples_left))
 
 
 def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:
     """Yield the offsets in `data` of the boxes "covr", with cover images, anywhere below a box.
 
     Only the boxes that may contain them are searched: those with users' data and metadata, and
-    tracks. "meta" has a version and flags, in 4 bytes, before its boxes in MP4 but not in MOV,
-    where "hdlr" is the kind of its first box.
+    tracks. In MOV, the content of "meta" begins with a box "hdlr". In MP4, 4 bytes with a version
+    and flags come before its boxes.
     """
     for box in _child_boxes(data, parent):
         if box.kind == b"covr":
@@ -474,8 +478,10 @@ def _cover_offsets(data: bytes, parent: Box) -> Iterator[int]:
         elif box.kind in {b"udta", b"ilst", b"trak"}:
             yield from _cover_offsets(data, box)
         elif box.kind == b"meta":
-            has_version = data[box.body + 4 : box.body + 8] != b"hdlr"
-            body = box.body
-            if has_version:
-                body += 4
-            yield from _cover_offsets(data, Box(box.kind, box.start, body, box.end))
+            # The kind of a box is behind its size in 4 bytes.
+            begins_with_box = data[box.body + 4 : box.body + 8] == b"hdlr"
+            children_start = box.body
+            if not begins_with_box:
+                children_start += VERSION_AND_FLAGS_BYTES
+            meta = Box(kind=box.kind, start=box.start, body=children_start, end=box.end)
+            yield from _cover_offsets(data, meta)

@@ -161,7 +161,11 @@ def name_mark(path: str) -> str:
 
 
 class _Original(NamedTuple):
-    """The image of an annotated copy, as far as the name of the copy tells which one it is."""
+    """An image of which there may be an annotated copy, by what the copy's name says of it.
+
+    The name `pics/bus-0a1b2c3d.jpg` says `pics/bus` and `0a1b2c3d`, but not the suffix of the
+    image.
+    """
 
     path_without_suffix: str
     path_hash: str  # of the absolute path with its suffix, see `name_mark`
@@ -174,7 +178,8 @@ def without_copies(files: list[str]) -> list[str]:
     bus.jpg. So a file with such a name is a copy only if bus.jpg is among the files, with an
     absolute path of this hash.
     """
-    original_by_copy: dict[str, _Original] = {}  # of files whose names look like those of copies
+    # What the image would be, of each file whose name looks like that of a copy.
+    original_by_copy: dict[str, _Original] = {}
     for file in files:
         copy_name = COPY.fullmatch(file)
         if copy_name is not None:
@@ -182,15 +187,15 @@ def without_copies(files: list[str]) -> list[str]:
     if not original_by_copy:
         return files  # so that no paths have to be hashed
 
-    present_files = set()
+    present_originals = set()
     for file in files:
         path_without_suffix, _ = os.path.splitext(file)
         path_hash = name_mark(os.path.abspath(file))
-        present_files.add(_Original(path_without_suffix, path_hash))
+        present_originals.add(_Original(path_without_suffix, path_hash))
 
     remaining_files = []
     for file in files:
-        is_copy = original_by_copy.get(file) in present_files
+        is_copy = original_by_copy.get(file) in present_originals
         if not is_copy:
             remaining_files.append(file)
     return remaining_files
@@ -307,10 +312,12 @@ def match(pattern: str) -> list[str]:
 
 
 def _match(pattern: str, parent: str) -> Iterator[str]:
-    """Yield the paths below a folder that match a glob pattern, in which `**` is any folders.
+    """Yield the paths below a folder that match a glob pattern.
 
-    The pattern is split at its first `**`: "2024/**/*.jpg" into "2024" and "*.jpg". What is before
-    it is matched first; then the rest is matched in each of these folders and in all below them.
+    In it, `**` stands for any number of nested folders. The pattern is split at its first `**`:
+    "2024/**/*.jpg" into "2024" and "*.jpg". The part before it is matched first. Then the part
+    behind it is matched in each of these folders, and in all folders below them. A `**` at the end
+    means all files and folders there, as `**/*` does.
 
     Args:
         pattern: A path relative to `parent`, as in "2024/**/*.jpg".
@@ -323,8 +330,10 @@ def _match(pattern: str, parent: str) -> Iterator[str]:
         return
     before = pattern[: any_folders.start()]
     after = pattern[any_folders.end() :]
-    if any_folders[0] == "**":  # at the end it matches files, too
+    is_at_end = any_folders[0] == "**"  # elsewhere a separator is behind it
+    if is_at_end:
         after = "*"
+
     roots: Iterable[str] = [parent]
     if before:
         roots = _match(before, parent)
@@ -378,7 +387,7 @@ class ListedInput(NamedTuple):
     def parse(cls, line: str, default_name: str) -> Self:
         """Read a line of JSON that names an image in `path`, or contains it in `image`.
 
-        A value that is not a string does not count as one of them.
+        A `path` or `image` that is not a string is ignored.
 
         Args:
             line: A JSON object, which may have `meta` as well.
@@ -393,7 +402,8 @@ class ListedInput(NamedTuple):
             image = fields.get("image")
             meta = fields.get("meta")
             # Python's reader also takes NaN, which is not JSON, and half of a surrogate pair, which
-            # UTF-8 cannot encode. Both would end up in records, so they are refused here.
+            # UTF-8 cannot encode. Both would end up in records. They are refused here, as writing
+            # them raises a ValueError.
             json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise SourceError(f"a line of the list is not JSON: {error}", LISTED) from error
@@ -403,15 +413,12 @@ class ListedInput(NamedTuple):
         if has_both_or_neither:
             raise SourceError("a line of the list needs either path or image", LISTED)
 
-        if has_path:
-            name = path
-            image = None  # whatever is there is no image, as it is not a string
-        else:
-            name = default_name
         meta_json = None
         if "meta" in fields:
             meta_json = json.dumps(meta)
-        return cls(name, image, meta_json)
+        if has_path:
+            return cls(name=path, image=None, meta=meta_json)
+        return cls(name=default_name, image=image, meta=meta_json)
 
 
 def check_list(name: str) -> None:
@@ -491,14 +498,15 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
 def _split_lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
     """Split chunks of bytes into lines, and yield an error in place of a line that is too long.
 
-    A line is too long if more than `MAX_NAME_BYTES` are there, or `MAX_LINE_BYTES` for JSON, which
-    may contain an image. The rest of such a line is skipped without being stored.
+    A line is too long if it has not ended after `MAX_NAME_BYTES`. If it is JSON, which may contain
+    an image, the limit is `MAX_LINE_BYTES`. The rest of such a line is skipped without being
+    stored.
     """
-    line = bytearray()  # what is there of the current line
-    is_too_long = False  # whether an error was yielded in its place
+    line = bytearray()  # the current line, as far as it has come
+    is_too_long = False  # whether an error was yielded in place of the current line
     for chunk in chunks:
         pieces = chunk.split(separator)
-        last_piece = pieces.pop()  # of a line that goes on in the next chunk
+        unfinished_piece = pieces.pop()  # the line goes on in the next chunk
         for end_of_line in pieces:
             if not is_too_long:
                 yield bytes(line + end_of_line)
@@ -507,7 +515,7 @@ def _split_lines(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | 
         if is_too_long:
             continue
 
-        line += last_piece
+        line += unfinished_piece
         max_bytes = MAX_NAME_BYTES
         if BEGUN_JSON.match(line):
             max_bytes = MAX_LINE_BYTES

@@ -27,7 +27,7 @@ from detcli.source.matroska import (
     VIDEO_TYPE,
     Element,
     elements,
-    elements_by_number,
+    elements_by_id,
     unsigned,
 )
 from detcli.source.mp4 import Movie, ReadRange, read_movie
@@ -178,12 +178,12 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
     of frames. There are none if the element is not complete in `head`.
     """
     for segment in elements(head, 0, len(head)):
-        if segment.number != SEGMENT:
+        if segment.element_id != SEGMENT:
             continue
         for child in elements(head, segment.start, len(head)):
-            if child.number == CLUSTER:
+            if child.element_id == CLUSTER:
                 return
-            if child.number == TRACKS and child.end is not None and child.end <= len(head):
+            if child.element_id == TRACKS and child.end is not None and child.end <= len(head):
                 yield from _matroska_entries(head, child.start, child.end)
                 return
 
@@ -202,9 +202,9 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
     for entry in elements(head, start, end):
         if entry.end is None or entry.end > end:
             return
-        if entry.number != TRACK_ENTRY:
+        if entry.element_id != TRACK_ENTRY:
             continue
-        children = elements_by_number(head, entry.start, entry.end)
+        children = elements_by_id(head, entry.start, entry.end)
         track_type = children.get(TRACK_TYPE)
         if track_type is None or track_type.end is None:
             continue
@@ -225,7 +225,7 @@ def _matroska_size(head: bytes, video: Element | None) -> Size:
     """
     if video is None or video.end is None:
         return 0, 0
-    children = elements_by_number(head, video.start, video.end)
+    children = elements_by_id(head, video.start, video.end)
     height = unsigned(head, children.get(PIXEL_HEIGHT), default=0)
     width = unsigned(head, children.get(PIXEL_WIDTH), default=0)
     return height, width
