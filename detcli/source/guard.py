@@ -91,10 +91,9 @@ class InputGuard:
         for folder in self._paths:
             if not os.path.isdir(folder):
                 continue
-            for files in search(folder, recursive=self._inputs.recursive, omit=omit):
-                has_no_list = isinstance(files, Item)  # the error of a folder that cannot be listed
-                if not has_no_list:
-                    identities.update(identity(file) for file in files)
+            for files_or_error in search(folder, recursive=self._inputs.recursive, omit=omit):
+                if not isinstance(files_or_error, Item):
+                    identities.update(identity(file) for file in files_or_error)
         return frozenset(identities)
 
 

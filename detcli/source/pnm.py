@@ -68,17 +68,21 @@ class _PnmHeader:
 
 
 def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
-    """Decode a PAM, or a PGM or PPM whose maximum OpenCV does not take for white.
+    """Decode an image of the PNM family for which OpenCV would make wrong pixels.
+
+    The header of a PGM or PPM tells which sample is white, its maximum. OpenCV always takes 255 or
+    65535 for white, the highest number of one byte or two; only in text it also minds a maximum
+    below 255. In a PAM, OpenCV swaps red and blue.
 
     Args:
-        data: The file, of any format whose name begins with P and a digit or letter.
+        data: The file, which begins with P and a digit or letter.
         max_pixels: The most pixels that it may have.
 
     Returns:
-        The image (H, W, 3) in blue, green and red; None if OpenCV reads its form rightly.
+        The image (H, W, 3) in blue, green and red; None if OpenCV makes the right pixels of it.
 
     Raises:
-        DecodeError: The file is damaged or too large, or its form is not read.
+        DecodeError: The file is damaged or too large, or its kind is not read.
     """
     is_bitmap_or_floats = data[:2] in {b"P1", b"P4", b"PF", b"Pf"}  # which have no maximum
     if is_bitmap_or_floats:
@@ -88,9 +92,9 @@ def read_pnm(data: bytes, max_pixels: int) -> Pixels | None:
         header = _pam_header(data)
     else:
         header = _pnm_header(data)
-        has_maximum_of_type = header.maximum in {255, 65535}
-        is_text_up_to_255 = header.is_text and header.maximum < 255
-        if has_maximum_of_type or is_text_up_to_255:
+        has_largest_maximum = header.maximum in {255, 65535}
+        is_text_below_255 = header.is_text and header.maximum < 255
+        if has_largest_maximum or is_text_below_255:
             return None
     check_size(header.size, max_pixels)
     if header.is_text:
@@ -268,25 +272,32 @@ def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
 
 
 def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
-    """Read samples that are written in decimal, with spaces between them; a flat array.
+    """Read samples that are written in decimal, with spaces between them.
+
+    Numbers behind the last sample are ignored.
+
+    Returns:
+        The samples of the whole image, `(sample_count,)` uint16.
 
     Raises:
-        DecodeError: Some are missing, above the maximum, or no numbers.
+        DecodeError: Samples are missing, a sample is above the maximum, or something else is
+            between the numbers.
     """
-    # The shortest text has a digit and a space for each.
+    # The shortest text has a digit and a space for each sample, and no space behind the last one.
     require_bytes(data, header.start + 2 * header.sample_count - 1, "PNM")
     samples = np.empty(header.sample_count, np.uint16)
-    filled = 0
+    read_count = 0
     for numbers in _read_numbers(data[header.start :]):
-        block = numbers[: header.sample_count - filled]  # what follows the image is ignored
+        missing_count = header.sample_count - read_count
+        block = numbers[:missing_count]
         if block.size and block.max() > header.maximum:
-            raise _above(block.max(), header.maximum)
-        samples[filled : filled + block.size] = block
-        filled += block.size
-        if filled == header.sample_count:
+            raise _too_bright(block.max(), header.maximum)
+        samples[read_count : read_count + block.size] = block
+        read_count += block.size
+        if read_count == header.sample_count:
             return samples
     raise _damaged(
-        f"{header.sample_count - filled} of its {header.sample_count} numbers are missing"
+        f"{header.sample_count - read_count} of its {header.sample_count} numbers are missing"
     )
 
 
@@ -316,8 +327,8 @@ def _read_numbers(text: bytes) -> Iterator[np.ndarray]:
         yield np.array(words, dtype=f"S{MAX_DIGITS}").astype(np.int64)
 
 
-def _above(sample: int, maximum: int) -> DecodeError:
-    """Make the error of an image with a sample that is brighter than white."""
+def _too_bright(sample: int, maximum: int) -> DecodeError:
+    """Make the error of an image with a sample above its maximum, which is white."""
     return DecodeError(
         f"a damaged PNM: a sample is {sample}, above its maximum of {maximum}",
         "write the maximum of the samples into its header, or fetch it again",
@@ -351,7 +362,7 @@ def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Pixels:
         rows = pixels[top : top + rows_of_a_block]
         highest = int(rows.max())
         if highest > header.maximum:
-            raise _above(highest, header.maximum)
+            raise _too_bright(highest, header.maximum)
         scaled = byte_of_sample[rows]
         image[top : top + rows_of_a_block] = scaled[..., channels]
     return image

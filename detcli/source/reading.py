@@ -1,6 +1,5 @@
 """Reading: the bytes of files, pipes and standard input, and no more than an image can need."""
 
-import contextlib
 import errno
 import os
 import select
@@ -38,7 +37,10 @@ IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
 _FIRST_CHECK_BYTES = 65536  # the beginning of a file is checked when this many bytes are there
 
 _BYTES_PER_PIXEL = 32  # more than a pixel of a JPEG takes
-_METADATA = 64 << 20  # bytes, more than the rest of the file takes
+_MAX_METADATA_BYTES = 64 << 20  # more than the rest of a JPEG takes
+
+# Up to this size a file is read whole before it is checked.
+_SMALL_FILE_BYTES = 64 << 20
 
 
 class VersionedPath(str):  # noqa: SLOT000 - with an attribute
@@ -129,9 +131,9 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
     if total > max_bytes:
         raise _too_large(max_bytes)
     next_check_bytes = _FIRST_CHECK_BYTES
-    is_small_file = 0 < total <= _METADATA
-    if is_small_file:  # it may as well be read whole, as decoding it checks it, too
-        next_check_bytes = _METADATA
+    is_small_file = 0 < total <= _SMALL_FILE_BYTES
+    if is_small_file:
+        next_check_bytes = _SMALL_FILE_BYTES  # decoding checks it, too, so it may be read whole
     data = BytesIO()
     running = RunningTime()
     for chunk in chunks:
@@ -139,7 +141,8 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
         read_bytes = data.tell()
         if read_bytes >= next_check_bytes:
             next_check_bytes = 2 * read_bytes
-            _check_begin(data.getvalue(), max(read_bytes, total))
+            min_length = max(read_bytes, total)  # `total` is 0 if it is not known
+            _check_begin(data.getvalue(), min_length)
         if read_bytes > max_bytes:
             raise _too_large(max_bytes)
         if limit_s and running.seconds() > limit_s:
@@ -152,6 +155,10 @@ def _check_begin(begin: bytes, length: int) -> None:
 
     Only the length of a JPEG is checked: its header says how many pixels it has, and a file with
     far more bytes than these can take has something else behind the image.
+
+    Args:
+        begin: The bytes that were read so far.
+        length: How many bytes the file has, or has at least.
 
     Raises:
         DecodeError: The format is unknown, or the file is too long for its pixels.
@@ -166,7 +173,7 @@ def _check_begin(begin: bytes, length: int) -> None:
     if not header:
         return
     height, width = header.size
-    max_length = _BYTES_PER_PIXEL * height * width + _METADATA
+    max_length = _BYTES_PER_PIXEL * height * width + _MAX_METADATA_BYTES
     if length > max_length:
         raise DecodeError(
             f"too large: {length} bytes or more for {width}x{height} pixels",
@@ -234,46 +241,55 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _missing(path: str | Path) -> SourceError:
-    """Return the error to raise for a file that is missing, or what looks like an address.
+    """Return the error to raise for a path at which there is no file.
 
-    A file counts as mistyped if its folder has other files, because a drive that is gone leaves an
-    empty folder or none.
+    A path with "://" was meant as an address. Any other path counts as mistyped if its folder has
+    files. Otherwise its drive may be gone, which leaves an empty folder or none: that is a
+    PlaceError.
     """
     if "://" in str(path):
         hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
         return SourceError("not an address that can be read", hint)
-    with contextlib.suppress(OSError), os.scandir(Path(path).parent) as entries:
-        has_other_files = next(entries, None) is not None
-        is_broken_link = os.path.lexists(path)
-        if has_other_files and not is_broken_link:
-            return SourceError("no such file", f"{did_you_mean(path)}check the path")
+    is_broken_link = os.path.lexists(path)  # its target may be on a drive that is gone
+    if _has_files(Path(path).parent) and not is_broken_link:
+        return SourceError("no such file", f"{did_you_mean(path)}check the path")
     hint = "check the path, from which folder it counts, and that its drive is there"
     return PlaceError("no such file", hint)
 
 
-OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
-"""Errors of the system that a name is to blame for; it has no number for others."""
+def _has_files(folder: Path) -> bool:
+    """Whether anything is in a folder; False if it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return False
+
+
+CAUSED_BY_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+"""Numbers of the errors that a name is to blame for; None for a name that no file can have."""
 
 
 def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
     """Return the error to raise for a file that cannot be opened or read.
 
     It is a SourceError if only this file is to blame, as with a mistyped name. It is a PlaceError
-    if the others would fail as well, as on a drive that is not there: a run then stops, and goes
-    on later.
+    if other files would fail as well, as on a drive that is not there. A run stops at a PlaceError
+    and can be resumed later.
 
     Args:
         path: The file, as the user named it.
         error: What Python raised; a ValueError for a name that no file can have.
     """
-    error_number = getattr(error, "errno", None)
+    error_number = getattr(error, "errno", None)  # None for a ValueError
     if error_number in {errno.ENOENT, errno.ENOTDIR}:
         return _missing(path)
     message = f"cannot be read: {system_reason(error)}"
     hint = "check the path and permissions"
     if error_number is None:
+        # The name has a NUL, as the names in a list that is read without the option -0.
         hint = "with -0, names end with NUL"
-    if error_number in OF_NAME:
+    if error_number in CAUSED_BY_NAME:
         return SourceError(message, hint)
     return PlaceError(message, hint)
 

@@ -68,12 +68,12 @@ class NameSearch:
             before, first_number, last_number, after = braces.groups()
             yield from self._numbered(before, first_number, last_number, after)
             return
-        # From here on the order matters: each case leaves out those before it.
-        is_file_of_store = is_media(name) or is_archive(name)
-        if is_object(name) and not is_file_of_store:
-            yield from self._find_objects(name)
-        elif not is_path(name):
-            yield name
+        has_suffix_of_file = is_media(name) or is_archive(name)
+        if not is_path(name):
+            if is_object(name) and not has_suffix_of_file:  # a folder in an object store
+                yield from self._find_objects(name)
+            else:  # an address or a camera
+                yield name
         elif os.path.isdir(name):
             pages = self.pages_of_folder(name)
             yield from self._count_entries(pages, error_if_empty=self._empty_folder(name))
@@ -81,8 +81,9 @@ class NameSearch:
             # It may be a folder on a drive that is gone, so the error is one of the place.
             raise PlaceError("no such file", "check the path")
         elif is_single_file(name):
-            yield name  # a missing file too: it may come, and is the same input then
-        else:
+            # Even if it is missing: the file may come later, and is then the same input.
+            yield name
+        else:  # a pattern
             files = without_copies([path for path in match(name) if os.path.isfile(path)])
             no_match = SourceError("no file matches", "check the pattern")
             yield from self._count_entries([files], error_if_empty=no_match)
@@ -156,8 +157,9 @@ class NameSearch:
     ) -> Iterator[str | Item]:
         """Yield the entries of a name's pages, and count them in the progress of the run.
 
-        The progress has counted the name itself as one input, which its entries replace here. If
-        this ends with an error, the name counts as one again, as the error is its input.
+        Until now the name itself counts as one input of the run. Its entries count in its place:
+        one is subtracted, and the entries of each page are added. If this raises an error, one is
+        added again, because the caller yields an item with the error.
 
         Args:
             pages: Lists of paths or addresses, and items with the errors of folders.

@@ -187,11 +187,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from self._frames_of_live_sources(live_names, input_numbers)
 
     def _items_of_name(self, name: str, input_numbers: Iterator[int]) -> Iterator[Item]:
-        """Yield the inputs that one name stands for; a SourceError becomes the last of them.
+        """Yield the items of all inputs that one name stands for.
+
+        A SourceError, such as that of an empty folder, becomes the last item. A file that has a
+        record from an earlier run is not opened: `RECORDED` is yielded in its place.
 
         Args:
             name: Standard input, or a name as `NameSearch.entries` takes it.
-            input_numbers: Gives each file its number among the inputs of the run.
+            input_numbers: Counts the inputs of the run. Each file takes the next number.
         """
         if name == STDIN:
             from detcli.source.stdin import read_stdin
@@ -282,9 +285,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _open_if_complete(self, entry: str | Item, followed: FollowedFiles) -> Iterator[Item]:
         """Yield the inputs of a file in a followed folder, or nothing while it is being written.
 
-        Objects in a store appear whole, so they are complete at once. A file is complete if it has
-        not changed for `STABLE_AFTER_S`, whatever is in it. An image is complete earlier: if its
-        size and time are the same in two listings, and it can be loaded without a warning.
+        A file is complete in one of three ways:
+
+        - It is an object in a store, where objects appear whole.
+        - It has not changed for `STABLE_AFTER_S`.
+        - It is an image that has not changed since the last listing, and loads without a warning.
 
         Args:
             entry: A path or address, or the item with the error of a folder.
@@ -302,15 +307,15 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if unchanged_s >= STABLE_AFTER_S:
             yield from self.open(entry)
             return
-        if is_video(entry):
+        if is_video(entry):  # nothing tells early whether a video is complete
             return
-        item = self._image_item(entry, entry)
+        item = self._image_item(public=entry, entry=entry)
         try:
             image = load_in_time(item)
         except DetcliError:  # not all of it is there yet
             return
         if not image.warnings:
-            yield Item(item.origin, lambda: image)
+            yield Item(item.origin, load=lambda: image)  # it is loaded already
 
     def _open_present_version(self, entry: SourceEntry) -> Iterator[Item]:
         """Yield the inputs of an entry, even if its file has changed since it was listed."""
@@ -401,18 +406,19 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         """
         from detcli.source import capture, video, video_frames
 
-        # The address of an object in a store is signed for a day, so each use asks for it anew.
+        # A video may be opened again much later, and the address of an object in a store is signed
+        # for a day only. So both functions ask for the address anew.
         def reopen() -> "VideoCapture":
             return capture.open_video(self._readable_address(entry))
 
-        def read_part(start: int, size: int) -> bytes:
+        def read_range(start: int, size: int) -> bytes:
             return capture.read_part(self._readable_address(entry), start, size)
 
         source = video_frames.VideoSource(
             public,
             open=reopen,
             address=_address_for_viewers(entry),
-            part=read_part,
+            read_range=read_range,
             stamp=file_stamp(entry),
         )
         read = partial(video.read_video, source, self._inputs)
@@ -496,15 +502,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         Args:
             names: The cameras and streams, as the user named them.
-            input_numbers: Gives each of them its number among the inputs of the run.
+            input_numbers: Counts the inputs of the run. Each source takes the next number.
         """
         from detcli.source.live import LiveSource, watch
 
-        self.progress.expect(None)
-        # Each thread of a decoder holds frames, and delays the newest one by one of them.
-        threads = 0
-        if len(names) > 1:
-            threads = max(1, available_cores() // len(names))
+        self.progress.expect(None)  # they may never end
+        threads = _decoder_threads(source_count=len(names))
         sources: list[LiveSource] = []
         name_counts: Counter[str] = Counter()
         numbers_by_name: dict[str, int] = {}
@@ -518,8 +521,20 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             source = _with_unique_name(source, name_counts)
             numbers_by_name[source.name] = input_number
             sources.append(source)
+
         for item in watch(sources, self._inputs, self.progress):
             yield from of_input([item], numbers_by_name[item.origin.source])
+
+
+def _decoder_threads(source_count: int) -> int:
+    """Return how many threads decode each live source; 0 for OpenCV's default.
+
+    Several sources share the cores. More threads would do harm: each thread of a decoder holds
+    frames, and delays the newest one by one frame.
+    """
+    if source_count == 1:
+        return 0
+    return max(1, available_cores() // source_count)
 
 
 def _address_for_viewers(entry: str) -> str | None:

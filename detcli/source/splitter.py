@@ -140,23 +140,27 @@ class Splitter:
             yield self._report_junk()
 
     def _go_to_next_start(self) -> Generator[None, None, bool]:
-        """Skip what precedes the next start of an image; False if none comes before the end.
+        """Skip what precedes the next image, so that the data begin with its first byte.
 
-        It yields while it needs more bytes.
+        It yields while it needs more bytes. The skipped bytes are counted as junk, unless they are
+        padding before an image that a camera has attached to an earlier one.
+
+        Returns:
+            False if the stream has ended without another image.
         """
-        start = self._data.find(self._start_bytes)
-        while start < 0:
-            # The last bytes may be the first ones of a start.
-            incomplete_bytes = len(self._start_bytes) - 1
-            self._skip(max(len(self._data) - incomplete_bytes, 0))
+        image_start = self._data.find(self._start_bytes)
+        while image_start < 0:
+            # The last bytes stay: they may be the first ones of an image that goes on later.
+            max_incomplete_bytes = len(self._start_bytes) - 1
+            self._skip(max(len(self._data) - max_incomplete_bytes, 0))
             if self._has_ended:
                 return False
             yield
-            start = self._data.find(self._start_bytes)
-        self._skip(start)
+            image_start = self._data.find(self._start_bytes)
+        self._skip(image_start)
         is_attached = any(span.begin == self._offset for span in self._attached_spans)
         if is_attached:
-            self._junk_bytes = 0  # padding before an attached image
+            self._junk_bytes = 0  # padding and no junk
         return True
 
     def _image_length(self) -> Generator[None, None, int]:
@@ -170,25 +174,32 @@ class Splitter:
         self._has_pixels = False  # until `_find_end` comes to the pixels of this image
         length = yield from self._find_end()
         if length > self._max_bytes:
-            # A JPEG that comes in small pieces is refused earlier, by `_wait_for` before the marker
-            # at its end. So the next search begins at this marker here, too.
+            # If a JPEG comes in small pieces, `_wait_for` refuses it before this, while it waits
+            # for the marker at the end of the image, and searches on at this marker. The search
+            # goes on at the same byte here, so that the size of the pieces makes no difference.
             end_marker = length - _MARKER_BYTES
             raise _BrokenError(f"more than {self._max_bytes} bytes", resume=end_marker)
         return length
 
     def _take_image(self, length: int) -> bytes | None:
-        """Remove the image at the start of the data, and return it.
+        """Remove the complete image at the start of the data, and return it.
 
-        None means that the image is attached to an earlier one, and no input itself.
+        From now on, bytes between images are reported as junk. Spans of attached images that the
+        stream has passed are forgotten.
+
+        Returns:
+            The bytes of the image file; None if it is attached to an earlier image, and so is no
+            input itself.
         """
         image = bytes(memoryview(self._data)[:length])
-        begin = self._offset
+        image_span = _Span(self._offset, self._offset + length)
         self._drop(length)
-        end = self._offset
         self._is_junk_reported = False
 
-        is_attached = _Span(begin, end) in self._attached_spans
-        self._attached_spans = {span for span in self._attached_spans if span.begin >= end}
+        is_attached = image_span in self._attached_spans
+        self._attached_spans = {
+            span for span in self._attached_spans if span.begin >= image_span.end
+        }
         if is_attached:
             return None
         self._result_count += 1
@@ -197,12 +208,17 @@ class Splitter:
     def _drop_broken_image(self, broken: _BrokenError) -> DecodeError | None:
         """Remove a broken image up to where the next one may begin, and return its error.
 
-        The bytes behind a broken image often look like the start of another one by chance. So there
-        is no second error, and None is returned, unless an image has come as far as its pixels.
+        The bytes behind a broken image often look like the start of another one by chance, which
+        would be broken as well. So the error of one broken image stands for all that follow it, up
+        to one that has pixels.
 
         Args:
             broken: Why the image is broken, and the offset where the next one may begin.
+
+        Returns:
+            The error; None if that of an earlier broken image stands for this one.
         """
+        # Behind a broken image, junk counts as reported until the next complete image.
         follows_broken_image = self._is_junk_reported
         self._drop(broken.resume)
         self._is_junk_reported = True
@@ -217,25 +233,28 @@ class Splitter:
         and the last IEND. Each has the length of its content in 4 bytes, its name in 4, the
         content, and a checksum in 4. It yields while it needs more bytes.
 
-        From the first sound chunk on, the image counts as one whose pixels have begun, so that an
-        error in it is reported even behind a broken image, see `_drop_broken_image`.
+        Once its first chunk is sound, this is certainly an image, and not bytes of another one that
+        look like it by chance. `_has_pixels` is set then, so that `_drop_broken_image` reports an
+        error in it.
 
         Raises:
             _BrokenError: The chunks are damaged, the image is too large, or the stream ends in it.
         """
-        first_chunk_start = len(_PNG)
-        chunk_start = first_chunk_start
+        chunk_start = len(_PNG)
         name = b""
+        is_first_chunk = True
         while name != b"IEND":
             yield from self._wait_for(chunk_start + _CHUNK_FRAME_BYTES)
             content_bytes: int
             content_bytes, name = _CHUNK_HEADER.unpack_from(self._data, chunk_start)
-            is_header = name == b"IHDR"
-            is_first_chunk = chunk_start == first_chunk_start
-            is_in_order = is_header == is_first_chunk
+            if is_first_chunk:
+                is_in_order = name == b"IHDR"
+            else:
+                is_in_order = name != b"IHDR"
             if not name.isalpha() or not is_in_order:
                 raise _BrokenError("its chunks do not follow one another", _BEHIND_START)
             self._has_pixels = True
+            is_first_chunk = False
             chunk_start += _CHUNK_FRAME_BYTES + content_bytes
         end = chunk_start
         yield from self._wait_for(end)
@@ -272,81 +291,91 @@ class Splitter:
         """Find where the JPEG at the start of the data ends, and return its length.
 
         A JPEG is a sequence of segments. Each begins with a marker, which is the byte 0xFF and a
-        code; most then have a length. It yields while it needs more bytes.
+        code; most then have a length. It yields None while it needs more bytes.
 
         Raises:
             _BrokenError: Something else is where a marker should be, or the next image begins.
         """
-        position = _MARKER_BYTES  # behind the marker that starts the image
-        segment_start = 0  # of the segment before `position`
+        marker_start = _MARKER_BYTES  # behind the marker that starts the image
+        last_segment_start = 0
         while True:
-            # If no marker follows the segment, its length may be wrong. Then the next image may
-            # begin anywhere in it.
-            search_start = segment_start + _MARKER_BYTES
+            # If no marker follows a segment, its length may be wrong. Then the next image may begin
+            # anywhere in that segment, so it is searched behind the segment's own marker.
+            behind_last_marker = last_segment_start + _MARKER_BYTES
             yield from self._wait_for(
-                position + _MARKER_BYTES,
-                resume_if_large=position,
-                resume_if_cut=search_start,
+                marker_start + _MARKER_BYTES,
+                resume_if_large=marker_start,
+                resume_if_cut=behind_last_marker,
             )
-            code = self._marker_code(position, resume_if_broken=search_start)
+            code = self._marker_code(marker_start, resume_if_broken=behind_last_marker)
             if code == _END:
-                return position + _MARKER_BYTES
+                return marker_start + _MARKER_BYTES
             if code == _PADDING:
-                position += 1
+                marker_start += 1
             elif code in _RESTARTS:
-                position += _MARKER_BYTES
+                marker_start += _MARKER_BYTES
             else:
                 segment_end = yield from self._pass_segment(
-                    code, position, resume_if_broken=search_start
+                    code, marker_start, resume_if_broken=behind_last_marker
                 )
-                segment_start = position
-                position = segment_end
+                last_segment_start = marker_start
+                marker_start = segment_end
 
-    def _marker_code(self, position: int, *, resume_if_broken: int) -> int:
-        """Return the code of the marker at a position of the data, which is its second byte.
+    def _marker_code(self, marker_start: int, *, resume_if_broken: int) -> int:
+        """Return the code of the marker at an offset of the data, which is its second byte.
 
         Args:
-            position: The offset of the marker in the data.
-            resume_if_broken: Where the next image is searched if no marker is there.
+            marker_start: The offset of the marker.
+            resume_if_broken: The offset from which the next image is searched if there is no
+                marker.
 
         Raises:
-            _BrokenError: No marker is there, an end before any pixels, or the next image begins.
+            _BrokenError: There is no marker, an end before any pixels, or the start of the next
+                image, which is then searched from this marker on.
         """
-        first_byte = self._data[position]
-        code = self._data[position + 1]
+        first_byte = self._data[marker_start]
+        code = self._data[marker_start + 1]
         is_known_code = code >= _MIN_CODE or code in _RESTARTS
         is_end_without_pixels = code == _END and not self._has_pixels
         if first_byte != 0xFF or not is_known_code or is_end_without_pixels:
             raise _BrokenError("its segments do not follow one another", resume_if_broken)
-        if code == _START:
-            raise _BrokenError("the next one begins before its end", position)
+        is_next_image = code == _START
+        if is_next_image:
+            raise _BrokenError("the next one begins before its end", resume=marker_start)
         return code
 
     def _pass_segment(
-        self, code: int, position: int, *, resume_if_broken: int
+        self, code: int, marker_start: int, *, resume_if_broken: int
     ) -> Generator[None, None, int]:
         """Wait for a whole segment of a JPEG, and return the offset of the marker behind it.
 
         A segment is a marker of 2 bytes, a length of 2 bytes that counts itself, and the content.
-        The segment that begins a scan is followed by compressed data, which are passed as well.
-        Images that a camera has appended to this one, with an index of them in a segment, are noted
-        in `_attached_spans`. It yields while it needs more bytes.
+        The segment that begins a scan is followed by compressed data, which are passed as well. It
+        yields None while it needs more bytes.
+
+        A camera may append further images, and list them in a segment of this one. Their spans are
+        added to `_attached_spans`.
 
         Args:
             code: The code of the segment's marker.
-            position: The offset of the marker in the data.
-            resume_if_broken: Where the next image is searched if the segment is cut or damaged.
+            marker_start: The offset of the marker in the data.
+            resume_if_broken: The offset from which the next image is searched if the segment is cut
+                or has no length.
+
+        Raises:
+            _BrokenError: The segment is cut or has no length, or the image is too large. In an
+                image that is too large, the next one is searched from this marker on.
         """
-        length_start = position + _MARKER_BYTES
+        length_start = marker_start + _MARKER_BYTES
         content_start = length_start + 2
         yield from self._wait_for(
-            content_start, resume_if_large=position, resume_if_cut=resume_if_broken
+            content_start, resume_if_large=marker_start, resume_if_cut=resume_if_broken
         )
         length = int.from_bytes(self._data[length_start:content_start], "big")
         end = length_start + length
         if end < content_start:
             raise _BrokenError("a segment has no length", resume_if_broken)
-        yield from self._wait_for(end, resume_if_large=position, resume_if_cut=resume_if_broken)
+        yield from self._wait_for(end, resume_if_large=marker_start, resume_if_cut=resume_if_broken)
 
         if code == _APP2:
             content = bytes(self._data[content_start:end])
@@ -358,13 +387,16 @@ class Splitter:
     def _pass_compressed_data(
         self, start: int, *, resume_if_cut: int
     ) -> Generator[None, None, int]:
-        """Wait for the end of compressed data, and return the offset of the marker that ends them.
+        """Wait for the end of compressed data, and return the offset of the marker behind it.
 
-        It yields while it needs more bytes.
+        It yields None while it needs more bytes. The pixels of the image have begun, which is noted
+        in `_has_pixels`.
 
         Args:
             start: The offset of the compressed data.
-            resume_if_cut: Where the next image is searched if the stream ends in them.
+            resume_if_cut: The offset from which the next image is searched if the stream ends
+                before the compressed data does. If the image is too large, the search goes on where
+                this one has come to.
         """
         self._has_pixels = True
         data = self._data
@@ -373,7 +405,7 @@ class Splitter:
             marker = _IN_SCAN.search(data, searched_until)
             if marker is not None:
                 return marker.start()
-            # The last byte may be the first one of a marker.
+            # The last byte is searched again, as it may be the first one of a marker.
             searched_until = max(searched_until, len(data) - 1)
             yield from self._wait_for(
                 len(data) + 1, resume_if_large=searched_until, resume_if_cut=resume_if_cut

@@ -61,7 +61,7 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
         head += chunk
         if len(head) >= HEAD:
             break
-    _refuse_videos(head)
+    _require_image(head)
     all_chunks = itertools.chain([head], chunks)
 
     start = _stream_start(head)
@@ -110,12 +110,14 @@ def _several_images_error() -> DecodeError:
     )
 
 
-def _refuse_videos(head: bytes) -> None:
+def _require_image(head: bytes) -> None:
     """Require that the first bytes of standard input are those of an image.
 
+    Without any bytes there is no error here: decoding says that standard input is empty.
+
     Raises:
-        DecodeError: They are those of a video file, or of no known format, as with raw frames. It
-            says how ffmpeg makes images of these.
+        DecodeError: They are those of a video file, or of no known format, as raw frames are. The
+            hint is a command with which ffmpeg makes images of these.
     """
     if _VIDEO.match(head):
         raise DecodeError(

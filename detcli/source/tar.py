@@ -139,7 +139,7 @@ def read_tar(
                 yield member.name, stored
             else:
                 yield member.name, _expand_sparse(member, stored)
-    reader.require_nothing_more()
+    reader.check_end()
     if link_count:
         links = pluralize(link_count, "link")
         log.warning(
@@ -188,8 +188,11 @@ class TarReader:
         Raises:
             TarError: The archive is damaged or breaks off.
         """
+        # The records that earlier headers gave to all members hold for this one, too.
         extension = _Extension(list(self._common.items()))
-        member_must_follow = False  # an archive may end behind a header of all members, not of one
+        # An extended header of a single member needs one behind it. A header of all members may be
+        # the last one of the archive.
+        member_must_follow = False
         for _ in range(MAX_EXTENDED_HEADERS):
             block = self._header_block()
             if block == ENDING_BLOCK:
@@ -201,17 +204,17 @@ class TarReader:
                 return self._member(block, header, extension)
             member_must_follow = header.type != PAX_OF_ALL
             content = self._extended_content(header.size)
-            self._note_extended_header(header.type, content, extension)
+            self._add_extended_header(header.type, content, extension)
         raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
 
-    def _note_extended_header(self, kind: bytes, content: bytes, extension: _Extension) -> None:
-        """Add what an extended header says to that of the headers before it.
+    def _add_extended_header(self, kind: bytes, content: bytes, extension: _Extension) -> None:
+        """Add what an extended header says to what is known of the next member.
 
         An extended header is a long name, pax records of the next member, or pax records of all
-        members that follow. Those of the member itself count more than those of all.
+        members that follow. The last kind is also remembered for the members after the next.
 
         Args:
-            kind: Its type in the archive.
+            kind: The type of the extended header.
             content: The name, or the pax records.
             extension: What the headers before it say, changed here.
         """
@@ -219,8 +222,10 @@ class TarReader:
             extension.long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
         elif kind == PAX_OF_ALL:
             self._note_common(pax_records(content))
+            # If a key comes twice, its last record counts. So the records of all members go first,
+            # and those of the member itself behind them.
             common_records = list(self._common.items())
-            extension.records = common_records + extension.records  # of equal keys the last counts
+            extension.records = common_records + extension.records
         elif kind in PAX:
             extension.records += pax_records(content)
 
@@ -236,29 +241,33 @@ class TarReader:
         padding = -size % BLOCK
         self._skip(size + padding)
 
-    def require_nothing_more(self) -> None:
-        """Read the zeros behind the end, and with them the checksum of a compressed file.
+    def check_end(self) -> None:
+        """Read the zeros behind the last member, and refuse another archive behind them.
+
+        In a compressed file, the checksum is read and checked with the zeros.
 
         Raises:
             TarError: Another archive follows, which no program would read.
         """
-        block = self._block_behind_padding()
+        block = self._skip_padding()
         if block is None:
             return
         try:
             _parse_header(block)
-        except TarError:  # the rest of what was on a tape before
+        except TarError:
+            # Not a header, so no archive: a tape may still have bytes of an older, longer archive.
             return
         raise TarError("another archive follows its end, which is not read: give each its own file")
 
-    def _block_behind_padding(self) -> bytes | None:
+    def _skip_padding(self) -> bytes | None:
         """Read the blocks of zeros at the end of the archive, and return the first other block.
 
-        In a compressed file, this also checks the checksum behind the archive. Anything else behind
-        the gzip data of a file is ignored, as the program gzip ignores it.
+        In a compressed file, the decompressor also checks the checksum behind the archive. Bytes
+        behind the gzip data are ignored, as the program gzip ignores them.
 
         Returns:
-            The block. None if the file or its gzip data end, or after `MAX_PADDING` bytes of zeros.
+            The block; None if the file or its gzip data end first, or if there are more than
+            `MAX_PADDING` bytes of zeros.
         """
         padding_bytes = 0
         while padding_bytes < MAX_PADDING:
@@ -302,34 +311,29 @@ class TarReader:
     ) -> Member:
         """Describe a member of the archive, by its header and the extended headers before it.
 
-        What the extended headers say counts more than the header itself. Of a sparse file, whose
-        zeros are not stored, the stored regions are noted; in one form of archives their list is
-        part of the content, and is read later.
+        What the extended headers say counts more than the header itself. The zeros of a sparse file
+        are not stored, so it also has a list of the regions that are. In the newest form this list
+        is at the beginning of the content, and `regions` stays None.
 
         Args:
-            block: The bytes of the header.
+            block: The bytes of the header. Of a sparse file, further blocks of its list are read.
             header: The same header, parsed.
             extension: What the extended headers say.
         """
-        fields = dict(extension.records)
-        size = header.size
-        if "size" in fields:
-            size = _decimal_number(fields["size"])
-        stored_size = 0
-        is_of_unknown_type = header.type not in tarfile.SUPPORTED_TYPES
-        if header.isreg() or is_of_unknown_type:  # others, such as links, have no content
-            stored_size = size
+        value_by_key = dict(extension.records)  # the last value of a key that comes again
         name = extension.long_name or header.name
-        if "path" in fields:
-            name = fields["path"].decode("utf-8", "surrogateescape")
+        if "path" in value_by_key:
+            name = value_by_key["path"].decode("utf-8", "surrogateescape")
+        stored_size = _stored_size(header, value_by_key)
 
         is_link = header.issym() or header.islnk()
         member = Member(name, stored_size, is_file=header.isreg(), is_link=is_link)
-        if header.type == SPARSE:
+        is_pax_sparse = any(key.startswith("GNU.sparse.") for key in value_by_key)
+        if header.type == SPARSE:  # the old format of GNU tar
             member.regions = self._regions_in_headers(block)
             member.real_size = _header_number(block[HEADER_REAL_SIZE])
-        elif any(key.startswith("GNU.sparse.") for key in fields):
-            _describe_sparse(member, fields, extension.records)
+        elif is_pax_sparse:
+            _describe_sparse(member, value_by_key, extension.records)
         return member
 
     def _extended_content(self, size: int) -> bytes:
@@ -406,6 +410,28 @@ def _parse_header(block: bytes) -> tarfile.TarInfo:
     if header.size < 0:
         raise TarError(f"a member of {header.size} bytes")
     return header
+
+
+def _stored_size(header: tarfile.TarInfo, value_by_key: dict[str, bytes]) -> int:
+    """Return how many bytes of content follow the header of a member.
+
+    A member that is no file, such as a link, has none, whatever its size says. A type that is not
+    known counts as that of a file here, as the standard asks for.
+
+    Args:
+        header: The header of the member.
+        value_by_key: The pax records of the member. Their size counts more than the header's.
+
+    Raises:
+        TarError: The size in the pax records is no number.
+    """
+    size = header.size
+    if "size" in value_by_key:
+        size = _decimal_number(value_by_key["size"])
+    is_of_unknown_type = header.type not in tarfile.SUPPORTED_TYPES
+    if header.isreg() or is_of_unknown_type:
+        return size
+    return 0
 
 
 def pax_records(content: bytes) -> PaxRecords:
@@ -578,16 +604,19 @@ def _take_leading_map(stored: bytes) -> _SparseContent:
     first_line, _, _ = stored.partition(b"\n")
     region_count = _decimal_number(first_line)
     number_count = 2 * region_count
-    if number_count >= len(stored):  # which cannot hold so many numbers
-        raise TarError("a sparse map breaks off")
-    lines_of_map = 1 + number_count
-    lines = stored.split(b"\n", maxsplit=lines_of_map)
-    is_complete = len(lines) == lines_of_map + 1  # with what is behind the map
-    if not is_complete:
+    # Each number takes at least one byte. A damaged count could have `split` fill the memory.
+    if number_count >= len(stored):
         raise TarError("a sparse map breaks off")
 
-    numbers = lines[1:lines_of_map]
-    behind_map = lines[-1]
-    map_size = len(stored) - len(behind_map)
-    padding = -map_size % BLOCK  # up to the next multiple of a block
-    return _SparseContent(_pair_regions(numbers), behind_map[padding:])
+    # The lines of the map come apart, and everything behind them stays together.
+    line_count = 1 + number_count
+    pieces = stored.split(b"\n", maxsplit=line_count)
+    is_complete = len(pieces) == line_count + 1
+    if not is_complete:
+        raise TarError("a sparse map breaks off")
+    numbers = pieces[1:line_count]
+    padded_content = pieces[-1]
+
+    map_size = len(stored) - len(padded_content)
+    padding = -map_size % BLOCK  # zeros up to the next multiple of a block
+    return _SparseContent(_pair_regions(numbers), padded_content[padding:])

@@ -2,8 +2,8 @@
 
 OpenCV has two ways. For colours it asks libtiff, which gives 8 bits and knows every photometric
 interpretation, but multiplies colours by an alpha that is stored apart from them. Values of 16 bits
-and more it takes as they are stored, but of separate planes only the first. So a file is read in
-one of the ways of `TiffWay`, if need be with some of its fields changed in memory.
+and more it takes as they are stored, but of separate planes only the first. So `TiffDecoding` lists
+what OpenCV is asked for, if need be with some of the file's fields changed in memory.
 """
 
 import struct
@@ -32,9 +32,9 @@ from detcli.source.tiff_forms import (
     RGB,
     SIGNED,
     UNSIGNED,
+    TiffDecoding,
     TiffForm,
-    TiffWay,
-    way_of,
+    decoding_of,
 )
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
@@ -65,9 +65,10 @@ _SAME_IN_PLANES = (
     _TILE_HEIGHT,
 )
 _UNCOMPRESSED = 1
+_SEPARATE_PLANES = 2  # the value of `_PLANAR` if each sample of a pixel is in its own plane
 
 _ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
-_TURNED = range(2, 9)  # orientations
+_TURNED_ORIENTATIONS = range(2, 9)  # 1 is upright
 
 
 def has_second_page(data: bytes) -> bool:
@@ -87,12 +88,16 @@ def has_second_page(data: bytes) -> bool:
 def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     """Decode a TIFF that OpenCV would show with wrong pixels; None if it shows the right ones.
 
-    It is still OpenCV that decodes it: asked for another kind of result, or given a copy of the
-    file in which some fields are changed. `TiffWay` lists these ways.
+    It is still OpenCV that decodes it. The form of the pixels tells how: OpenCV is asked for
+    another kind of result, or gets a copy of the file in which some fields are changed.
 
     Args:
         data: The file.
         max_pixels: The most pixels that the image may have.
+
+    Returns:
+        The image (H, W, 3) in blue, green and red; None if OpenCV decodes the file rightly when it
+        is asked for colours, as for every other image.
 
     Raises:
         DecodeError: The form is in no row of `FORMS`, or the file is damaged or too large.
@@ -101,58 +106,62 @@ def read_tiff(data: bytes, max_pixels: int) -> Pixels | None:
     form = form_of(directory)
     check_size(directory.size, max_pixels)
     _check_tiles(directory)
-    way = way_of(form)
-    if way is None:
+    decoding = decoding_of(form)
+    if decoding is None:
         raise _refused(form)
     _check_complete(directory, form)
 
     orientation = directory.value(_ORIENTATION, 1)
     is_tiled = _TILE_WIDTH in directory.fields
-    if is_tiled and orientation in _TURNED:
-        # libtiff would mirror each tile by itself, so it is told that the image is upright.
+    if is_tiled and orientation in _TURNED_ORIENTATIONS:
+        # libtiff would mirror each tile by itself. So it is told that the image is upright, and the
+        # whole image is turned afterwards.
         as_if_upright = Directory(_with_value(directory, _ORIENTATION, 1))
-        return turn_upright(_decode_in_way(as_if_upright, form, way), orientation)
-    if way is TiffWay.COLOURS:  # as OpenCV decodes every image
+        return turn_upright(_decode_as(decoding, as_if_upright, form), orientation)
+    if decoding is TiffDecoding.COLOURS:
         return None
-    return _decode_in_way(directory, form, way)
+    return _decode_as(decoding, directory, form)
 
 
-def _decode_in_way(directory: Directory, form: TiffForm, way: TiffWay) -> Pixels:
-    """Decode the image of a TIFF by OpenCV, in the way in which it gives the right pixels.
+def _decode_as(decoding: TiffDecoding, directory: Directory, form: TiffForm) -> Pixels:
+    """Decode the image of a TIFF by OpenCV, so that it gives the right pixels.
 
-    A way says two things: which kind of result OpenCV is asked for, either colours in 8 bits or the
-    values as they are stored; and which fields of the file are changed before that, if any.
+    OpenCV gives colours in 8 bits, or the values as they are stored, which are then converted. For
+    some decodings it gets a copy of the file in which some fields are changed.
 
     Args:
+        decoding: What OpenCV is asked for, see `decoding_of`.
         directory: The fields of the image, and its file.
         form: The form of its pixels.
-        way: The way for images of this form, see `way_of`.
 
     Returns:
         The image (H, W, 3) in blue, green and red, turned as OpenCV turns it.
     """
-    if way is TiffWay.COLOURS:
-        return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
-    if way is TiffWay.COLOURS_AS_STORED:
-        file_with_multiplied_alpha = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
-        return np.asarray(_decode(file_with_multiplied_alpha, cv2.IMREAD_COLOR), np.uint8)
-    if way is TiffWay.LAB:
-        file_with_rgb = _with_value(directory, _PHOTOMETRIC, RGB)
-        return _colours_of_lab(_decode(file_with_rgb, cv2.IMREAD_COLOR))
-
-    # The other ways give values as they are stored.
-    if way is TiffWay.VALUES:
-        values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
-    elif way is TiffWay.FIRST_PLANE:
-        grey_file = _with_one_plane(directory, 0)
-        values = _decode(grey_file, cv2.IMREAD_UNCHANGED)
-    else:
-        planes = []
-        for plane in (2, 1, 0):  # blue, green, red
-            grey_file = _with_one_plane(directory, plane)
-            planes.append(_decode(grey_file, cv2.IMREAD_UNCHANGED))
-        values = np.dstack(planes)
+    match decoding:
+        case TiffDecoding.COLOURS:
+            return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
+        case TiffDecoding.COLOURS_AS_STORED:
+            file_with_multiplied_alpha = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
+            return np.asarray(_decode(file_with_multiplied_alpha, cv2.IMREAD_COLOR), np.uint8)
+        case TiffDecoding.LAB:
+            file_with_rgb = _with_value(directory, _PHOTOMETRIC, RGB)
+            return _colours_of_lab(_decode(file_with_rgb, cv2.IMREAD_COLOR))
+        case TiffDecoding.VALUES:
+            values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
+        case TiffDecoding.FIRST_PLANE:
+            values = _decode_plane(directory, 0)
+        case TiffDecoding.THREE_PLANES:
+            red = _decode_plane(directory, 0)
+            green = _decode_plane(directory, 1)
+            blue = _decode_plane(directory, 2)
+            values = np.dstack([blue, green, red])
     return _as_colours(values, is_negative=form.photometric == MIN_IS_WHITE)
+
+
+def _decode_plane(directory: Directory, plane: int) -> np.ndarray:
+    """Decode one of the separate planes of a TIFF to its values as they are stored, (H, W)."""
+    grey_file = _with_one_plane(directory, plane)
+    return _decode(grey_file, cv2.IMREAD_UNCHANGED)
 
 
 def form_of(directory: Directory) -> TiffForm:
@@ -161,16 +170,19 @@ def form_of(directory: Directory) -> TiffForm:
     Raises:
         DecodeError: Its samples differ in their kind, or fields are missing.
     """
-    samples = directory.value(_SAMPLES, 1)
-    limit = min(samples, MAX_FIELDS)
-    # Both have a value for each sample; the standard says what holds without the field.
-    bits = set(directory.values(_BITS, limit)) or {1}
-    sample_formats = set(directory.values(_SAMPLE_FORMAT, limit)) or {UNSIGNED}
-    photometrics = directory.values(_PHOTOMETRIC, 1)
+    photometrics = directory.values(_PHOTOMETRIC, 1)  # at most one
     if not photometrics:
         raise damaged_tiff()
+
+    # Two fields have a value for each sample of a pixel; a damaged file may claim any number of
+    # samples. Without such a field, the default of the standard holds for all samples.
+    samples = directory.value(_SAMPLES, 1)
+    max_values = min(samples, MAX_FIELDS)
+    bits = set(directory.values(_BITS, max_values)) or {1}
+    sample_formats = set(directory.values(_SAMPLE_FORMAT, max_values)) or {UNSIGNED}
     if len(bits) > 1 or len(sample_formats) > 1:
         raise DecodeError("a TIFF whose samples differ in their bits, which is not read", RESAVE)
+
     _, width = directory.size
     tile_width = directory.value(_TILE_WIDTH, 0)
     return TiffForm(
@@ -178,7 +190,7 @@ def form_of(directory: Directory) -> TiffForm:
         bits=bits.pop(),
         sample_format=sample_formats.pop(),
         samples=samples,
-        has_planes=samples > 1 and directory.value(_PLANAR, 1) == 2,
+        has_planes=samples > 1 and directory.value(_PLANAR, 1) == _SEPARATE_PLANES,
         has_cut_tiles=tile_width > 0 and width % tile_width > 0,
         compression=directory.value(_COMPRESSION, 1),
     )
@@ -306,7 +318,7 @@ def _with_value(directory: Directory, tag: int, value: int) -> bytes:
     if not directory.values(tag, 1):
         return directory.data
     stored = directory.fields[tag]
-    value_format = directory.layout.order + VALUE_FORMATS[stored.value_type]
+    value_format = directory.layout.byte_order + VALUE_FORMATS[stored.value_type]
     changed = bytearray(directory.data)
     struct.pack_into(value_format, changed, stored.position, value)
     return bytes(changed)
@@ -346,31 +358,36 @@ def _with_one_plane(directory: Directory, plane: int) -> bytes:
 def _append_field(file: bytearray, layout: TiffLayout, tag: int, values: tuple[int, ...]) -> bytes:
     """Make the entry of a field for a directory, and append its values to the file if needed.
 
-    An entry has room for one value. Several are appended, and the entry has their position.
+    The last number of an entry is the field's value, or the position of its values in the file. All
+    values are stored with as many bytes as a position, so an entry has room for one value only.
 
     Args:
-        file: The file, which is changed.
+        file: The file; several values are appended to it.
         layout: How the directory is stored.
         tag: The tag of the field.
-        values: Its values; all are stored in as many bytes as an offset.
+        values: The values of the field.
     """
-    value_format = layout.offset
-    value_type = LONG8 if value_format == "Q" else LONG
-    stored_values = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
-    if len(values) == 1:
-        value_or_position = stored_values
+    if layout.offset_format == "Q":  # eight bytes
+        value_type = LONG8
     else:
-        value_or_position = struct.pack(layout.order + layout.offset, len(file))
-        file += stored_values
-    format_before_value = layout.field[:-1]
-    return struct.pack(format_before_value, tag, value_type, len(values)) + value_or_position
+        value_type = LONG
+    if len(values) == 1:
+        value_or_position = values[0]
+    else:
+        value_or_position = len(file)
+        value_format = f"{layout.byte_order}{len(values)}{layout.offset_format}"
+        file += struct.pack(value_format, *values)
+    return struct.pack(layout.field_format, tag, value_type, len(values), value_or_position)
 
 
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
     """Copy the file of a TIFF, and give it another directory at its end.
 
+    The old directory stays in the file, but nothing leads to it. The new one has the new fields,
+    and of the old fields only the JPEG tables.
+
     Args:
-        directory: The fields that the image has. Of these, only the JPEG tables are taken over.
+        directory: The old fields, and the file.
         fields: The values of the new fields, by tag.
 
     Returns:
@@ -378,26 +395,32 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     """
     layout = directory.layout  # the byte order, and how wide numbers are
     file = bytearray(directory.data)
-    file += bytes(-len(file) % 16)  # up to the next multiple of 16
+    file += bytes(-len(file) % 16)  # zeros up to the next multiple of 16
 
     entry_by_tag: dict[int, bytes] = {}
     for tag, values in fields.items():
         entry_by_tag[tag] = _append_field(file, layout, tag, values)
-    if _JPEG_TABLES in directory.fields:  # which stay where they are
+    if _JPEG_TABLES in directory.fields:  # the tables themselves stay where they are
         tables = directory.fields[_JPEG_TABLES]
         entry_by_tag[_JPEG_TABLES] = struct.pack(
-            layout.field, _JPEG_TABLES, tables.value_type, tables.value_count, tables.position
+            layout.field_format,
+            _JPEG_TABLES,
+            tables.value_type,
+            tables.value_count,
+            tables.position,
         )
 
-    # The header says where the directory begins: behind all that the file has now.
-    directory_position = struct.pack(layout.order + layout.offset, len(file))
-    end_of_position = layout.first_position + len(directory_position)
-    file[layout.first_position : end_of_position] = directory_position
+    # The header of the file says where its directory begins.
+    offset_format = layout.byte_order + layout.offset_format
+    directory_start = len(file)
+    struct.pack_into(offset_format, file, layout.first_position, directory_start)
 
-    file += struct.pack(layout.order + layout.count_format, len(entry_by_tag))
+    # A directory has the number of its entries, the entries in the order of their tags, and the
+    # offset of the next directory, which is 0 without any.
+    file += struct.pack(layout.byte_order + layout.count_format, len(entry_by_tag))
     for tag in sorted(entry_by_tag):
         file += entry_by_tag[tag]
-    file += bytes(struct.calcsize(layout.offset))  # no further directory
+    file += struct.pack(offset_format, 0)
     return bytes(file)
 
 

@@ -75,11 +75,11 @@ class TiffLayout(NamedTuple):
     A BigTIFF has offsets and counts of eight bytes in place of four and two.
     """
 
-    order: str  # < or >, as in `struct`
-    offset: str  # the format of an offset in the file
+    byte_order: str  # < or >, as in `struct`
+    offset_format: str  # of an offset in the file
     count_format: str  # of the number of fields
     first_position: int  # where the offset of the first directory is
-    field: str  # the format of a field: tag, type, number of values, value or offset
+    field_format: str  # with the byte order: tag, type, number of values, value or offset
     field_bytes: int
 
     @classmethod
@@ -89,18 +89,18 @@ class TiffLayout(NamedTuple):
         if tiff[:4] in BIG:
             return cls(
                 order,
-                offset="Q",
+                offset_format="Q",
                 count_format="Q",
                 first_position=8,
-                field=f"{order}HHQQ",
+                field_format=f"{order}HHQQ",
                 field_bytes=20,
             )
         return cls(
             order,
-            offset="I",
+            offset_format="I",
             count_format="H",
             first_position=4,
-            field=f"{order}HHII",
+            field_format=f"{order}HHII",
             field_bytes=12,
         )
 
@@ -150,13 +150,13 @@ class Directory:
         """
         layout = self.layout
         count_bytes = struct.calcsize(layout.count_format)
-        start = self._unpack(layout.offset, layout.first_position)
+        start = self._unpack(layout.offset_format, layout.first_position)
         for _ in range(page):
             if start == 0:
                 break
             field_count = self._unpack(layout.count_format, start)
             end_of_fields = start + count_bytes + field_count * layout.field_bytes
-            start = self._unpack(layout.offset, end_of_fields)
+            start = self._unpack(layout.offset_format, end_of_fields)
         return start
 
     def _read_field(self, position: int) -> None:
@@ -166,9 +166,11 @@ class Directory:
         there themselves; if not, the number is their position in the file.
         """
         layout = self.layout
-        tag, value_type, value_count, offset = struct.unpack_from(layout.field, self.data, position)
+        tag, value_type, value_count, offset = struct.unpack_from(
+            layout.field_format, self.data, position
+        )
         value_bytes = value_count * struct.calcsize(VALUE_FORMATS.get(value_type, "B"))
-        offset_bytes = struct.calcsize(layout.offset)
+        offset_bytes = struct.calcsize(layout.offset_format)
         if value_bytes > offset_bytes:
             value_position = offset
         else:
@@ -179,7 +181,7 @@ class Directory:
     def _unpack(self, number_format: str, position: int) -> int:
         """Read a number of a format of `struct` at a position of the file."""
         values: tuple[int] = struct.unpack_from(
-            self.layout.order + number_format, self.data, position
+            self.layout.byte_order + number_format, self.data, position
         )
         return values[0]
 
@@ -195,7 +197,7 @@ class Directory:
         if stored.value_type not in VALUE_FORMATS:
             raise damaged_tiff()
         count = min(stored.value_count, limit)
-        value_format = f"{self.layout.order}{count}{VALUE_FORMATS[stored.value_type]}"
+        value_format = f"{self.layout.byte_order}{count}{VALUE_FORMATS[stored.value_type]}"
         try:
             return struct.unpack_from(value_format, self.data, stored.position)
         except (struct.error, OverflowError):  # an offset beyond any file

@@ -16,8 +16,8 @@ _COMPRESSIONS = frozenset({1, 5, 7, 8, 32946, 32773})
 _FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
 
 
-class TiffWay(Enum):
-    """What OpenCV is asked for, so that it shows the right pixels of a TIFF."""
+class TiffDecoding(Enum):
+    """What OpenCV is asked for, so that it gives the right pixels of a TIFF."""
 
     COLOURS = auto()  # as colours
     COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already
@@ -47,7 +47,7 @@ class TiffFormRow:
     """
 
     name: str
-    way: TiffWay
+    decoding: TiffDecoding
     photometrics: frozenset[int]
     bits: frozenset[int]
     samples: range
@@ -77,7 +77,7 @@ _NUMBERS = frozenset({UNSIGNED, SIGNED, FLOAT})
 FORMS = (
     TiffFormRow(
         name="black and white",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=_GREY,
         bits=frozenset({1}),
         samples=_ONE_SAMPLE,
@@ -85,14 +85,14 @@ FORMS = (
     ),
     TiffFormRow(
         name="grey",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=_GREY,
         bits=frozenset({8}),
         samples=_ONE_SAMPLE,
     ),
     TiffFormRow(
         name="grey of 16 bits",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=_GREY,
         bits=frozenset({16}),
         samples=_ONE_SAMPLE,
@@ -100,7 +100,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="grey of 16 bits, of which libtiff misreads cut tiles",
-        way=TiffWay.VALUES,
+        decoding=TiffDecoding.VALUES,
         photometrics=_GREY,
         bits=frozenset({16}),
         samples=_ONE_SAMPLE,
@@ -108,7 +108,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="grey with alpha or more",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=_GREY,
         bits=frozenset({8, 16}),
         samples=range(2, 5),
@@ -117,7 +117,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="grey with alpha or more in planes",
-        way=TiffWay.FIRST_PLANE,
+        decoding=TiffDecoding.FIRST_PLANE,
         photometrics=_GREY,
         bits=frozenset({8, 16}),
         samples=range(2, 5),
@@ -125,7 +125,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="the same of wide integers or floating point numbers",
-        way=TiffWay.FIRST_PLANE,
+        decoding=TiffDecoding.FIRST_PLANE,
         photometrics=_GREY,
         bits=_WIDE,
         samples=range(2, 5),
@@ -134,21 +134,21 @@ FORMS = (
     ),
     TiffFormRow(
         name="colours",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=frozenset({RGB}),
         bits=frozenset({8, 16}),
         samples=range(3, 4),
     ),
     TiffFormRow(
         name="colours with alpha",
-        way=TiffWay.COLOURS_AS_STORED,
+        decoding=TiffDecoding.COLOURS_AS_STORED,
         photometrics=frozenset({RGB}),
         bits=frozenset({8, 16}),
         samples=range(4, 5),
     ),
     TiffFormRow(
         name="grey of wide integers or floating point numbers",
-        way=TiffWay.VALUES,
+        decoding=TiffDecoding.VALUES,
         photometrics=_GREY,
         bits=_WIDE,
         samples=_ONE_SAMPLE,
@@ -156,7 +156,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="colours of wide integers or floating point numbers, with alpha or without",
-        way=TiffWay.VALUES,
+        decoding=TiffDecoding.VALUES,
         photometrics=frozenset({RGB}),
         bits=_WIDE,
         samples=range(3, 5),
@@ -165,7 +165,7 @@ FORMS = (
     ),
     TiffFormRow(
         name="the same in planes",
-        way=TiffWay.THREE_PLANES,
+        decoding=TiffDecoding.THREE_PLANES,
         photometrics=frozenset({RGB}),
         bits=_WIDE,
         samples=range(3, 5),
@@ -174,14 +174,14 @@ FORMS = (
     ),
     TiffFormRow(
         name="a palette",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=frozenset({PALETTE}),
         bits=frozenset({8}),
         samples=_ONE_SAMPLE,
     ),
     TiffFormRow(
         name="a palette with alpha",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=frozenset({PALETTE}),
         bits=frozenset({8}),
         samples=range(2, 3),
@@ -190,21 +190,21 @@ FORMS = (
     ),
     TiffFormRow(
         name="CMYK",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=frozenset({CMYK}),
         bits=frozenset({8}),
         samples=range(4, 5),
     ),
     TiffFormRow(
         name="YCbCr",
-        way=TiffWay.COLOURS,
+        decoding=TiffDecoding.COLOURS,
         photometrics=frozenset({YCBCR}),
         bits=frozenset({8}),
         samples=range(3, 4),
     ),
     TiffFormRow(
         name="CIE L*a*b*, for which libtiff takes another white than writers",
-        way=TiffWay.LAB,
+        decoding=TiffDecoding.LAB,
         photometrics=frozenset({LAB}),
         bits=frozenset({8}),
         samples=range(3, 4),
@@ -213,9 +213,9 @@ FORMS = (
 """What is read, and how; what is in no row is refused."""
 
 
-def way_of(form: TiffForm) -> TiffWay | None:
+def decoding_of(form: TiffForm) -> TiffDecoding | None:
     """Look up in `FORMS` how images of a form are read; None if the form is refused."""
     for row in FORMS:
         if row.fits(form):
-            return row.way
+            return row.decoding
     return None

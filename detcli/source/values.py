@@ -14,26 +14,31 @@ def to_eight_bits(values: np.ndarray) -> Pixels:
     """Convert floating point numbers or wide integers to 8 bits.
 
     If all are whole numbers from 0 to 255, and any of them is above 1, they are levels of 8 bits
-    already, and stay as they are. Otherwise 0 is black and 1 is white. NaN becomes black.
+    already, and stay as they are. Otherwise 0 is black and 1 is white, and numbers outside of that
+    range become black or white. NaN becomes black, and counts as outside.
+
+    Args:
+        values: An array of any shape and number type.
 
     Raises:
-        DecodeError: Numbers are outside 0 to 1: any of the integers, or more than half of the
-            floating point numbers, as highlights may be above white.
+        DecodeError: Too many numbers are outside of the range: any of the integers, or more than
+            half of the floating point numbers, as highlights may be above white.
     """
     if values.dtype == np.uint8:
         return values
-    values = np.nan_to_num(values, nan=-1)  # which is black, too, but counts as outside
-    whole_numbers: Pixels = np.clip(values, 0, 255).astype(np.uint8)
-    had_eight_bits = whole_numbers.max() > 1 and np.array_equal(whole_numbers, values)
-    if had_eight_bits:
-        return whole_numbers
+    values = np.nan_to_num(values, nan=-1)  # any number below 0 does
+    levels: Pixels = np.clip(values, 0, 255).astype(np.uint8)
+    are_levels = levels.max() > 1 and np.array_equal(levels, values)
+    if are_levels:
+        return levels
 
     from_black_to_white = np.clip(values, 0, 1)
     outside_count = np.count_nonzero(from_black_to_white != values)
-    max_outside_count = 0
-    has_fractions = values.dtype.kind == "f"
-    if has_fractions:
+    are_floats = values.dtype.kind == "f"
+    if are_floats:
         max_outside_count = values.size // 2
+    else:
+        max_outside_count = 0
     if outside_count > max_outside_count:
         raise DecodeError(
             f"{outside_count} of its {values.size} values are not from 0 to 1, "

@@ -44,15 +44,17 @@ def read_video(
 ) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
-    `progress` learns how many frames there are; before that, the video counts as one input.
+    The total of `progress` is corrected twice. Until it is opened, the video counts as one input,
+    then as the frames that are expected of it, and in the end as what was yielded.
     """
-    expected: int | None = 1
+    counted_items: int | None = 1  # as many as the video counts for in the total; None: unknown
     item_count = 0
     problem: InputError | None = None
     try:
         with _open_before_start(video, inputs, progress) as frames:
-            expected = _expected_items(frames, inputs)
-            progress.correct(counted=1, count=expected)
+            expected_items = _expected_items(frames, inputs)
+            progress.correct(counted=counted_items, count=expected_items)
+            counted_items = expected_items
             for item in _select_frames(frames, inputs):
                 item_count += 1
                 yield item
@@ -63,7 +65,7 @@ def read_video(
     if problem is not None:
         item_count += 1
         yield failed_item(video.name, problem)
-    progress.correct(counted=expected, count=item_count)
+    progress.correct(counted=counted_items, count=item_count)
 
 
 @contextmanager
@@ -72,24 +74,26 @@ def _open_before_start(
 ) -> Iterator[VideoFrames]:
     """Open a video at a frame before the requested start, and close it at the end of the block.
 
+    All frames from the start on are still to come: `advance` goes to the next one.
+
     Args:
         video: The video; only its best track is read.
-        inputs: The start, and the limit of a frame's size.
+        inputs: The options with the start, and with the most pixels that a frame may have.
         progress: Counts the steps, by which a reader that hangs is noticed.
 
     Raises:
         InputError: It cannot be opened, or its frames are too large.
     """
-    video_of_best_track = _with_largest_track(video)
+    video_of_best_track = _with_best_track(video)
     frames = VideoFrames(video_of_best_track, progress)
     try:
         check_size(frame_size(frames.capture), inputs.max_pixels)
         _warn_of_odd_rotation(video.name, frames.capture)
         progress.steps += 1
         if inputs.start >= SEEK_FROM_S:
-            is_before_start = frames.seek(inputs.start)
-            if not is_before_start:
-                # Where it is now is unknown, so all frames are read, from the first one on.
+            has_position = frames.seek(inputs.start)
+            if not has_position:
+                # It may be at any frame now, so it is opened again and read from the first frame.
                 frames.capture.release()
                 frames = VideoFrames(video_of_best_track, progress)
         yield frames
@@ -107,29 +111,34 @@ def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
         log.warning("%s: should be turned by %.0f degrees, but is read as stored", name, degrees)
 
 
-def _with_largest_track(video: VideoSource) -> VideoSource:
-    """Return the video so that OpenCV reads the track that FFmpeg's own programs would choose.
+def _with_best_track(video: VideoSource) -> VideoSource:
+    """Return a video of which OpenCV reads the track that FFmpeg's own programs would choose.
 
     OpenCV always reads the first video track, which may be a cover image. So the tracks before the
-    best one are hidden from it, by exchanging bytes of the header while the file is read. A video
-    with one track is returned with the same way to open it.
+    best one are hidden from it: the video is opened through a function that exchanges bytes of the
+    header on their way to OpenCV. If no track has to be hidden, it is opened as before.
+
+    Returns:
+        The video. Its `read_range` remembers the last ranges, as several functions read the header.
     """
-    read_once = lru_cache(CACHED_PARTS)(video.part)  # several functions look at the same headers
+    read_once = lru_cache(CACHED_PARTS)(video.read_range)
     choice = choose_track(read_once)
     if choice is None:
-        return replace(video, part=read_once)
+        return replace(video, read_range=read_once)
     _report_choice(video.name, choice)
-    if not choice.patches:  # no track is before the best one
-        return replace(video, part=read_once)
+    no_track_is_before = not choice.patches
+    if no_track_is_before:
+        return replace(video, read_range=read_once)
 
-    # Opened once as it is, because this raises a better error if the file itself is broken.
+    # If the file itself is broken, opening it as it is raises a better error.
     video.open().release()
-    with_one_track = patched(video.part, choice.patches)
+    # OpenCV reads the whole file, of which nothing is worth remembering.
+    read_with_hidden_tracks = patched(video.read_range, choice.patches)
 
     def reopen() -> cv2.VideoCapture:
-        return open_part(with_one_track)
+        return open_part(read_with_hidden_tracks)
 
-    return replace(video, open=reopen, part=patched(read_once, choice.patches))
+    return replace(video, open=reopen, read_range=patched(read_once, choice.patches))
 
 
 def _report_choice(name: str, choice: TrackChoice) -> None:
@@ -148,11 +157,11 @@ def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     The first frame of each step is yielded, from the requested start to the requested end; a step
     is a number of frames or of seconds. The steps of the first and the last frame tell how many.
     """
-    if frames.declared is None:
+    if frames.declared_frames is None:
         return None
     if not frames.rate and inputs.every is not None:
         return None
-    requested = _requested_frames(frames.declared, frames.rate, inputs)
+    requested = _requested_frames(frames.declared_frames, frames.rate, inputs)
     if not requested:
         return 0
     rate = frames.rate or 1  # without a rate, steps are counted in frames and need no times
@@ -162,19 +171,29 @@ def _expected_items(frames: VideoFrames, inputs: InputOptions) -> int | None:
     return min(step_count, len(requested))  # a step may be shorter than a frame
 
 
-def _requested_frames(declared: int, rate: float, inputs: InputOptions) -> range:
+def _requested_frames(frame_count: int, rate: float, inputs: InputOptions) -> range:
     """Return the numbers of the frames from the requested start up to the requested end.
 
     Args:
-        declared: How many frames the video has.
+        frame_count: How many frames the video has.
         rate: Frames in a second; 0 if that is unknown, and all frames are taken.
         inputs: The options with start and end.
     """
     if not rate:
-        return range(declared)
-    first = math.ceil(min(declared, inputs.start * rate - EPSILON_S))
-    end = math.ceil(min(declared, inputs.end_s * rate - EPSILON_S))
+        return range(frame_count)
+    first = _first_frame_from(inputs.start, rate, frame_count)
+    end = _first_frame_from(inputs.end_s, rate, frame_count)
     return range(first, end)
+
+
+def _first_frame_from(time_s: float, rate: float, frame_count: int) -> int:
+    """Return the number of the first frame at a time or later, at most `frame_count`.
+
+    `time_s` may be infinite, for the end of the video.
+    """
+    # 8.3 * 30 is 249.00000000000003, and means frame 249, not frame 250.
+    frame_at_time = time_s * rate - EPSILON_S
+    return math.ceil(min(frame_count, frame_at_time))
 
 
 def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
@@ -208,15 +227,16 @@ def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
 
 
 def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[int]:
-    """Go to each frame from the requested start to the requested end, and yield its step.
+    """Advance to each frame from the requested start to the requested end, and yield its step.
 
-    With --vid-stride 3, the steps are 0, 0, 0, 1, 1, 1 and so on, from the first frame after the
-    start. With --every 2, they count the spans of two seconds.
+    A step is a group of frames of which one is used, and is told by its number. With --vid-stride
+    3, the frames from the start on have the steps 0, 0, 0, 1, 1, 1 and so on. With --every 2, each
+    step is two seconds long.
 
     Args:
-        frames: The reader of the video; while a step is yielded, its frame is the current one. If
-            the requested end comes first, `at_end` is set to False.
-        inputs: The start, the end, and what a step is.
+        frames: The reader of the video. While a step is yielded, its current frame is the one with
+            that step. `at_end` is set to False if the requested end comes before that of the video.
+        inputs: The options with the start, the end, and how long a step is.
     """
     first_number = None  # of the first frame after the start
     while frames.advance():
@@ -235,32 +255,36 @@ def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Ite
 def _find_problem(source: str, frames: VideoFrames, item_count: int) -> InputError | None:
     """Return the error that says why not all frames of a video could be read; None if they were.
 
+    If several things are wrong, the first of these is told: no frame can be decoded, the end of the
+    file is missing, some frames are damaged, none is in the requested time.
+
     Args:
         source: The name of the video.
         frames: The reader of the video, after its last frame.
         item_count: How many frames were yielded.
     """
-    frames_read = frames.number + 1
-    if not frames_read:
+    frames_read = frames.number + 1  # with damaged ones
+    if frames_read == 0:
         return DecodeError("none of its frames can be decoded", _UNKNOWN_HINT)
-    if frames.at_end:
+    if frames.at_end:  # and not only at the requested end
         problem = _missing_end(source, frames)
         if problem is not None:
             return problem
-    if frames.damaged:
+    if frames.damaged_frames:
         damage = _describe_damage(frames)
         return DecodeError(f"{frames_read} frames{damage} and left out", REPAIR_HINT)
-    if not item_count:
-        end = f"it ends at {frames.time_s:.2f} s"
-        return SourceError(f"has no frames in the requested time: {end}", "see --start")
+    if item_count == 0:
+        return SourceError(
+            f"has no frames in the requested time: it ends at {frames.time_s:.2f} s", "see --start"
+        )
     return None
 
 
 def _describe_damage(frames: VideoFrames) -> str:
     """Say how many frames are damaged, as in ", 3 of them damaged"; empty if none are."""
-    if not frames.damaged:
+    if not frames.damaged_frames:
         return ""
-    return f", {frames.damaged} of them damaged"
+    return f", {frames.damaged_frames} of them damaged"
 
 
 def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
@@ -272,7 +296,7 @@ def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
         source: The name of the video.
         frames: The reader of the video, after its last frame.
     """
-    read_range = frames.video.part
+    read_range = frames.video.read_range
     lacks_frames = _lacks_declared_frames(frames, source.lower())
     length = declared_length(read_range)  # in bytes
     if length is not None and length.lacks_frames(read_range):
@@ -284,41 +308,43 @@ def _missing_end(source: str, frames: VideoFrames) -> DecodeError | None:
 
     frames_read = frames.number + 1
     text = f"breaks off: {frames_read} frames are there, and the end of the file is missing"
-    if frames.declared is not None and frames.declared > frames_read:
-        text = f"breaks off: {frames_read} of {frames.declared} frames are there"
+    if frames.declared_frames is not None and frames.declared_frames > frames_read:
+        text = f"breaks off: {frames_read} of {frames.declared_frames} frames are there"
     return DecodeError(text + _describe_damage(frames), REPAIR_HINT)
 
 
 def _lacks_declared_frames(frames: VideoFrames, name: str) -> bool:
     """Return whether a video file seems to hold fewer frames than its header declares.
 
-    Even a whole file may have fewer frames decoded: if it was cut without re-encoding, it may hold
-    a second or more of frames that are not decoded. So those in the file are counted as well.
+    If fewer frames were decoded, the file may still be whole: if it was cut out of a longer video
+    without re-encoding, it holds a second or more of frames that are not decoded. So it is looked
+    up how many frames are in the file, decoded or not.
 
     Args:
         frames: The reader of the video, after its last frame.
         name: The name of the video in lower case; its suffix tells the container.
     """
-    if frames.declared is None:
+    if frames.declared_frames is None:
         return False
     tolerance = _tolerated_frames(frames, name)
     frames_read = frames.number + 1
-    if frames.declared - frames_read <= tolerance:
+    if frames.declared_frames - frames_read <= tolerance:
         return False
     if frames.has_hidden_frames:
-        # Hidden frames are in the file, too, so that counting does not tell how many are missing.
+        # A count of the frames in the file has the hidden ones, too, so it does not tell whether
+        # others are missing.
         return True
     frames_in_fragments = _count_in_fragments(frames)
     if frames_in_fragments is not None:
         return frames_in_fragments - frames_read > tolerance
-    return _lacks_packets(frames, name, frames.declared)
+    return _lacks_packets(frames, name, frames.declared_frames)
 
 
 def _count_in_fragments(frames: VideoFrames) -> int | None:
     """Count the frames of an MP4 file that is written in fragments; None for other files."""
     if frames.track is None or frames.track.times is not None:
         return None
-    return fragment_samples(frames.video.part, frames.track)
+    return fragment_samples(frames.video.read_range, frames.track)
 
 
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
@@ -356,11 +382,10 @@ def _lacks_estimated_packets(
 ) -> bool:
     """Return whether a video file lacks packets, if OpenCV estimated how many there should be.
 
-    The estimate is the duration times the frame rate, and may be too high for a whole file:
-
-    - With a variable rate there may be fewer packets. So the last one has to be too early as well.
-    - The duration may be that of the sound, if the video begins later or ends earlier. So the file
-      has to be shorter than its header says as well.
+    The estimate is the duration times the frame rate. A whole file may have fewer packets: the
+    frame rate may vary, or the duration may be that of the sound, which goes on for longer. So
+    packets are missing only if three things hold: there are too few of them, the last one is too
+    early, and the file is shorter than its header says.
 
     Args:
         frames: The reader of the video, after its last frame.
@@ -368,10 +393,12 @@ def _lacks_estimated_packets(
         estimate: The estimated number of frames.
         tolerance: By how many frames a whole file may fall short of it.
     """
-    frames_by_time = packets.last_s * frames.rate
-    if estimate - max(packets.number, frames_by_time) <= tolerance:
+    are_enough = estimate - packets.number <= tolerance
+    frames_up_to_last = packets.last_s * frames.rate  # at the usual rate
+    is_last_late_enough = estimate - frames_up_to_last <= tolerance
+    if are_enough or is_last_late_enough:
         return False
-    return not is_whole(frames.video.part)
+    return not is_whole(frames.video.read_range)
 
 
 def _tolerated_frames(frames: VideoFrames, name: str) -> float:

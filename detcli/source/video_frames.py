@@ -47,11 +47,11 @@ class VideoSource:
     name: str  # in records, without credentials
     open: Reopen
     address: str | None = None  # of its sound, see `Video`
-    part: ReadRange = _read_nothing  # reads the file itself
+    read_range: ReadRange = _read_nothing  # reads the file itself
     stamp: str | None = None  # size and time of the file, see `Origin`
 
 
-def _flip_of(capture: cv2.VideoCapture, part: ReadRange) -> int | None:
+def _flip_of(capture: cv2.VideoCapture, read_range: ReadRange) -> int | None:
     """Return the code with which `cv2.flip` mirrors the frames of a video; None for no mirroring.
 
     OpenCV turns frames as the file says, but does not mirror them. Frames that it turned to a side,
@@ -59,7 +59,7 @@ def _flip_of(capture: cv2.VideoCapture, part: ReadRange) -> int | None:
     """
     degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
     is_right_angle = degrees % 90 == 0
-    if not is_right_angle or not is_mirrored(part):
+    if not is_right_angle or not is_mirrored(read_range):
         return None
     is_turned_to_side = degrees % 180 != 0
     if is_turned_to_side:
@@ -67,13 +67,13 @@ def _flip_of(capture: cv2.VideoCapture, part: ReadRange) -> int | None:
     return FLIP_UP_DOWN
 
 
-def _movie_track(part: ReadRange) -> Track | None:
+def _movie_track(read_range: ReadRange) -> Track | None:
     """Return what an MP4 or MOV file says of its first video track, the one that OpenCV reads.
 
-    It is None for other containers, and for a file without a video track. `part` reads bytes of
-    the file, from an offset and of a size.
+    It is None for other containers, and for a file without a video track. `read_range` reads bytes
+    of the file, from an offset and of a size.
     """
-    movie = read_movie(part)
+    movie = read_movie(read_range)
     if movie is None:
         return None
     for track in movie.tracks:
@@ -113,21 +113,23 @@ class VideoFrames:
         self.capture = video.open()
         self.video = video
         self._progress = progress
-        self._flip = _flip_of(self.capture, video.part)
+        self._flip = _flip_of(self.capture, video.read_range)
         self._is_conversion_checked = False
         self.rate = frames_per_second(self.capture)
-        self.track = _movie_track(video.part)
+        self.track = _movie_track(video.read_range)
         # How many frames are to be shown, as the file says; None if it does not. And whether it
         # holds others, which are not to be shown.
-        self.declared, self.has_hidden_frames = _declared_frames(self.capture, self.track)
-        self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
+        self.declared_frames, self.has_hidden_frames = _declared_frames(self.capture, self.track)
+        self._is_program_stream = video.read_range(0, 4) == PROGRAM_STREAM
 
-        # The current frame, which was grabbed last. Damaged frames have a number as well.
+        # The current frame, which was grabbed last. Damaged frames have a number as well. At first
+        # both values are those of a frame before the first one, which is number 0 at 0 seconds.
         self.number = -1
         self.time_s = -EPSILON_S  # never decreases
         if self.rate:
             self.time_s = -1 / self.rate
-        self.damaged = 0  # frames that could not be decoded
+
+        self.damaged_frames = 0  # how many frames could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
         # After `_look_ahead`, the capture is one frame further than the current one. Then these say
@@ -136,10 +138,11 @@ class VideoFrames:
         self._has_next = False
         self._current_image: Pixels | None = None
 
-        # Frames of an MPEG program stream may have wrong times, see `_credible_time`.
-        self._credible_time_s = self.time_s  # of the current frame; may decrease
-        self._rejected_jump_s = 0.0  # how much later a frame claimed to be, last rejected
-        self._accepted_jump_s = 0.0  # how much later a frame came, last accepted
+        # Frames of an MPEG program stream may have wrong times in the file: `_credible_time`
+        # decides whether to believe that a frame comes later or earlier than the frame rate says.
+        self._credible_time_s = self.time_s  # what is believed of the current frame; may decrease
+        self._rejected_jump_s = 0.0  # the last jump forward that was not believed
+        self._accepted_jump_s = 0.0  # the last jump forward that was believed, until it is undone
 
     def advance(self) -> bool:
         """Grab the next frame that is not damaged; False when there are no more.
@@ -148,8 +151,8 @@ class VideoFrames:
         it is asked as often as frames remain, within limits of attempts and of time.
         """
         remaining_frames = 0
-        if self.declared is not None:
-            remaining_frames = self.declared - self.number
+        if self.declared_frames is not None:
+            remaining_frames = self.declared_frames - self.number
         attempts = min(max(remaining_frames, MIN_ATTEMPTS), MAX_ATTEMPTS)
         deadline_s = time.monotonic() + DAMAGE_TIMEOUT_S
         for skipped in range(attempts):
@@ -157,7 +160,7 @@ class VideoFrames:
             if is_too_late or self._progress.stop.is_set():
                 return False
             if self._grab_next():
-                self.damaged += skipped
+                self.damaged_frames += skipped
                 self.number += skipped + 1
                 self.time_s = self._time_of_frame(skipped)
                 return True
@@ -189,16 +192,18 @@ class VideoFrames:
     def _next_time_in_program_stream(self, file_time_s: float, step_s: float) -> float:
         """Compute the time of the current frame of an MPEG program stream, as on DVDs.
 
-        The credible time of the frame, which is noted in `_credible_time_s`, may be earlier than
-        that of the frame before. The frame then comes a small step after the frame before, so that
-        the order of frames stays, and credible times are soon reached again.
+        `_credible_time_s` is set to the time that is believed of the frame. It may jump back, which
+        the times of frames must not do. So after a jump back each frame comes only `CATCH_UP_STEP`
+        of a step after the frame before, while the credible times go on by a whole step. After 8
+        frames at 1/8 of a step, they have caught up with a jump of 7 steps.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
             step_s: The time since the frame before, by the frame rate.
 
         Returns:
-            The time in seconds, later than `self.time_s`, which is that of the frame before.
+            The time in seconds. It is later than `self.time_s`, which is still the time of the
+            frame before.
         """
         self._credible_time_s = self._credible_time(
             file_time_s=file_time_s,
@@ -212,10 +217,14 @@ class VideoFrames:
         """Decide which time to believe for the current frame of an MPEG program stream.
 
         Only some of its frames have a stored time. To others FFmpeg gives the time of a frame near
-        by, and if that were believed, all frames after it would be late. So a frame is taken to
-        come one step after the one before, as expected. A later time counts only if there is
-        evidence of a gap: see `_is_gap`. An earlier time counts only if it jumps back as far as the
-        last gap jumped forward. The jumps that are accepted or rejected are noted for later frames.
+        by, and if that were believed, all frames after it would be late. So by default a frame
+        comes one step after the one before. There are three exceptions:
+
+        - The time in the file is at most half a step away from that.
+        - It is later, and there is evidence of a gap, see `_is_gap`.
+        - It is earlier, by as much as the last gap that was believed. So that gap is undone.
+
+        A jump forward is noted as accepted or rejected, for the decisions about later frames.
 
         Args:
             file_time_s: The time that FFmpeg gives the frame; NaN if it gives none.
@@ -233,16 +242,18 @@ class VideoFrames:
         if abs(jump_s) <= tolerance_s:
             return file_time_s
 
-        if jump_s > 0:
+        is_later = jump_s > 0
+        if is_later:
             if self._is_gap(jump_s, file_time_s=file_time_s, step_s=step_s):
                 self._accepted_jump_s = jump_s
                 self._rejected_jump_s = 0.0
                 return file_time_s
+            self._rejected_jump_s = jump_s
             return expected_s
 
         jump_back_s = -jump_s
-        takes_back_gap = abs(jump_back_s - self._accepted_jump_s) <= tolerance_s
-        if takes_back_gap:
+        undoes_gap = abs(jump_back_s - self._accepted_jump_s) <= tolerance_s
+        if undoes_gap:
             self._accepted_jump_s = 0.0
             return file_time_s
         return expected_s
@@ -250,11 +261,12 @@ class VideoFrames:
     def _is_gap(self, jump_s: float, *, file_time_s: float, step_s: float) -> bool:
         """Return whether a frame of a program stream really comes later than the frame rate says.
 
-        There are three kinds of evidence: the jump is longer than frames can be out of order, the
-        last rejected jump was as long, or the next frame follows one step after this one.
+        Any of three kinds of evidence is enough:
 
-        For the last kind, the next frame is grabbed, see `_look_ahead`. The jump is then noted as
-        rejected; `_credible_time` takes that back if this returns True.
+        - The jump is longer than frames can be out of order.
+        - An earlier frame claimed to be as much too late, and was not believed.
+        - The next frame comes one step after this one. To find out, it is grabbed, see
+          `_look_ahead`.
 
         Args:
             jump_s: How many seconds the frame is later than expected.
@@ -263,11 +275,10 @@ class VideoFrames:
         """
         tolerance_s = step_s / 2
         is_longer_than_reordering = jump_s > REORDERED_FRAMES * step_s
-        repeats_jump = abs(jump_s - self._rejected_jump_s) <= tolerance_s
-        if is_longer_than_reordering or repeats_jump:
+        repeats_rejected_jump = abs(jump_s - self._rejected_jump_s) <= tolerance_s
+        if is_longer_than_reordering or repeats_rejected_jump:
             return True
 
-        self._rejected_jump_s = jump_s
         next_step_s = self._look_ahead() - file_time_s  # NaN if the next time is unknown
         return abs(next_step_s - step_s) <= tolerance_s  # false for NaN
 
@@ -305,7 +316,7 @@ class VideoFrames:
         else:
             image = self._retrieve_from_capture()
         if image is None:
-            self.damaged += 1
+            self.damaged_frames += 1
         return image
 
     def _retrieve_from_capture(self) -> Pixels | None:
@@ -332,26 +343,31 @@ class VideoFrames:
     def seek(self, start_s: float) -> bool:
         """Seek to a frame before `start_s` seconds, and find out the number of this frame.
 
+        There are two reasons for which this may fail: FFmpeg goes to a frame that is not before the
+        start, or the frames before that one cannot be counted. The capture has moved even then, so
+        the file has to be opened again.
+
         Returns:
-            Whether this succeeded. If not, the file has to be opened again: FFmpeg may have gone to
-            a frame after that time, or to one whose number cannot be counted.
+            Whether `number` and `time_s` are now those of the frame to which the capture has moved.
         """
-        asked_time_ms = 1000 * (start_s - SEEK_MARGIN_S)
-        self.capture.set(cv2.CAP_PROP_POS_MSEC, asked_time_ms)
+        requested_ms = 1000 * (start_s - SEEK_MARGIN_S)
+        self.capture.set(cv2.CAP_PROP_POS_MSEC, requested_ms)
         if not self.capture.grab():
             return False
-        self.time_s = position_s(self.capture)
-        is_before_start = 0 < self.time_s < start_s - EPSILON_S
+        time_in_file_s = position_s(self.capture)
+        is_before_start = 0 < time_in_file_s < start_s - EPSILON_S
         if not is_before_start:
             return False
         # The number is counted from the packets, which do not tell which frames are hidden.
         if self.has_hidden_frames:
             return False
-        number = self._count_before(self.time_s)
+        number = self._count_before(time_in_file_s)
         if number is None:
             return False
+
         self.number = number
-        self._credible_time_s = self.time_s
+        self.time_s = time_in_file_s
+        self._credible_time_s = time_in_file_s
         return True
 
     def _count_before(self, time_s: float) -> int | None:

@@ -95,10 +95,14 @@ class TrackChoice:
 def choose_track(read_range: ReadRange) -> TrackChoice | None:
     """Choose the video track that FFmpeg's own programs would, which is usually the largest.
 
-    It is None if the file has fewer than two tracks, so that there is no choice, or is damaged.
+    OpenCV reads the first track. So the result has patches for all tracks before the chosen one,
+    with which FFmpeg no longer takes them for tracks of images.
 
     Args:
         read_range: Reads bytes of the file, from an offset and of a size.
+
+    Returns:
+        The choice; None if the file is damaged, or has fewer than two tracks to choose from.
     """
     try:
         tracks = _video_tracks(read_range)
@@ -106,13 +110,15 @@ def choose_track(read_range: ReadRange) -> TrackChoice | None:
         return None
     if len(tracks) < 2:
         return None
-    best = max(tracks, key=lambda track: track.score)  # the first of those that are equal
-    tracks_before = tracks[: tracks.index(best)]
+    best_track = max(tracks, key=lambda track: track.score)  # the first of equal ones
+    tracks_before = tracks[: tracks.index(best_track)]
     patches: list[Patch] = []
     for track in tracks_before:
         patches += track.hiding_patches
-    video_tracks = sum(not track.is_cover for track in tracks)
-    return TrackChoice(tuple(patches), video_tracks, best.size)
+    tracks_without_covers = [track for track in tracks if not track.is_cover]
+    return TrackChoice(
+        patches=tuple(patches), video_tracks=len(tracks_without_covers), size=best_track.size
+    )
 
 
 def _video_tracks(read_range: ReadRange) -> list[VideoTrack]:
@@ -137,15 +143,16 @@ def _video_tracks(read_range: ReadRange) -> list[VideoTrack]:
 def _movie_tracks(movie: Movie) -> list[VideoTrack]:
     """List the video tracks and cover images of an MP4 or MOV, in the order of their boxes.
 
-    Patches hide a track from FFmpeg: if the kind of its box and that of its handler are "free", it
-    no longer counts as a track of images. A track with the thumbnails of another track's chapters
-    counts as a cover image.
+    A track with the thumbnails of another track's chapters counts as a cover image.
+
+    Each track has patches, so that OpenCV can be made to read a later one. They change the kind of
+    its box, and that of its handler, to "free". FFmpeg then no longer sees a track of images there.
     """
     thumbnail_track_numbers: set[int] = set()
     for track in movie.tracks:
         thumbnail_track_numbers.update(track.chapters)
 
-    track_by_offset: dict[int, VideoTrack] = {}  # by the offset of its box in the file
+    track_by_offset: dict[int, VideoTrack] = {}  # by the offset of its box, to sort them by it
     for track in movie.tracks:
         has_frames = track.sample_count > 0 or movie.is_fragmented
         if track.is_video and has_frames:
@@ -156,9 +163,9 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
                 is_default=track.is_enabled,
                 is_cover=track.number in thumbnail_track_numbers,
             )
-    for offset in movie.covers:
-        track_by_offset[offset] = VideoTrack(
-            UNKNOWN_SIZE, hiding_patches=(_box_patch(offset),), is_cover=True
+    for cover_offset in movie.covers:
+        track_by_offset[cover_offset] = VideoTrack(
+            UNKNOWN_SIZE, hiding_patches=(_box_patch(cover_offset),), is_cover=True
         )
     return [track_by_offset[offset] for offset in sorted(track_by_offset)]
 
@@ -191,16 +198,13 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
 def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
     """Yield the video tracks among the entries of Matroska's element Tracks.
 
-    The patch of a track hides it from FFmpeg: it sets the last byte of the track's type to that of
-    subtitles.
-
     Args:
         head: The first bytes of the file.
         start: Where the entries begin in them.
         end: Where they end.
     """
     for entry in elements(head, start, end):
-        if entry.end is None or entry.end > end:
+        if entry.end is None or entry.end > end:  # it is cut
             return
         if entry.element_id != TRACK_ENTRY:
             continue
@@ -208,14 +212,18 @@ def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]
         track_type = children.get(TRACK_TYPE)
         if track_type is None or track_type.end is None:
             continue
-        if unsigned(head, track_type, default=0) == VIDEO_TYPE:
-            type_patch = Patch(track_type.end - 1, SUBTITLES)
-            default_flag = unsigned(head, children.get(DEFAULT_FLAG), default=1)
-            yield VideoTrack(
-                _matroska_size(head, children.get(VIDEO)),
-                hiding_patches=(type_patch,),
-                is_default=default_flag != 0,
-            )
+        is_video = unsigned(head, track_type, default=0) == VIDEO_TYPE
+        if not is_video:
+            continue
+        # To hide the track, the last byte of its type becomes that of subtitles. So OpenCV can be
+        # made to read a later track.
+        type_patch = Patch(track_type.end - 1, SUBTITLES)
+        default_flag = unsigned(head, children.get(DEFAULT_FLAG), default=1)
+        yield VideoTrack(
+            _matroska_size(head, children.get(VIDEO)),
+            hiding_patches=(type_patch,),
+            is_default=default_flag != 0,
+        )
 
 
 def _matroska_size(head: bytes, video: Element | None) -> Size:

@@ -31,7 +31,7 @@ def read(path, **inputs):
     """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
-    source = VideoSource(name, partial(open_file, name), part=partial(read_part, name))
+    source = VideoSource(name, partial(open_file, name), read_range=partial(read_part, name))
     items = list(read_video(source, InputOptions(**inputs), progress))
     assert set(sources_of(items)) <= {name}
     assert progress.total in {len(items), None}
@@ -407,7 +407,7 @@ LATE_TIMES = {  # what a program stream seems to say, and the numbers of tenths 
 def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(positions):
     double = Double([0.0 if tenths is None else 100.0 * tenths for tenths in positions])
     double.grab = lambda: advance(double, len(positions))
-    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
+    source = VideoSource("v.vob", lambda: double, read_range=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, InputOptions(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
@@ -421,7 +421,7 @@ def advance(double, count):
 def test_frames_that_agreed_too_early_are_caught_up_with():
     """At 3 and 4, the times of frames after them agree with each other."""
     double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
-    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
+    source = VideoSource("v.vob", lambda: double, read_range=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, InputOptions(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.video is not None]
     assert times[6:8] == pytest.approx([0.6, 0.7])
