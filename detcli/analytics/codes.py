@@ -49,7 +49,7 @@ from detcli.data.geometry import Boxes, Image, Size, overlap
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
 
-READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # classes of which barcodes can be read
+READABLE = {*CLASSES.values(), LINEAR, MARKERS}  # the classes whose barcodes can be read
 
 MIN_LOCATED_IOU = 0.5  # IoU with a detection's box from which on a located barcode belongs to it
 
@@ -364,7 +364,8 @@ def _likely_dictionaries(markers: Sequence[Barcode]) -> tuple[str, ...]:
     """Return the dictionaries that more markers in an image are probably from.
 
     A dictionary is a set of possible markers. The markers in an image are usually from one family
-    of dictionaries, such as `DICT_4X4`, of which `DICT_4X4_1000` has all markers.
+    of dictionaries, such as `DICT_4X4`. The largest of a family, `DICT_4X4_1000`, has all of its
+    markers.
 
     Args:
         markers: The markers that were read already, each with its dictionary as `symbology`.

@@ -39,7 +39,7 @@ TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentTy
 EOT = "\x04"  # ends a message; the separators before it are white space to Python
 
 MARKER_CROP_SIDE = 200  # pixels of the longer side to which a crop with a marker is enlarged
-MAX_MARKER_SCALE = 4  # by which such a crop is enlarged at most
+MAX_MARKER_SCALE = 4  # the largest factor by which a crop with a marker is enlarged
 
 
 @dataclass(slots=True)

@@ -223,7 +223,7 @@ class VideoTracks:
     def _merge_duplicates(self) -> dict[int, int]:
         """Merge each new track into an older one of the same object, which the tracker has lost.
 
-        That happens where an object has two boxes: the second one begins a track of its own, and
+        That happens where an object has two boxes: the second one begins another track, and
         takes the object's detections from the first. The new track gets the id of the older one,
         which is removed from the tracker.
 

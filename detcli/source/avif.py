@@ -36,7 +36,7 @@ def turn_avif(image: Pixels, data: bytes) -> Pixels:
     Raises:
         DecodeError: The boxes with its orientation are damaged.
     """
-    if data[8:12] == _SEQUENCE:  # of which OpenCV decodes the first frame, not the primary item
+    if data[8:12] == _SEQUENCE:  # OpenCV decodes its first frame, not its primary item
         return image
     flip = None
     try:

@@ -127,7 +127,7 @@ def _is_missing(read_range: ReadRange, length: int) -> bool:
 def _movie_length(read_range: ReadRange) -> Length | None:
     """Return the length of an MP4 or MOV file, or None if it has no boxes.
 
-    Such a file is a sequence of boxes, each of which begins with its size. The frames are in the
+    Such a file is a sequence of boxes. Each box begins with its size. The frames are in the
     boxes called mdat, so they end with the last of these.
     """
     end_of_frames = 0

@@ -163,8 +163,8 @@ def _nothing_is_there() -> DecodeError:
 def _read_progress(data: bytes) -> _Progress:
     """Read from the segments of a cut JPEG which scans begin before the cut.
 
-    The frame header says which components the image has: from its byte 6 on, each has three bytes,
-    of which the first is its number.
+    The frame header says which components the image has: from its byte 6 on, each has three bytes.
+    The first of them is the component's number.
     """
     is_progressive = False
     components: tuple[int, ...] = ()

@@ -274,7 +274,7 @@ def _not_an_image(data: bytes) -> DecodeError:
     """Make the error of a file, other than a JPEG or TIFF, that nothing decodes.
 
     The message says how large the file is and what it begins as ("a PDF", "starts as PNG"), since
-    it may be no image at all or a damaged one. A pointer of Git LFS has a message of its own: Git
+    it may be no image at all or a damaged one. A pointer of Git LFS has a special message: Git
     stores it in place of a large file that was not fetched.
     """
     if is_lfs_pointer(data):

@@ -1,6 +1,6 @@
 """Fetching: the bytes of images over a network, from web servers and object stores.
 
-They are fetched on threads of their own, many at a time and ahead of their turn.
+They are fetched on separate threads, many at a time and ahead of their turn.
 """
 
 import contextlib

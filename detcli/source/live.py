@@ -90,7 +90,7 @@ def watch(
 ) -> Iterator[Item]:
     """Yield the newest frame of each camera or stream, in turns, and an error for each lost one.
 
-    Each source is read on a thread of its own, and a frame that was not taken before the next one
+    Each source is read on its own thread, and a frame that was not taken before the next one
     came is dropped. The threads end with this generator.
 
     Args:

@@ -161,10 +161,10 @@ def name_mark(path: str) -> str:
 
 
 class _Original(NamedTuple):
-    """An image of which there may be an annotated copy, by what the copy's name says of it.
+    """The original image of an annotated copy, as far as the copy's name says which one it is.
 
     The name `pics/bus-0a1b2c3d.jpg` says `pics/bus` and `0a1b2c3d`, but not the suffix of the
-    image.
+    original.
     """
 
     path_without_suffix: str

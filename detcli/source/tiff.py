@@ -72,7 +72,7 @@ _TURNED_ORIENTATIONS = range(2, 9)  # 1 is upright
 
 
 def has_second_page(data: bytes) -> bool:
-    """Whether a TIFF has a second page with an image of its own.
+    """Whether a TIFF has a second page with another image.
 
     Thumbnails of the first page and masks for it do not count, nor does a page that is cut.
     """
@@ -327,7 +327,7 @@ def _with_value(directory: Directory, tag: int, value: int) -> bytes:
 def _with_one_plane(directory: Directory, plane: int) -> bytes:
     """Copy the file of a TIFF of separate planes so that it shows one of them as a grey image.
 
-    OpenCV reads only the first plane of such a file. The copy has a directory of its own, which
+    OpenCV reads only the first plane of such a file. The copy has a new directory, which
     names the strips or tiles of the one plane alone.
 
     Args:

@@ -34,7 +34,7 @@ class TiffForm(NamedTuple):
     bits: int  # of a sample
     sample_format: int
     samples: int  # of a pixel
-    has_planes: bool  # each sample in a plane of its own
+    has_planes: bool  # whether each sample of a pixel is in a separate plane
     has_cut_tiles: bool  # tiles reach beyond the right edge
     compression: int
 

@@ -112,11 +112,11 @@ def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
 
 
 def _with_best_track(video: VideoSource) -> VideoSource:
-    """Return a video of which OpenCV reads the track that FFmpeg's own programs would choose.
+    """Return a video so that OpenCV reads the track that FFmpeg's own programs would choose.
 
-    OpenCV always reads the first video track, which may be a cover image. So the tracks before the
-    best one are hidden from it: the video is opened through a function that exchanges bytes of the
-    header on their way to OpenCV. If no track has to be hidden, it is opened as before.
+    By itself OpenCV reads the first video track, which may be a cover image. So the tracks before
+    the best one are hidden from it: the video is opened through a function that exchanges bytes of
+    the header on their way to OpenCV. If no track has to be hidden, it is opened as before.
 
     Returns:
         The video. Its `read_range` remembers the last ranges, as several functions read the header.
@@ -132,7 +132,7 @@ def _with_best_track(video: VideoSource) -> VideoSource:
 
     # If the file itself is broken, opening it as it is raises a better error.
     video.open().release()
-    # OpenCV reads the whole file, of which nothing is worth remembering.
+    # OpenCV reads the whole file once, so nothing is remembered of that.
     read_with_hidden_tracks = patched(video.read_range, choice.patches)
 
     def reopen() -> cv2.VideoCapture:
@@ -229,9 +229,9 @@ def _select_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[Item]:
 def _steps_of_requested_frames(frames: VideoFrames, inputs: InputOptions) -> Iterator[int]:
     """Advance to each frame from the requested start to the requested end, and yield its step.
 
-    A step is a group of frames of which one is used, and is told by its number. With --vid-stride
-    3, the frames from the start on have the steps 0, 0, 0, 1, 1, 1 and so on. With --every 2, each
-    step is two seconds long.
+    One frame of each step is used; a step is named by its number. With --vid-stride 3, the frames
+    from the start on have the steps 0, 0, 0, 1, 1, 1 and so on. With --every 2, each step is two
+    seconds long.
 
     Args:
         frames: The reader of the video. While a step is yielded, its current frame is the one with
@@ -348,7 +348,7 @@ def _count_in_fragments(frames: VideoFrames) -> int | None:
 
 
 def _lacks_packets(frames: VideoFrames, name: str, declared: int) -> bool:
-    """Return whether a video file lacks packets, each of which holds a frame.
+    """Return whether a video file lacks packets; a packet holds one frame.
 
     In any container, it does if it cannot be read, or if its packets go on behind the last frame
     that could be decoded. Otherwise it depends on the container, which the suffix tells:
@@ -426,7 +426,7 @@ class _Packets(NamedTuple):
 
 
 def _measure_packets(frames: VideoFrames) -> _Packets:
-    """Count the packets in a video file, each of which holds one frame, without decoding them."""
+    """Count the packets in a video file without decoding them; a packet holds one frame."""
     count = 0
     last_s = 0.0
     for packet in frames.packets():

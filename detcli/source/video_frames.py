@@ -373,8 +373,8 @@ class VideoFrames:
     def _count_before(self, time_s: float) -> int | None:
         """Return how many frames are shown before the one at `time_s`; None if that is unknown.
 
-        The frame rate does not tell it, because it may vary. So the file's packets, each of which
-        holds one frame, are counted. Those before the first key frame are never shown. Nothing is
+        The frame rate does not tell it, because it may vary. So the file's packets are counted; a
+        packet holds one frame. Those before the first key frame are never shown. Nothing is
         known if packets have no time, if some have the same time, or if none has `time_s`.
         """
         times = self._packet_times_until(time_s)
