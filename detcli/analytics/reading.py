@@ -195,7 +195,7 @@ def read_barcode_in_box(
         # A linear code that one crop alone does not prove: the next crop that reads one must agree.
         contents = readings.unconfirmed.keys()
         if contents and contents == earlier_contents:
-            [confirmed_barcode] = readings.unconfirmed.values()  # there is only one, see below
+            [confirmed_barcode] = readings.unconfirmed.values()  # `earlier_contents` has only one
             return confirmed_barcode
         earlier_contents |= contents
         are_contradictory = len(earlier_contents) > 1

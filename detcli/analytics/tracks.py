@@ -360,10 +360,10 @@ class VideoTracks:
         """Advance the tracker's clock to a frame, and return its time there.
 
         Trackers expect RATE frames a second, but a source may have any rate, or change it: streams
-        share a detector, so each gets fewer frames with every stream that joins. So the tracker has
-        its clock, on which the usual interval between frames takes 1 / RATE seconds. If frames
-        usually come every 0.1 seconds, a pause of 0.3 seconds is three frames, so the clock goes on
-        by 3 / RATE seconds.
+        share a detector, so each gets fewer frames with every stream that joins. So a clock is kept
+        for the tracker, on which the usual interval between frames takes 1 / RATE seconds. If
+        frames usually come every 0.1 seconds, a pause of 0.3 seconds is three frames, and the clock
+        goes on by 3 / RATE seconds.
 
         Also sets for how long on this clock the tracker lets an object be out of sight.
 
