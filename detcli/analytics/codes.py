@@ -122,7 +122,7 @@ class Codes:
 
 
 class _BarcodeAssignment:
-    """Which barcode belongs to which detection of an image, while they are searched and read.
+    """Assigns barcodes to the detections of an image, while they are searched and read.
 
     Detections are named by their indices.
     """
@@ -147,14 +147,14 @@ class _BarcodeAssignment:
                 self.undetected.append(barcode)
 
     def assign_nearest(self, indices: Iterable[int]) -> None:
-        """Give those of some detections that have no barcode yet the one that lies in their box."""
+        """Give each of some detections without a barcode the undetected one in its box."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = nearest_in(self._detections.xyxy[index], self.undetected)
         _remove_detected(self.undetected, self.barcodes)
 
     def read_crops(self, indices: Iterable[int]) -> None:
-        """Read those of some confident detections that have no barcode yet, in crops of them."""
+        """Read the barcodes of some confident detections, in crops, unless they have one."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = _read_detection(
@@ -162,7 +162,7 @@ class _BarcodeAssignment:
                 )
 
     def locate_unread(self, indices: Iterable[int]) -> None:
-        """Give those of some detections that have no barcode yet one without text, if possible."""
+        """Give each of some detections without a barcode one without text, if it is located."""
         for index in indices:
             if self.barcodes[index] is None:
                 self.barcodes[index] = _locate_unread(self._grey, self._detections[index])
@@ -250,7 +250,7 @@ def _without_unconfirmed(detections: Detections, is_confident: npt.NDArray[np.bo
 
 
 def _remove_detected(undetected: list[Barcode], barcodes: Iterable[Barcode | None]) -> None:
-    """Remove the barcodes that belong to a detection from the list of those that do not.
+    """Remove barcodes from the list of the undetected once they belong to a detection.
 
     Args:
         undetected: The list, which is changed.

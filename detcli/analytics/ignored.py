@@ -18,7 +18,7 @@ from detcli.data.record import Record
 
 
 class Ignoring:
-    """Leaves the detections out of records that are in a polygon of --ignore."""
+    """Removes detections in polygons of --ignore from records."""
 
     def __init__(self, zones: Sequence[Zone], min_share: float | None = None) -> None:
         """Prepare to ignore detections in polygons, image by image.

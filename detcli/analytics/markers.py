@@ -53,7 +53,7 @@ def read_markers(crop: Crop, dictionaries: tuple[str, ...] = DICTIONARIES) -> It
 
 @cache
 def marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of OpenCV
-    """Return OpenCV's detector of the markers in some dictionaries, which is kept."""
+    """Return OpenCV's detector of the markers in some dictionaries; it is cached."""
     settings = cv2.aruco.DetectorParameters()
     settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
     loaded = [load_dictionary(name) for name in dictionaries]
@@ -66,7 +66,7 @@ def load_dictionary(name: str) -> Any:  # noqa: ANN401 - of OpenCV
 
 
 def _smallest_dictionary(dictionary: str, number: int) -> str:
-    """Return the smallest dictionary of the same family that has the marker of a number.
+    """Return the smallest dictionary of a family that has a marker of this number.
 
     The dictionaries of a family begin with the same markers: number 60 of `DICT_4X4_1000` is that
     of `DICT_4X4_100`, too, and `DICT_4X4_50` does not have it.

@@ -77,7 +77,7 @@ def read(crop: Crop, binarizer: Any = BINARIZERS[0]) -> Iterator[Barcode]:  # no
 
 
 def locate(crop: Crop) -> Iterator[Barcode]:
-    """Yield the barcodes in a crop that zxing-cpp recognizes as such, but cannot read.
+    """Yield the barcodes in a crop that zxing-cpp locates but cannot read.
 
     They have a class and corners, which are points of the whole image, and no text.
     """

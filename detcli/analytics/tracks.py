@@ -62,7 +62,7 @@ def load_trackers() -> Any:  # noqa: ANN401 - the module
 
 
 class Tracks:
-    """Numbers the detections in frames; images that are in no video pass as they are."""
+    """Gives the detections in frames the numbers of their tracks; other images are unchanged."""
 
     def __init__(self, options: Tracking) -> None:
         if not hasattr(load_trackers(), CLASSES[options.tracker]):
@@ -280,7 +280,7 @@ class VideoTracks:
                 self._states.setdefault(number, states_of_frame_before[track])
 
     def _remove_lost_tentative_tracks(self) -> None:
-        """Remove tentative tracks without a detection in this frame, which OC-SORT would keep."""
+        """Remove tentative tracks without a detection in this frame; OC-SORT would keep them."""
         remaining_tracks = []
         for track in self._tracker.tracks:
             has_id = track.tracker_id >= 0

@@ -97,7 +97,7 @@ def _count_crossings(
 
 
 def _tuples(lists: Sequence[Sequence[Any]]) -> npt.NDArray[np.object_]:
-    """Make an array `(N,)` of tuples from N lists, which NumPy would make a table of."""
+    """Make an array `(N,)` of tuples from N lists; `np.array` would make a table of them."""
     array = np.empty(len(lists), np.object_)
     for index, elements in enumerate(lists):
         array[index] = tuple(elements)

@@ -131,7 +131,7 @@ def _read_header(data: bytes) -> _BmpHeader | None:
 
 
 def _channel_of(mask: int, bits_per_pixel: int) -> _Channel:
-    """Compute how to read a colour whose bits in a pixel are those that are set in a mask.
+    """Compute how to read a colour whose bits in a pixel are set in a mask.
 
     The mask 0b11111100000 is a colour of six bits above five others: a shift of 5, a maximum of 63.
 

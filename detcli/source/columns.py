@@ -145,7 +145,7 @@ def _column_number(schema: "pa.Schema", name: str) -> int:
 
 
 def _paths_and_contents(array: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of pyarrow
-    """Yield for each row of a column the path that is stored with its image, and its bytes.
+    """Yield the path and the bytes of the image in each row of a column.
 
     Args:
         array: Rows of the column: structs with `bytes` and perhaps `path`, or bytes alone.
@@ -242,7 +242,7 @@ def _value_type(kind: "pa.DataType") -> "pa.DataType":
 
 
 def _is_binary(kind: "pa.DataType") -> bool:
-    """Whether the values of a column are bytes, in any of the forms that pyarrow has for them."""
+    """Whether the values of a column are bytes, in any of pyarrow's types for bytes."""
     from pyarrow import types
 
     value_type = _value_type(kind)

@@ -78,7 +78,7 @@ class Length:
 
 
 def declared_length(read_range: ReadRange) -> Length | None:
-    """Return the length that a video file says that it has; None if it says nothing, or is damaged.
+    """Return the length that a video file declares; None if it declares none, or is damaged.
 
     `read_range` reads bytes of the file, from an offset and of a size.
     """
@@ -89,7 +89,7 @@ def declared_length(read_range: ReadRange) -> Length | None:
 
 
 def _declared_length(read_range: ReadRange) -> Length | None:
-    """Return the length that a video file of any container says that it has, or None.
+    """Return the length that a video file of any container declares; None without one.
 
     The first bytes of the file tell the container. A damaged file may raise a struct.error,
     ValueError or IndexError.
@@ -199,7 +199,7 @@ def _matroska_length(read_range: ReadRange) -> int | None:
 
 
 def _asf_length(read_range: ReadRange) -> int | None:
-    """Return the length of an ASF or WMV file, which an object in its header says.
+    """Return the length that the header of an ASF or WMV file declares.
 
     It is None without this object, and for a broadcast, whose length was not known.
     """

@@ -37,7 +37,7 @@ _LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
 
 class Download(NamedTuple):
-    """A file on its way: its bytes come as `chunks` is iterated over, and closing that ends it."""
+    """A download: iterating over `chunks` fetches its bytes, and closing them ends it."""
 
     size: int  # in bytes; 0 if it is not known
     chunks: Generator[bytes]
@@ -65,7 +65,7 @@ class Fetches:
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:
-        """Return the item of an image whose bytes a request brings, once the item has its turn.
+        """Return the item of an image whose bytes a request fetches.
 
         `source` is the name of the image in records, without passwords.
         """
@@ -140,7 +140,7 @@ class Fetches:
         return bucket, address.key
 
     def _open_once(self, scheme: str, name: str) -> Bucket | ObjectError:
-        """Return a bucket, or the error of opening it, which are remembered."""
+        """Return a bucket, or the error of opening it; both are remembered."""
         if (scheme, name) not in self._buckets:
             bucket: Bucket | ObjectError
             try:

@@ -25,7 +25,7 @@ class FileState(NamedTuple):
 
 
 class PendingFile(NamedTuple):
-    """A file that may not be complete, and the monotonic time since which its state is the same."""
+    """A file that may not be complete, and since when it has not changed (monotonic time)."""
 
     state: FileState
     since_s: float

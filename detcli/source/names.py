@@ -113,7 +113,7 @@ FileIdentity = tuple[int, int]
 
 
 def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
-    """Return the device and inode of a file, which are the same under each of its names.
+    """Return the device and inode of a file; all of its names have the same.
 
     It is None if the file does not exist.
     """

@@ -20,7 +20,7 @@ from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
 
 class PillowImage(Protocol):
-    """An image of Pillow, which need not be installed."""
+    """An image of Pillow; the library need not be installed."""
 
     @property
     def mode(self) -> str:

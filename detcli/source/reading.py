@@ -44,7 +44,7 @@ _SMALL_FILE_BYTES = 64 << 20
 
 
 class VersionedPath(str):  # noqa: SLOT000 - with an attribute
-    """A name with its stamp, by which it is noticed that the file has changed since."""
+    """A name with the stamp of its file, by which a later change of the file is noticed."""
 
     stamp: str  # size and time of a file, or the ETag of an object
 
@@ -76,7 +76,7 @@ def file_stamp(path: str | Path) -> str | None:
 
 
 def present_stamp(origin: Origin) -> str | None:
-    """Return the stamp that an input's file has now; for no file, the one it was read with."""
+    """Return the present stamp of an input's file; without a file, the one it was read with."""
     if origin.path is not None:
         return file_stamp(origin.path)
     return origin.file_stamp
@@ -204,7 +204,7 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Image:
 
 
 class _FileContent(NamedTuple):
-    """The bytes of a file, and its stamp; None of a pipe, which is something else each time."""
+    """The bytes of a file, and its stamp; a pipe has no stamp."""
 
     data: bytes
     stamp: str | None

@@ -164,7 +164,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self._ended.set()
 
     def _all_items(self) -> Generator[Item]:
-        """Yield all inputs of the run, each with the number of the name or file that it is from.
+        """Yield all inputs of the run, each with the number of its name or file.
 
         The order is that of the names, then of the list, then cameras and streams: these are read
         all at once and may never end, so nothing can come after them.
@@ -352,7 +352,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         return [self._image_in_line(entry)]
 
     def _open_named(self, public: str, entry: str) -> Iterator[Item]:
-        """Yield the inputs of a path or address, as its suffix tells what it is.
+        """Yield the inputs of a path or address; its suffix tells what it is.
 
         Args:
             public: Its name in records, without passwords.
@@ -425,7 +425,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _readable_address(self, entry: str) -> str:
-        """Return what a video can be read from now: a path, or an address.
+        """Return the path or address from which a video can be read now.
 
         The address of an object is signed anew each time, because signatures expire.
         """
@@ -550,7 +550,7 @@ def _address_for_viewers(entry: str) -> str | None:
 
 
 def _with_unique_name(source: "LiveSource", name_counts: Counter[str]) -> "LiveSource":
-    """Return a live source whose name in records no source before it has.
+    """Return a live source with a unique name in records.
 
     Public names may be equal, as of streams with different passwords. Such a source gets a count:
     "rtsp://host/a (2)".

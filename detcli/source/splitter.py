@@ -458,7 +458,7 @@ class Splitter:
 
 
 def _spans_in_segment(segment: bytes, offset: int) -> set[_Span]:
-    """Return the spans in the stream of the images that a camera appended to its main image.
+    """Return where the images are in the stream that a camera appended to its main image.
 
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
     lists them in an APP2 segment of the main image, in an index that is laid out as a small TIFF.

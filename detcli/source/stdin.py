@@ -75,7 +75,7 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
 
 
 def _stream_start(head: bytes) -> bytes | None:
-    """Return the bytes with which each image of a stream begins, as its first bytes show.
+    """Return the bytes with which each image of a stream begins, by its first bytes.
 
     It is None if the format is none of those that can be a stream (JPEG, PNG, binary PNM).
     """
@@ -134,7 +134,7 @@ def _require_image(head: bytes) -> None:
 def _read_stream(
     chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, start: bytes
 ) -> Iterator[Item]:
-    """Yield the images of what may be a stream, or the single one that it turns out to be.
+    """Yield the images of standard input, which may be a stream or a single image.
 
     It is a stream if a second image follows, or if nothing follows the first one for a second. A
     single file is passed to the decoder whole, with whatever is behind its image.
@@ -180,7 +180,7 @@ def _read_stream(
 
 
 class _StreamFrames:
-    """Numbers the images of a stream, and leaves out those between every Nth."""
+    """Numbers the images of a stream, and selects every Nth."""
 
     def __init__(self, options: DecodeOptions) -> None:
         self._options = options

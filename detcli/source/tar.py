@@ -66,12 +66,12 @@ PaxRecords = list[tuple[str, bytes]]
 
 
 class TarError(Exception):
-    """The archive ends too early, or holds what no program writes."""
+    """The archive ends too early, or has content that no program writes."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A header with what the extended headers before it say."""
+    """A member of the archive, as its header and the extended headers before it describe it."""
 
     name: str
     stored_size: int  # bytes that follow the header
@@ -111,7 +111,7 @@ class _Extension:
 def read_tar(
     file: BinaryIO, max_bytes: int, archive_name: str
 ) -> Iterator[tuple[str, bytes | DecodeError]]:
-    """Yield the name and the bytes of each image, or the error of one that cannot be used.
+    """Yield the name and the bytes of each image, or its error if it cannot be used.
 
     Links have no content: it is that of another member, which may be far ahead in the stream, or of
     a file outside the archive. A warning says how many images were left out because of that.
@@ -539,7 +539,7 @@ def _regions_in_records(fields: dict[str, bytes], records: PaxRecords) -> Region
 
 
 def _pair_regions(numbers: list[bytes]) -> Regions:
-    """Return the regions of a sparse file from numbers that are an offset and a size by turns."""
+    """Make the regions of a sparse file from numbers: an offset and a size by turns."""
     if len(numbers) % 2:
         raise TarError("a sparse map with an odd number of numbers")
     values = [_decimal_number(number) for number in numbers]

@@ -70,7 +70,7 @@ class StoredValues(NamedTuple):
 
 
 class TiffLayout(NamedTuple):
-    """How a directory is stored, which is a list of fields: in a classic TIFF or in a BigTIFF.
+    """How a directory, a list of fields, is stored in a classic TIFF or in a BigTIFF.
 
     A BigTIFF has offsets and counts of eight bytes in place of four and two.
     """
@@ -106,7 +106,7 @@ class TiffLayout(NamedTuple):
 
 
 class Directory:
-    """The fields of a page of a TIFF, which describe it and tell where its pixels are.
+    """The fields of a page of a TIFF: they describe it and tell where its pixels are.
 
     Attributes:
         data: The whole file.
@@ -118,7 +118,7 @@ class Directory:
     """
 
     def __init__(self, data: bytes, page: int = 0) -> None:
-        """Read the fields of a page, which counts from 0."""
+        """Read the fields of a page; pages count from 0."""
         self.data = data
         self.layout = TiffLayout.of_file(data)
         self.fields: dict[int, StoredValues] = {}
@@ -128,7 +128,7 @@ class Directory:
             raise damaged_tiff() from None
 
     def _read_page(self, page: int) -> None:
-        """Read all fields of a page, which counts from 0; none if the file has fewer pages."""
+        """Read all fields of a page, counted from 0; none if the file has fewer pages."""
         start = self._start_of_page(page)
         if start == 0:
             return
@@ -143,7 +143,7 @@ class Directory:
             self._read_field(first_field + index * layout.field_bytes)
 
     def _start_of_page(self, page: int) -> int:
-        """Return the position of the directory of a page, which counts from 0; 0 if it has none.
+        """Return the position of the directory of a page, counted from 0; 0 if there is none.
 
         A directory begins with the number of its fields. Behind them is the position of the
         directory of the next page, or 0. The first one's position is in the header of the file.

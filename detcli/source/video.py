@@ -102,9 +102,9 @@ def _open_before_start(
 
 
 def _warn_of_odd_rotation(name: str, capture: cv2.VideoCapture) -> None:
-    """Warn of a rotation that OpenCV does not follow; beyond a turn it is that of a damaged matrix.
+    """Warn of a rotation that OpenCV does not follow; one beyond a full turn is only damage.
 
-    FFmpeg ignores such a matrix.
+    The rotation comes from a matrix in the file, and FFmpeg ignores a damaged one.
     """
     degrees = capture.get(cv2.CAP_PROP_ORIENTATION_META)
     if 0 < degrees < 360 and degrees % 90:
@@ -142,7 +142,7 @@ def _with_best_track(video: VideoSource) -> VideoSource:
 
 
 def _report_choice(name: str, choice: TrackChoice) -> None:
-    """Log which of its tracks is read of a video file: a warning if others are videos as well."""
+    """Log which track of a video file is read, as a warning if others are videos, too."""
     height, width = choice.size
     if choice.video_tracks > 1:
         text = "%s: has %d video tracks; the one of %dx%d pixels is read, as by FFmpeg"

@@ -371,7 +371,7 @@ class VideoFrames:
         return True
 
     def _count_before(self, time_s: float) -> int | None:
-        """Return how many frames are shown before the one at `time_s`; None if that is unknown.
+        """Count the frames that are shown before the one at `time_s`; None if that is unknown.
 
         The frame rate does not tell it, because it may vary. So the file's packets are counted; a
         packet holds one frame. Those before the first key frame are never shown. Nothing is

@@ -73,7 +73,7 @@ class VideoTrack:
 
     @property
     def score(self) -> int:
-        """The number by which FFmpeg's own programs choose the highest."""
+        """FFmpeg's own programs choose the track with the highest score."""
         if self.is_cover:
             return 1
         height, width = self.size
@@ -171,7 +171,7 @@ def _movie_tracks(movie: Movie) -> list[VideoTrack]:
 
 
 def _box_patch(start: int) -> Patch:
-    """Return the patch that makes the box at this offset "free", which is unused space in the file.
+    """Return the patch that turns the box at an offset into "free", unused space.
 
     The kind of a box is behind the four bytes of its size.
     """
@@ -286,7 +286,7 @@ def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
 
 
 class _AsfObject(NamedTuple):
-    """A part of the header of an ASF file, which describes a stream, for example."""
+    """A part of the header of an ASF file, such as the description of a stream."""
 
     start: int  # its offset in the file
     data: bytes  # 16 bytes that say its kind, 8 of its size, and the content
