@@ -14,7 +14,7 @@ MAX_NESTED_CUTS = 8  # tensors that are cut out of joined tensors, one inside th
 MAX_OVERWRITINGS = 8  # ScatterND nodes that overwrite channels, one after the other
 
 ChannelGroups = list[tuple[int, str]]
-"""The tensors that another tensor is joined from: the number of channels and the name of each."""
+"""The tensors that a Concat joins into another: the number of channels and the name of each."""
 
 
 def tensor_before_join(index: GraphIndex, tensor: str) -> str:
@@ -35,8 +35,8 @@ def channel_groups(
 ) -> tuple[str, ChannelGroups]:
     """List the tensors whose channels a tensor holds, if it is cut out of what a Concat joins.
 
-    For example, if boxes [B, N, 4] and scores [B, N, 80] are joined, and a Slice takes channels
-    0 to 6 of the 84, the groups are `[(4, boxes), (2, scores)]`.
+    For example, a Concat may join boxes [B, N, 4] and scores [B, N, 80]. If a Slice takes the first
+    6 of the 84 channels, the groups are `[(4, boxes), (2, scores)]`.
 
     Args:
         index: The graph.
@@ -45,8 +45,9 @@ def channel_groups(
             joined tensors.
 
     Returns:
-        The tensor, before any node that only reorders, adds or drops its axes; and the number of
-        channels and the name of each input. No groups if nothing is cut there, or it is unclear.
+        The tensor as the Slice or Split gives it, before any node that only reorders, adds or drops
+        its axes. And the groups: for each input of the Concat, its name and how many of its
+        channels are in the tensor. There are none if nothing is cut, or it is unclear what.
     """
     cut_tensor = _before_axis_changes(index, tensor)
     cut = index.producer(cut_tensor, "Slice", "Split")
@@ -59,60 +60,66 @@ def channel_groups(
     if length is None:
         return cut_tensor, []
 
-    joined_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start_in_input)
-    joined_groups = groups_along(index, joined_tensor, axis)
+    # The input may be cut out of another tensor itself, in which the channels begin further back.
+    uncut_tensor, start = _before_earlier_cuts(index, cut.input[0], axis, start_in_input)
+    inputs_of_concat = groups_along(index, uncut_tensor, axis)
     groups: ChannelGroups = []
-    for group in _groups_with_cut(joined_groups, start, start + length):
-        groups += _groups_inside(index, group, max_nested_cuts)
+    for cut_input in _inputs_in_cut(inputs_of_concat, start, start + length):
+        groups += _sources_of_cut_channels(index, cut_input, max_nested_cuts)
     return cut_tensor, groups
 
 
-class _CutGroup(NamedTuple):
-    """One of several joined tensors, of which a cut takes some channels."""
+class _CutInput(NamedTuple):
+    """An input of a Concat, some channels of which are cut out again."""
 
-    size: int  # how many channels the tensor has
     name: str
+    channel_count: int  # how many channels the input has
     channels_in_cut: int  # how many of them are cut out, at least one
 
 
-def _groups_with_cut(groups: ChannelGroups, start: int, stop: int) -> list[_CutGroup]:
-    """List the joined tensors that have channels in the range from `start` to before `stop`.
+def _inputs_in_cut(inputs_of_concat: ChannelGroups, start: int, stop: int) -> list[_CutInput]:
+    """List the inputs of a Concat that have channels in the range from `start` to before `stop`.
 
-    For example, the range 3 to 6 takes one channel of the first and two of the second tensor of
-    `[(4, boxes), (80, scores)]`.
+    For example, the range from 3 to before 6 takes one channel of the first and two of the second
+    input of `[(4, boxes), (80, scores)]`.
     """
-    cut_groups = []
-    group_start = 0
-    for size, name in groups:
-        group_stop = group_start + size
-        channels_in_cut = min(group_stop, stop) - max(group_start, start)
+    cut_inputs = []
+    input_start = 0
+    for channel_count, name in inputs_of_concat:
+        input_stop = input_start + channel_count
+        channels_in_cut = min(input_stop, stop) - max(input_start, start)
         if channels_in_cut > 0:
-            cut_groups.append(_CutGroup(size, name, channels_in_cut))
-        group_start = group_stop
-    return cut_groups
+            cut_inputs.append(_CutInput(name, channel_count, channels_in_cut))
+        input_start = input_stop
+    return cut_inputs
 
 
-def _groups_inside(index: GraphIndex, group: _CutGroup, max_nested_cuts: int) -> ChannelGroups:
-    """List the tensors that the cut channels of one joined tensor come from.
+def _sources_of_cut_channels(
+    index: GraphIndex, cut_input: _CutInput, max_nested_cuts: int
+) -> ChannelGroups:
+    """List the tensors from which the channels that are cut out of a Concat's input come.
 
-    For example, a cut may take all four channels of boxes that are themselves cut out of a Concat
-    of centres and sizes: then they come from `[(2, centres), (2, sizes)]`. If the cut takes only
-    some of them, or no other Concat is found, they come from the boxes.
+    For example, the input may be boxes that are themselves cut out of a Concat of centres and
+    sizes. If all four channels of the boxes are cut out, they come from
+    `[(2, centres), (2, sizes)]`. If only some are, or there is no other Concat, they come from the
+    input itself, as in `[(3, boxes)]`.
 
     Args:
         index: The graph.
-        group: The joined tensor, and how many of its channels are cut out.
+        cut_input: The input of the Concat, and how many of its channels are cut out.
         max_nested_cuts: How deep to look into tensors that are cut out of joined ones.
     """
-    is_whole = group.channels_in_cut == group.size
-    if is_whole and max_nested_cuts > 0:
-        _, inner_groups = channel_groups(index, group.name, max_nested_cuts - 1)
+    takes_all_channels = cut_input.channels_in_cut == cut_input.channel_count
+    if takes_all_channels and max_nested_cuts > 0:
+        _, inner_groups = channel_groups(index, cut_input.name, max_nested_cuts - 1)
         if inner_groups:
             return inner_groups
-    return [(group.channels_in_cut, group.name)]
+    return [(cut_input.channels_in_cut, cut_input.name)]
 
 
-def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) -> tuple[str, int]:
+def _before_earlier_cuts(
+    index: GraphIndex, tensor: str, axis: int, channel: int
+) -> tuple[str, int]:
     """Follow a channel back to the tensor before all cuts along its axis.
 
     For example, channel 1 of what a Slice cut out from channel 4 on is channel 5 before that Slice.
@@ -121,15 +128,15 @@ def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) 
         index: The graph.
         tensor: The tensor that has the channel, and may have been cut out of another one.
         axis: The axis of the channels.
-        start: The position of the channel; a negative one counts from the end.
+        channel: The index of the channel on that axis; a negative one counts from the end.
 
     Returns:
-        The tensor before the cuts, and the position of the channel in it: `tensor` and `start`
-        themselves if it was not cut, or if a position counts from the end.
+        The tensor before the cuts, and the index of the channel in it. The search stops at a cut
+        that begins at a negative index, and does not start from a negative channel.
     """
     uncut_tensor = tensor
-    channel = start
-    while channel >= 0:
+    uncut_channel = channel
+    while uncut_channel >= 0:
         cut = index.producer(uncut_tensor, "Slice", "Split")
         if cut is None:
             break
@@ -138,8 +145,8 @@ def _before_earlier_cuts(index: GraphIndex, tensor: str, axis: int, start: int) 
         if axis_of_cut != axis or start_of_cut < 0:
             break
         uncut_tensor = cut.input[0]
-        channel += start_of_cut
-    return uncut_tensor, channel
+        uncut_channel += start_of_cut
+    return uncut_tensor, uncut_channel
 
 
 def _before_axis_changes(index: GraphIndex, tensor: str) -> str:
@@ -228,40 +235,45 @@ def groups_along(
     """List the tensors that a Concat joins along an axis of a head, such as boxes and scores.
 
     For example, `[(4, boxes), (80, scores)]` for axis 1 of a head [B, 84, N]. The search goes back
-    from the head through transposes, reshapes that keep the channels apart, and the Concat of
-    several scales, of which it follows the first only.
+    from the head through transposes, and through reshapes that do not mix its channels with other
+    axes. If a Concat joins several scales, only the first is followed, as all are alike. If a
+    ScatterND overwrites channels, its new elements count as joined as well.
 
     Args:
         index: The graph.
         head: The tensor of boxes and scores.
         axis: The axis of its channels.
-        max_overwritings: How many ScatterND nodes, which overwrite channels, the search may pass.
+        max_overwritings: How many ScatterND nodes the search may pass.
 
     Returns:
         The number of channels and the name of each joined tensor; an empty list if no Concat
         joins them, or if the sizes are unknown.
     """
-    channels = index.size(head, axis)
+    channel_count = index.size(head, axis)
     tensor = head
     channel_axis = axis
     for _ in range(DECODE_DEPTH):
         node = index.producer(tensor)
-        if node is None or channels is None:
+        if node is None or channel_count is None:
             return []
         rank = len(index.shapes[tensor])  # 0 where the shape is not known
+
         if node.op_type == "Concat" and _joins_along(node, channel_axis, rank):
-            return _groups_of_concat(index, node, channel_axis, channels)
+            return _groups_of_concat(index, node, channel_axis, channel_count)
         if node.op_type == "ScatterND" and max_overwritings > 0:
-            return _groups_behind_overwriting(index, node, channel_axis, max_overwritings - 1)
-        source = _input_with_channels(index, node, channel_axis, rank=rank, channels=channels)
-        if source is None:
+            return _groups_after_overwriting(index, node, channel_axis, max_overwritings - 1)
+
+        input_and_axis = _input_with_same_channels(
+            index, node, channel_axis, rank=rank, channel_count=channel_count
+        )
+        if input_and_axis is None:
             return []
-        tensor, channel_axis = source
+        tensor, channel_axis = input_and_axis
     return []
 
 
-def _input_with_channels(
-    index: GraphIndex, node: NodeProto, axis: int, *, rank: int, channels: int
+def _input_with_same_channels(
+    index: GraphIndex, node: NodeProto, axis: int, *, rank: int, channel_count: int
 ) -> tuple[str, int] | None:
     """Find the input of a node that has the channels of its output, perhaps on another axis.
 
@@ -270,34 +282,40 @@ def _input_with_channels(
         node: The node, such as a Transpose.
         axis: The axis of the channels in its output.
         rank: The number of axes of the output; 0 if it is unknown.
-        channels: The number of channels.
+        channel_count: The number of channels.
 
     Returns:
-        The name of the input, and the axis of the channels in it; None if the node does not keep
-        the channels apart.
+        The name of the input, and the axis of the channels in it. None if the node may mix the
+        channels with other axes, as a Reshape from [B, 84, N] to [B, 84 * N] does.
     """
-    term = _term_beside_zeros(index, node)
-    if term:
-        return term, axis
-    source = node.input[0] if node.input else ""
-    source_axis = _axis_in_first_input(
-        node, index.shapes[source], axis, rank=rank, channels=channels
+    summand = _summand_beside_zeros(index, node)
+    if summand:
+        return summand, axis
+
+    first_input = node.input[0] if node.input else ""
+    axis_in_input = _axis_in_first_input(
+        node, index.shapes[first_input], axis, rank=rank, channel_count=channel_count
     )
-    if source_axis is None:
+    if axis_in_input is None:
         return None
-    return source, source_axis
+    return first_input, axis_in_input
 
 
-def _term_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
-    """Find the tensor that a node adds to zeros of the same shape, as PyTorch's `full_like` leaves.
+def _summand_beside_zeros(index: GraphIndex, node: NodeProto) -> str:
+    """Find the tensor to which a node adds zeros, so that its output has the same elements.
+
+    PyTorch exports `full_like(other, value)` as such an Add: zeros of the shape of `other`, plus
+    the value.
 
     Returns:
-        Its name; empty if the node is not an Add of zeros, or may give another shape.
+        The name of the tensor; empty if the node is not an Add of zeros, or if the two may differ
+        in shape, so that the output may have another shape than the tensor.
     """
     if node.op_type != "Add":
         return ""
     first, second = node.input
-    if index.shapes[first] != index.shapes[second] or not index.shapes[first]:
+    have_same_shape = index.shapes[first] == index.shapes[second] and bool(index.shapes[first])
+    if not have_same_shape:
         return ""
     if _holds_zeros(index, first):
         return str(second)
@@ -318,10 +336,10 @@ def _holds_zeros(index: GraphIndex, tensor: str) -> bool:
     return not any(value.any() for value in values)
 
 
-def _groups_behind_overwriting(
+def _groups_after_overwriting(
     index: GraphIndex, scatter: NodeProto, axis: int, max_overwritings: int
 ) -> ChannelGroups:
-    """List the tensors that a tensor consists of after a ScatterND has overwritten some channels.
+    """List the tensors whose channels a tensor holds after a ScatterND has overwritten some.
 
     PyTorch exports `head[..., :2] = centres` like that, as in the decoding of YOLOX. If the head
     has 85 channels, the groups are `[(2, centres), (83, head)]`.
@@ -330,23 +348,29 @@ def _groups_behind_overwriting(
         index: The graph.
         scatter: The ScatterND.
         axis: The axis of the channels.
-        max_overwritings: How many more such nodes the search may pass.
+        max_overwritings: How many more ScatterND nodes the search may pass, as one often
+            overwrites the output of another.
 
     Returns:
         The number of channels and the name of each tensor; empty if it is not clear which channels
-        are overwritten, or what was there before.
+        are overwritten.
     """
-    overwritten = _overwritten_channels(index, scatter, axis)
-    if overwritten is None:
+    overwritten_channels = _overwritten_channels(index, scatter, axis)
+    if overwritten_channels is None:
         return []
+
+    # First the tensor that each channel came from before the ScatterND. If no Concat joined the
+    # old tensor, that is the old tensor itself.
     old_tensor, _, new_tensor = scatter.input[:3]
-    old_groups = groups_along(index, old_tensor, axis, max_overwritings)
-    tensor_of_channel = _tensor_of_each_channel(old_groups)
-    is_joined_from_others = bool(tensor_of_channel)
-    if not is_joined_from_others:
+    groups_before = groups_along(index, old_tensor, axis, max_overwritings)
+    tensor_of_channel = _tensor_of_each_channel(groups_before)
+    if not tensor_of_channel:
         channel_count = index.size(old_tensor, axis) or 0
         tensor_of_channel = [old_tensor] * channel_count
-    tensor_of_channel[overwritten.start : overwritten.stop] = [new_tensor] * len(overwritten)
+
+    first = overwritten_channels.start
+    stop = overwritten_channels.stop
+    tensor_of_channel[first:stop] = [new_tensor] * len(overwritten_channels)
     return _groups_of_channels(tensor_of_channel)
 
 
@@ -367,11 +391,12 @@ def _groups_of_channels(tensor_of_channel: list[str]) -> ChannelGroups:
 
 
 def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> range | None:
-    """Tell which channels of a tensor a ScatterND overwrites, if it overwrites them whole.
+    """Tell which channels of a tensor a ScatterND overwrites, if it replaces all their elements.
 
     For example, new centres [1, 8400, 2] can overwrite channels 0 and 1 of a head [1, 8400, 85].
     The ScatterND then reads positions [1, 8400, 2, 3]: for each new element, an index on each of
-    the three axes of the head.
+    the three axes of the head. The new element [0, 7, 1] belongs at the position [0, 7, 1], or at
+    [0, 7, 5] if the channels begin at 4.
 
     Args:
         index: The graph.
@@ -385,20 +410,24 @@ def _overwritten_channels(index: GraphIndex, scatter: NodeProto, axis: int) -> r
     positions = index.array(positions_tensor)
     if positions is None:
         return None
+
+    # The old and new elements may differ in the number of channels only.
     old_dims = index.shapes[old_tensor]
     new_dims = index.shapes[new_tensor]
     new_sizes = [size for size in new_dims if isinstance(size, int)]
     has_unknown_sizes = len(new_sizes) < len(new_dims)
     if has_unknown_sizes or not _differ_only_at(old_dims, new_sizes, axis):
         return None
-    shape_of_positions = (*new_sizes, len(new_sizes))
-    if positions.size == 0 or positions.shape != shape_of_positions:
+
+    axis_count = len(new_sizes)
+    if positions.size == 0 or positions.shape != (*new_sizes, axis_count):
         return None
 
     # Where whole channels are replaced, the position of a new element is its index among the new
     # elements, moved along the channels to the first that is overwritten.
     first_channel = int(positions[..., axis].min())
-    expected_positions = np.moveaxis(np.indices(new_sizes), 0, -1)
+    indices_by_axis = np.indices(new_sizes)  # [axis_count, *new_sizes]
+    expected_positions = np.moveaxis(indices_by_axis, 0, -1)  # [*new_sizes, axis_count]
     expected_positions[..., axis] += first_channel
     if not np.array_equal(positions, expected_positions):
         return None
@@ -424,19 +453,19 @@ def _joins_along(concat: NodeProto, axis: int, rank: int) -> bool:
 
 
 def _axis_in_first_input(
-    node: NodeProto, source_dims: Dims, axis: int, *, rank: int, channels: int
+    node: NodeProto, input_dims: Dims, axis: int, *, rank: int, channel_count: int
 ) -> int | None:
     """Find the axis of the channels in a node's first input, from their axis in its output.
 
     Args:
         node: The node.
-        source_dims: The shape of its first input; empty if it is unknown.
+        input_dims: The shape of its first input; empty if it is unknown.
         axis: The axis of the channels in the output.
         rank: The number of axes of the output; 0 if it is unknown.
-        channels: The number of channels.
+        channel_count: The number of channels.
 
     Returns:
-        None if the node does not keep the channels apart.
+        The axis; None if the node may mix the channels with other axes.
     """
     if node.op_type in {"Concat", "Mul", "Div"}:
         return axis
@@ -447,12 +476,14 @@ def _axis_in_first_input(
             return permutation[axis]
         return None
     if node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
-        return _channel_axis_before(source_dims, rank, axis, channels)
+        return _channel_axis_before_reshape(
+            input_dims, rank=rank, axis=axis, channel_count=channel_count
+        )
     return None
 
 
 def _groups_of_concat(
-    index: GraphIndex, concat: NodeProto, axis: int, channels: int
+    index: GraphIndex, concat: NodeProto, axis: int, channel_count: int
 ) -> ChannelGroups:
     """List the tensors that a Concat joins along an axis, and those that nested Concats join.
 
@@ -460,13 +491,13 @@ def _groups_of_concat(
         index: The graph.
         concat: The Concat.
         axis: The axis of the channels.
-        channels: How many channels the joined tensors have to have together.
+        channel_count: How many channels the joined tensors have to have together.
 
     Returns:
         The number of channels and the name of each tensor; empty if they do not add up.
     """
     sizes = [index.size(name, axis) or 0 for name in concat.input]
-    if sum(sizes) != channels:
+    if sum(sizes) != channel_count:
         return []
     groups: ChannelGroups = []
     for size, name in zip(sizes, concat.input, strict=True):
@@ -480,40 +511,46 @@ def _groups_of_concat(
     return groups
 
 
-def _channel_axis_before(source_dims: Dims, rank: int, axis: int, channels: int) -> int | None:
-    """Find the axis that held the channels before a reshape that keeps them apart.
+def _channel_axis_before_reshape(
+    input_dims: Dims, *, rank: int, axis: int, channel_count: int
+) -> int | None:
+    """Find the axis on which the channels were before a reshape that does not mix them with others.
 
-    It is the same counted from the front if only axes behind it were joined or split, as from
-    [B, 84, 80, 80] to [B, 84, 6400]; or counted from the end if only axes before it were, as from
-    [B, 80, 80, 84] to [B, 6400, 84].
+    A reshape joins or splits the axes of the cells. If these come after the channels, as from
+    [B, 84, 80, 80] to [B, 84, 6400], the channels have the same axis counted from the front: 1. If
+    they come before the channels, as from [B, 80, 80, 84] to [B, 6400, 84], the channels have the
+    same axis counted from the end: the last.
 
     Args:
-        source_dims: The shape before the reshape; empty if it is unknown.
+        input_dims: The shape before the reshape; empty if it is unknown.
         rank: The number of axes after the reshape; 0 if it is unknown.
         axis: The axis of the channels after the reshape.
-        channels: The number of channels.
+        channel_count: The number of channels.
 
     Returns:
-        None if no axis that it may have been has this size.
+        The axis; None if no axis on which they may have been has this size.
     """
-    if not source_dims:
+    if not input_dims:
         return axis  # Assume that it stays; the sizes at the Concat will show if that is wrong.
-    distance_from_end = 1  # an axis of unknown rank is taken to be the last
+
+    distance_from_end = 1  # Where the rank is unknown, the channels are taken to be last.
     if rank:
         distance_from_end = rank - axis
-    axis_from_front = axis
-    axis_from_end = len(source_dims) - distance_from_end
+    same_axis_from_front = axis
+    same_axis_from_end = len(input_dims) - distance_from_end
 
-    # Where both axes have the right size, the first one counts, which is the more likely one.
+    # Where both axes have the right size, the more likely one counts, which comes first.
     is_last_axis = axis == rank - 1
-    if axis > 1:  # the axes between the batch and the channels count cells, which are joined
-        possible_axes = [axis_from_end]
+    has_cells_before = axis > 1  # on the axes between the batch, which is 0, and the channels
+    if has_cells_before:
+        possible_axes = [same_axis_from_end]
     elif is_last_axis:
-        possible_axes = [axis_from_end, axis_from_front]
+        possible_axes = [same_axis_from_end, same_axis_from_front]
     else:
-        possible_axes = [axis_from_front, axis_from_end]
+        possible_axes = [same_axis_from_front, same_axis_from_end]
+
     for possible_axis in possible_axes:
-        exists = 0 <= possible_axis < len(source_dims)
-        if exists and source_dims[possible_axis] == channels:
+        exists = 0 <= possible_axis < len(input_dims)
+        if exists and input_dims[possible_axis] == channel_count:
             return possible_axis
     return None

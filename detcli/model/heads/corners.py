@@ -82,7 +82,7 @@ def _nodes_back_to_decoding(index: GraphIndex, boxes: str) -> list[NodeProto] | 
 def _swaps_x_and_y(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node turns x1, y1, x2, y2 into y1, x1, y2, x2, or joins coordinates like that."""
     if _joins_computed_tensors(index, node):
-        return _joins_rows_first(index, node)
+        return _joins_y_before_x(index, node)
     return node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]
 
 
@@ -102,40 +102,45 @@ def _joins_computed_tensors(index: GraphIndex, node: NodeProto) -> bool:
     return len(computed_inputs) > 1
 
 
-def _joins_rows_first(index: GraphIndex, concat: NodeProto) -> bool:
+def _joins_y_before_x(index: GraphIndex, concat: NodeProto) -> bool:
     """True if a Concat joins the coordinates of corners in the order y1, x1, y2, x2.
 
-    Each coordinate of the top left corner is a Sub: one of the centre less half of a side. In the
-    tensor of the centres, column 0 is x and column 1 is y.
+    The nodes show it for the first corner. Each of its coordinates is computed by a Sub: x1 is the
+    x of the centre less half of the width, and y1 the y of the centre less half of the height. The
+    tensor of the centres has x in column 0 and y in column 1.
     """
     if len(concat.input) != BOX_COORDINATES:
         return False
+
     columns_of_centres = []
     first_corner = concat.input[:2]
     for coordinate in first_corner:
         for node in source_nodes(index, coordinate):
             if node.op_type == "Sub":
-                centre = node.input[0]
-                _, column = source_of_column(index, centre)
+                coordinate_of_centre = node.input[0]
+                _, column = source_of_column(index, coordinate_of_centre)
                 columns_of_centres.append(column)
-    return columns_of_centres == [1, 0]  # y before x
+    y_then_x = [1, 0]
+    return columns_of_centres == y_then_x
 
 
 def tensor_of_selected_boxes(index: GraphIndex, head: Head) -> str:
     """Find the tensor that holds only the boxes of detections which a graph selects.
 
-    A Concat may join it to scores and class ids.
+    Where boxes are columns of an output, such as the first four of six, a Concat may have joined
+    them to scores and class ids. The tensor is then the input of the Concat with these columns.
 
     Args:
         index: The graph.
         head: The selected detections.
 
     Returns:
-        The name of the tensor; that of the joined tensor if it is not clear what was joined.
+        The name of the tensor; that of the output if no input of a Concat has just these columns.
     """
     boxes = head.boxes[0]  # selected boxes are always in one tensor
-    if boxes.stop is not None:
-        for part in parts_of_concat(index, boxes.tensor):
-            if part.columns == boxes:
-                return part.tensor
+    are_some_columns = boxes.stop is not None
+    if are_some_columns:
+        for joined_part in parts_of_concat(index, boxes.tensor):
+            if joined_part.columns == boxes:
+                return joined_part.tensor
     return boxes.tensor

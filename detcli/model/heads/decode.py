@@ -93,8 +93,9 @@ def _method_and_format(
 ) -> Decoded | None:
     """Tell by which method boxes were decoded and in which format, but not in which unit.
 
-    Goes back through the graph one node at a time, over all inputs at once, to the nearest node
-    that shows the method.
+    The search goes back from the boxes to the nearest node that shows the method. All nodes that
+    are one step away from the boxes are looked at first, then all that are two steps away, and so
+    on.
 
     Args:
         index: The graph.
@@ -104,16 +105,16 @@ def _method_and_format(
     Returns:
         None if no node within `DECODE_DEPTH` shows the method.
     """
-    tensors_at_depth = [tensor]
+    tensors_to_check = [tensor]
     for _ in range(DECODE_DEPTH):
-        sources: list[str] = []
-        for boxes in tensors_at_depth:
-            step = _decoding_step(index, boxes, max_concats)
+        inputs: list[str] = []
+        for tensor_with_boxes in tensors_to_check:
+            step = _decoding_step(index, tensor_with_boxes, max_concats)
             if step.is_last:
                 return step.decoded
-            sources += step.inputs
-        distinct_sources = dict.fromkeys(sources)  # in their order
-        tensors_at_depth = [name for name in distinct_sources if name]
+            inputs += step.inputs
+        distinct_inputs = dict.fromkeys(inputs)  # in their order
+        tensors_to_check = [name for name in distinct_inputs if name]
     return None
 
 
@@ -126,25 +127,49 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
         max_concats: How many Concats of separately decoded boxes may still follow each other.
 
     Returns:
-        The last step of the search if the node decodes the boxes, or joins decoded boxes;
-        otherwise its inputs, which hold the same boxes in another unit or order.
+        The last step of the search if the node decodes the boxes, or joins decoded boxes.
+        Otherwise a step with the inputs that hold the same boxes in another unit or order, or
+        without any if the node computes them in an unknown way.
     """
-    # If boxes are cut out of what a Concat joins, only the tensors that the cut takes matter.
+    # If the boxes are cut out of what a Concat joins, only the inputs that the cut takes matter.
     uncut_boxes, joined_groups = channel_groups(index, boxes)
     channel_counts = [channel_count for channel_count, _ in joined_groups]
-    if len(joined_groups) == 1:
-        _, uncut_boxes = joined_groups[0]
     are_centres_and_sizes = channel_counts == [2, 2]
     if are_centres_and_sizes:
         (_, centres), (_, sizes) = joined_groups
         decoded = _decoding_of_halves(index, centres, sizes)
         return DecodingStep(is_last=True, decoded=decoded)
+    if len(joined_groups) == 1:
+        _, uncut_boxes = joined_groups[0]
 
     node = index.producer(uncut_boxes)
     if node is None:
         return DecodingStep(is_last=False)
+    last_step = _last_decoding_step(index, node, max_concats)
+    if last_step is not None:
+        return last_step
 
-    # The search ends at a node that decodes boxes, converts them to corners or joins several.
+    # Scaling and moving keep the format of boxes, so the search goes on before them. Any other
+    # arithmetic changes it.
+    if node.op_type in {"Mul", "Div"}:
+        return DecodingStep(is_last=False, inputs=tuple(node.input))
+    inputs_with_boxes = moved_inputs(node, uncut_boxes) or []
+    return DecodingStep(is_last=False, inputs=tuple(inputs_with_boxes))
+
+
+def _last_decoding_step(
+    index: GraphIndex, node: NodeProto, max_concats: int
+) -> DecodingStep | None:
+    """Read a node that decodes boxes, converts them to corners or joins several tensors of them.
+
+    Args:
+        index: The graph.
+        node: The node that computes the boxes.
+        max_concats: How many Concats of separately decoded boxes may still follow each other.
+
+    Returns:
+        The step that ends the search for the method; None for any other node.
+    """
     decoded = _decoding_ending_at(index, node)
     if decoded is not None:
         return DecodingStep(is_last=True, decoded=decoded)
@@ -154,19 +179,13 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if node.op_type == "Concat":
         decoded = _decoding_shared_by_inputs(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
-
-    # Scaling and moving keep the format of boxes, so the search goes on behind them. Any other
-    # arithmetic changes it.
-    if node.op_type in {"Mul", "Div"}:
-        return DecodingStep(is_last=False, inputs=tuple(node.input))
-    moved = moved_inputs(node, uncut_boxes) or []
-    return DecodingStep(is_last=False, inputs=tuple(moved))
+    return None
 
 
 def _decoding_before_corners(
     index: GraphIndex, conversion: NodeProto, max_concats: int
 ) -> Decoded | None:
-    """Tell how the boxes were decoded that a node converts from centre and size to corners."""
+    """Tell how boxes were decoded before a node converts them from centre and size to corners."""
     decoded = _method_and_format(index, conversion.input[0], max_concats)
     if decoded is None:
         return None
@@ -176,21 +195,24 @@ def _decoding_before_corners(
 def _decoding_shared_by_inputs(
     index: GraphIndex, concat: NodeProto, max_concats: int
 ) -> Decoded | None:
-    """Tell how the boxes that a Concat joins, as those of several scales, were decoded.
+    """Tell how the inputs of a Concat were decoded, if each holds boxes, such as those of a scale.
 
     Args:
         index: The graph.
         concat: The Concat.
-        max_concats: How many Concats may follow each other, this one included.
+        max_concats: How many Concats may follow each other, this one included. An input may itself
+            be a Concat, as where the anchors of a cell are joined first and then the scales.
 
     Returns:
-        None if they were decoded in different ways, or if there are too many Concats or inputs.
+        What all inputs have in common. None if they were decoded in different ways, if the way is
+        not known, or if there are too many Concats or inputs.
     """
     if max_concats == 0 or len(concat.input) > MAX_CONCAT_INPUTS:
         return None
     decodings = set()
     for name in concat.input:
-        if is_computed(index, name):  # Constant boxes only fill up to a fixed number.
+        # Boxes that are constants only fill up to a fixed number.
+        if is_computed(index, name):
             decodings.add(_method_and_format(index, name, max_concats - 1))
     if len(decodings) != 1:
         return None
@@ -198,10 +220,10 @@ def _decoding_shared_by_inputs(
 
 
 def _tell_if_scaled_to_fractions(index: GraphIndex, scaling: NodeProto) -> bool | None:
-    """Tell into which unit a Mul or Div by a constant turns the coordinates of boxes.
+    """Tell whether a Mul or Div by a constant gives coordinates as fractions or in pixels.
 
     Returns:
-        True if into fractions of the input's size, False if into pixels, None if neither is clear.
+        True for fractions of the input's size, False for pixels, None if neither is clear.
     """
     for name in scaling.input:
         factor = index.array(name)
@@ -211,19 +233,19 @@ def _tell_if_scaled_to_fractions(index: GraphIndex, scaling: NodeProto) -> bool 
 
 
 def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) -> bool | None:
-    """Tell into which unit a constant factor or divisor turns the coordinates of boxes.
+    """Tell whether a constant factor or divisor gives coordinates as fractions or in pixels.
 
     Pixels become fractions if they are divided by the height and width of the input, or multiplied
     by the inverse, such as 1/640. Fractions become pixels if they are multiplied by height and
     width. These are greater than every stride between grid cells (32). A multiplication by strides,
-    from cells to pixels, tells nothing.
+    from cells to pixels, shows neither: the boxes may still become fractions later.
 
     Args:
-        factor: The constant.
+        factor: The constant: one number, one for each coordinate, or one for each anchor.
         divides: Whether the coordinates are divided by it, not multiplied.
 
     Returns:
-        True if into fractions of the input's size, False if into pixels, None if neither is clear.
+        True for fractions of the input's size, False for pixels, None if neither is clear.
     """
     if not factor.size:
         return None
@@ -231,24 +253,31 @@ def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) 
     highest = float(np.max(factor))
     is_input_size = lowest > LARGEST_STRIDE
     is_inverse_of_input_size = 0 < highest < 1 / LARGEST_STRIDE
+
     if divides:
         return True if is_input_size else None
     if is_inverse_of_input_size:
         return True
-    # A box has four coordinates; a longer array holds a stride for each anchor.
+    # A box has four coordinates, so a longer array does not hold height and width, but the strides
+    # of all anchors.
     if is_input_size and factor.size <= BOX_COORDINATES:
         return False
     return None
 
 
 def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
-    """Tell how boxes were decoded if a node is the last of their decoding.
+    """Tell how boxes were decoded, if a node is the last step of their decoding.
+
+    That is a Sigmoid, a Concat of coordinates, or a layer, whose output is not decoded at all.
 
     Returns:
         None for any other node, such as one that scales decoded boxes.
     """
     if node.op_type == "Sigmoid":
         return Decoded(_method_of_sigmoid(index, node), BoxFormat.CXCYWH)
+
+    # Some matrix products and convolutions have constants of the method as their weights. They do
+    # not predict boxes, but belong to the decoding.
     layer = layer_ending_at(index, node)
     if layer is not None and not is_part_of_decoding(index, layer):
         return Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
@@ -258,14 +287,15 @@ def _decoding_ending_at(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 
 def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """Tell how boxes were decoded whose four channels come from one or several tensors.
+    """Tell how boxes were decoded, from the tensors that a head joins to get their four channels.
 
     Args:
         index: The graph.
         tensors: The boxes; or centre and size, or two corners, or four single coordinates.
 
     Returns:
-        None if the nodes that compute them are not those of a known method.
+        The method, the format and, if a node shows it, the unit: fractions of the input's size or
+        pixels. None if the nodes that compute the tensors are not those of a known method.
     """
     if len(tensors) == 1:
         decoded = _method_and_format(index, tensors[0])
@@ -273,19 +303,24 @@ def decoding_of_joined_boxes(index: GraphIndex, tensors: list[str]) -> Decoded |
         decoded = _decoding_of_coordinates(index, tensors)
     if decoded is None:
         return None
-    return decoded._replace(fractions=_tell_if_fractions(index, tensors[0]))
+
+    are_fractions = _tell_if_fractions(index, tensors[0])  # all coordinates have the same unit
+    return decoded._replace(fractions=are_fractions)
 
 
 def _method_of_sigmoid(index: GraphIndex, sigmoid: NodeProto) -> BoxDecode:
-    """Tell what a Sigmoid that gives boxes is applied to.
+    """Tell whether boxes that a Sigmoid gives are refined from an earlier estimate of them.
 
     Returns:
-        SIGMOID for the output of a layer alone, as in DETR; REFINED for its sum with an earlier
-        estimate of the boxes, as in Deformable DETR.
+        SIGMOID if it is applied to the output of a layer alone, as in DETR; REFINED if the output
+        is added to an earlier estimate, as in Deformable DETR. REFINED also if another node than a
+        layer, or none, computes what it is applied to.
     """
     nodes = source_nodes(index, sigmoid.input[0])
     if not nodes or not all(is_linear(index, node) for node in nodes):
         return BoxDecode.REFINED
+
+    # A sum with an estimate that is a constant is linear as well.
     for node in nodes:
         if node.op_type == "Add" and any(_is_earlier_estimate(index, term) for term in node.input):
             return BoxDecode.REFINED
@@ -306,10 +341,10 @@ def _is_earlier_estimate(index: GraphIndex, term: str) -> bool:
 
 
 def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded | None:
-    """Tell how boxes were decoded whose coordinates are computed apart and then joined.
+    """Tell how boxes were decoded, if their coordinates are computed apart and then joined.
 
-    The operators that compute the coordinates show it. For example, if a Sub computes the first
-    and an Add the last two of them, they are corners on two sides of an anchor point.
+    The operators that compute the coordinates show it. For example, if a Sub computes x1 and y1 and
+    an Add x2 and y2, a distance was subtracted from and another one added to an anchor point.
 
     Args:
         index: The graph.
@@ -321,11 +356,12 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
     nodes_of_tensors = [source_nodes(index, name) for name in tensors]
     operators = [_common_operator(nodes) for nodes in nodes_of_tensors]
     match operators:
-        # Corners: anchor point - distances, anchor point + distances.
+        # Corners: point - distances, point + distances. The point is that of an anchor, unless it
+        # is the centre of a box and the distances are half of its size.
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
             nodes_of_first_corner = nodes_of_tensors[0]
-            # The right edge of four tensors, the second corner of two.
-            nodes_of_second_corner = nodes_of_tensors[len(tensors) // 2]
+            second_corner = len(tensors) // 2  # x2 is tensor 2 of four, the corner tensor 1 of two
+            nodes_of_second_corner = nodes_of_tensors[second_corner]
             method = _method_before_corners(
                 index,
                 subtraction=nodes_of_first_corner[0],
@@ -339,11 +375,15 @@ def _decoding_of_coordinates(index: GraphIndex, tensors: list[str]) -> Decoded |
                 return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH)
             return None
 
-    # Any other two tensors of two channels each may be centre and size.
+    if len(tensors) != 2:
+        return None
+    # Any other two tensors may be centre and size, if both have two channels: an axis of length 2
+    # behind the batch.
     have_two_channels = all(2 in index.shapes[name][1:] for name in tensors)
-    if len(tensors) == 2 and have_two_channels:
-        return _decoding_of_halves(index, tensors[0], tensors[1])
-    return None
+    if not have_two_channels:
+        return None
+    centre, size = tensors
+    return _decoding_of_halves(index, centre, size)
 
 
 def _scales_sum(index: GraphIndex, scaling: NodeProto) -> bool:
@@ -417,10 +457,13 @@ def _input_with_same_boxes(index: GraphIndex, node: NodeProto, output: str) -> s
 def _method_before_corners(
     index: GraphIndex, *, subtraction: NodeProto, addition: NodeProto
 ) -> BoxDecode | None:
-    """Tell how boxes were decoded to centre and size, if their corners are computed from these.
+    """Tell how centre and size of boxes were decoded, if the corners are computed from these.
 
     The corners are then centre - size / 2 and centre + size / 2: both nodes read the same two
     tensors. Otherwise the corners are an anchor point - one distance and the point + another one.
+
+    Some exporters join centre and size to one tensor before that and cut it apart again, which is
+    undone here.
 
     Args:
         index: The graph.
@@ -432,11 +475,9 @@ def _method_before_corners(
     """
     if not _share_both_inputs(index, subtraction, addition):
         return None
-    cut_centre, half_size = subtraction.input[:2]
-    cut_size = _before_halving(index, half_size)
-    # Centre and size may have been joined, and cut apart again.
-    centre = tensor_before_join(index, cut_centre)
-    size = tensor_before_join(index, cut_size)
+    minuend, subtrahend = subtraction.input[:2]
+    centre = tensor_before_join(index, minuend)
+    size = tensor_before_join(index, _before_halving(index, subtrahend))
 
     nodes_of_centre = source_nodes(index, centre)
     if _common_operator(nodes_of_centre) == "Sigmoid":
@@ -514,18 +555,24 @@ def _have_same_operation(node: NodeProto, other: NodeProto) -> bool:
 def method_of_centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | None:
     """Tell how boxes were decoded from two tensors that may be their centres and sizes.
 
+    The operators between these and the layers show it: an exponential gives the size in
+    EXPONENTIAL, as in SSD or YOLOX, and sigmoids give the centre in GRID, as in YOLOv5.
+
     Returns:
         GRID or EXPONENTIAL; None if the operators fit neither, or the tensors are two corners.
     """
     last_operators = {node.op_type for node in source_nodes(index, centre)}
     if last_operators & {"Clip", "Max", "Min"}:
         return None  # Only corners are clipped to the edges of the image.
+
     centre_operators = {node.op_type for node in nodes_back_to_layers(index, centre)}
     size_operators = {node.op_type for node in nodes_back_to_layers(index, size)}
     has_sigmoid_centre = "Sigmoid" in centre_operators
     if "Exp" in size_operators:
         # YOLOv3 and v4 have a sigmoid for the centre and an exponential for the size.
         return BoxDecode.GRID if has_sigmoid_centre else BoxDecode.EXPONENTIAL
+
+    # A Softmax would give the bins of distances to the edges, which GRID does not have.
     are_sigmoids = has_sigmoid_centre and "Sigmoid" in size_operators
     if are_sigmoids and "Softmax" not in centre_operators:
         return BoxDecode.GRID

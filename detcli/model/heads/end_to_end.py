@@ -21,6 +21,7 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     The nodes of such a graph are, in this order: perhaps a Transpose; a Split of the head into
     boxes and scores; perhaps a Where that replaces NaN scores, as `detcli convert --end-to-end`
     appends; a ReduceMax, for the highest score of each anchor; and a TopK, for the best anchors.
+    They are looked for from the end, from the TopK back to the head.
 
     Args:
         index: The graph.
@@ -39,10 +40,11 @@ def find_end_to_end_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
         split = _split_before_maximum(index, maximum)
         if split is None:
             continue
+
         # The maximum is taken over the classes, so its axis is that of the channels.
-        splits_last_axis = index.axes(maximum) in ([-1], [2])
+        are_channels_last = index.axes(maximum) in ([-1], [2])
         head = _head_before_split(
-            index, split, anchors_first=splits_last_axis, boxes_only=boxes_only
+            index, split, anchors_first=are_channels_last, boxes_only=boxes_only
         )
         if head is not None:
             return head
@@ -62,7 +64,7 @@ def _head_before_split(
         boxes_only: Whether a graph that gives masks or keypoints too is read for its boxes.
 
     Returns:
-        None if the graph has several outputs, without masks or keypoints that would explain it.
+        None if the graph has more outputs than the detections, but no masks or keypoints.
 
     Raises:
         Unrecognised: The graph gives masks or keypoints too, and `boxes_only` is not set.
@@ -74,13 +76,15 @@ def _head_before_split(
         head_tensor = transpose.input[0]
         anchors_first = False
 
+    # A Split gives boxes, scores and perhaps masks or keypoints; a Slice gives the scores alone.
     has_masks_or_keypoints = len(split.output) == 3
     if has_masks_or_keypoints:
-        return _head_split_in_three(
+        return _head_with_masks_or_keypoints(
             index, head_tensor, split, anchors_first=anchors_first, boxes_only=boxes_only
         )
     if len(index.outputs) != 1:
         return None
+
     scores = split.output[-1]
     head = describe_joined_head(index, head_tensor, scores, anchors_first=anchors_first)
     return replace(head, layout=Layout.END_TO_END)
@@ -102,7 +106,7 @@ def _split_before_maximum(index: GraphIndex, maximum: NodeProto) -> NodeProto | 
     return split
 
 
-def _head_split_in_three(
+def _head_with_masks_or_keypoints(
     index: GraphIndex, head_tensor: str, split: NodeProto, *, anchors_first: bool, boxes_only: bool
 ) -> Head:
     """Describe a head that a graph splits into boxes, scores, and masks or keypoints.
@@ -110,17 +114,18 @@ def _head_split_in_three(
     Args:
         index: The graph.
         head_tensor: The tensor before the Split.
-        split: The Split.
+        split: The Split, with three outputs.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
         boxes_only: Whether the user has asked to read the boxes alone.
 
     Raises:
         Unrecognised: The boxes alone were not asked for, or the number of classes is not clear.
     """
+    _, scores, masks_or_keypoints = split.output
     axis = attribute(split, "axis", 0)
-    class_count = index.size(split.output[1], axis)
+    class_count = index.size(scores, axis)
     if not boxes_only or class_count is None:
-        extra_count = index.size(split.output[2], axis)
+        extra_count = index.size(masks_or_keypoints, axis)
         raise Unrecognised(task_besides_boxes(index, extra_count), BOXES_ONLY)
     return describe_without_extras(index, head_tensor, class_count, anchors_first=anchors_first)
 

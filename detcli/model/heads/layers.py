@@ -107,10 +107,14 @@ def score_activation(index: GraphIndex, tensor: str) -> Activation | None:
 
 
 def _activation_of_node(index: GraphIndex, node: NodeProto) -> Activation | None:
-    """Tell by which activation function a node's output was computed, if that holds scores.
+    """Tell by which activation function a node's output was computed, if it holds scores.
 
-    Limits and square roots are looked through, and a product of sigmoids, such as objectness
-    times class score, counts as a sigmoid. None if the function is unknown.
+    Where the node only limits scores or takes their square root, the function is that of its input.
+    A product of sigmoids, such as objectness times class score, counts as a sigmoid.
+
+    Returns:
+        LINEAR if the output is a linear function of what layers give, so that there is no
+        activation function; None if the function is unknown.
     """
     match node.op_type:
         case "Sigmoid" | "HardSigmoid":
@@ -124,6 +128,8 @@ def _activation_of_node(index: GraphIndex, node: NodeProto) -> Activation | None
             activations_of_factors = {score_activation(index, name) for name in factors}
             if activations_of_factors == {Activation.SIGMOID}:
                 return Activation.SIGMOID
+
+    # Any other node, or a Mul of other factors, such as a layer's output and a constant.
     if is_linear(index, node):
         return Activation.LINEAR
     return None
@@ -228,10 +234,10 @@ def softmax_channel_count(index: GraphIndex, softmax: NodeProto) -> int | None:
 
 
 def nodes_back_to_layers(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
-    """Yield the nodes that a tensor is computed by, nearest first, back to its layers.
+    """Yield the nodes that compute a tensor from the outputs of layers, and these layers.
 
-    The layers, which are convolutions and matrix products, are the last ones. Constants are not
-    followed.
+    The nearest to the tensor comes first. The search ends at the layers, which are convolutions and
+    matrix products, and at constants.
     """
 
     def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
@@ -239,8 +245,8 @@ def nodes_back_to_layers(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
             return ()
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
-            # What is cut here may have been joined before, as boxes and scores in one tensor. Only
-            # the joined tensors that end up in the cut concern this search.
+            # A Concat may have joined boxes and scores before the cut. Then the search goes on from
+            # those inputs of the Concat that have channels in the cut, and not from the others.
             _, groups = channel_groups(index, name)
             inputs = [joined_tensor for _, joined_tensor in groups] or inputs
         return [name for name in inputs if index.constant_tensor(name) is None]
@@ -293,10 +299,12 @@ def biases_of_layer(index: GraphIndex, tensor: str) -> npt.NDArray[np.floating] 
 def is_part_of_decoding(index: GraphIndex, node: NodeProto) -> bool:
     """True if a convolution or matrix product is part of the decoding of boxes, not a layer.
 
-    Its weights are then constants of the method: it takes the mean of a distribution that a
-    Softmax computes, or turns centre and size into corners.
+    The weights of a layer are learnt. In the decoding, they are fixed numbers: a product with 0, 1,
+    2, ... takes the mean of a distribution that a Softmax computes, and another one turns centre
+    and size into corners.
     """
     source = node.input[0]
+    # In a quantised graph, the output of the Softmax is turned into integers first.
     quantisation = index.producer(source, "DynamicQuantizeLinear")
     if quantisation is not None:
         source = quantisation.input[0]

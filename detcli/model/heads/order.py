@@ -53,18 +53,30 @@ def _mixes_channels_with_cells(index: GraphIndex, node: NodeProto) -> bool:
     sizes_after = _sizes_above_one(index, str(node.output[0]))
     if sizes_before is None or sizes_after is None:
         return False
-    if math.prod(sizes_before) != math.prod(sizes_after):
-        return False  # A reshape keeps the number of elements, so one of the shapes is wrong.
+    are_shapes_consistent = math.prod(sizes_before) == math.prod(sizes_after)
+    if not are_shapes_consistent:  # A reshape keeps the number of elements.
+        return False
+
     if not keeps_axes(sizes_before, sizes_after):
         return True
+    return _swaps_channels_and_cells(sizes_before, sizes_after) and _is_feature_map(index, source)
 
-    # Where the numbers happen to divide evenly, as from [8, 2, 2] to [4, 8], axes seem to be kept.
+
+def _swaps_channels_and_cells(sizes_before: list[int], sizes_after: list[int]) -> bool:
+    """True if a map [C, H, W] gets the shape [H x W, C], which no Reshape can do without mixing.
+
+    `keeps_axes` does not see that where the sizes divide evenly. From [8, 2, 2] to [4, 8], it takes
+    the 8 channels to be split in 4 x 2, and these 2 to be joined to the 2 x 2 cells.
+
+    Args:
+        sizes_before: The sizes of the axes before the reshape, without those of 1.
+        sizes_after: The sizes after it, likewise.
+    """
     channel_count = sizes_before[0]
     cell_count = math.prod(sizes_before[1:])
     if cell_count == channel_count:
-        return False  # It cannot be seen which of the two axes has the cells.
-    has_cells_first = sizes_after == [cell_count, channel_count]
-    return has_cells_first and _is_feature_map(index, source)
+        return False  # It cannot be seen which of the two new axes has the cells.
+    return sizes_after == [cell_count, channel_count]
 
 
 def _before_reshapes(index: GraphIndex, tensor: str) -> str:

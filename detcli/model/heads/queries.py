@@ -20,28 +20,33 @@ SMALLEST_PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution
 
 
 def queries_of(index: GraphIndex, boxes: str) -> Queries:
-    """Tell what a transformer's decoder starts from to predict a tensor of boxes.
+    """Tell where the queries come from that a transformer's decoder turns into boxes.
 
-    It starts from queries. Without a TopK they are the same for every image, as training left
-    them. A TopK selects the best places of the image: of the feature maps that convolutions give,
-    or of what a transformer's encoder makes of these.
+    Without a TopK they are the same for every image, as training left them (LEARNT). A TopK selects
+    the best places of the image: of feature maps, as convolutions leave them (MAPS), or of what a
+    transformer's encoder makes of the maps (ENCODED).
+
+    Args:
+        index: The graph.
+        boxes: The tensor of the boxes.
     """
     nodes, _ = needed_nodes(index.graph, boxes)
     top_k_nodes = [node for node in nodes if node.op_type == "TopK"]
     if not top_k_nodes:
         return Queries.LEARNT
-    if all(_chooses_from_maps(index, top_k) for top_k in top_k_nodes):
+    if all(_selects_from_feature_maps(index, top_k) for top_k in top_k_nodes):
         return Queries.MAPS
     return Queries.ENCODED
 
 
-def _chooses_from_maps(index: GraphIndex, top_k: NodeProto) -> bool:
-    """True if a TopK chooses from feature maps, and not from the output of an encoder.
+def _selects_from_feature_maps(index: GraphIndex, top_k: NodeProto) -> bool:
+    """True if a TopK selects from feature maps, and not from the output of an encoder.
 
-    The search goes back to the convolutions, and must not meet the attention of an encoder.
+    The search goes back from the TopK to the convolutions, and must not meet the attention of an
+    encoder before them.
     """
 
-    def inputs_to_follow(node: NodeProto, _: str) -> Iterable[str]:
+    def inputs_to_follow(node: NodeProto, _output: str) -> Iterable[str]:
         ends_search = node.op_type in CONVOLUTIONS or node.op_type == "Shape"
         if ends_search:
             return ()

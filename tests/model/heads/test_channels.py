@@ -7,7 +7,7 @@ from graph_builder import Graph
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.channels import (
-    _channel_axis_before,
+    _channel_axis_before_reshape,
     axis_and_start_of_cut,
     channel_groups,
     groups_along,
@@ -72,7 +72,10 @@ def test_the_axis_that_is_cut_along():
     ],
 )
 def test_where_channels_were_before_a_reshape(before, rank, axis, channels, axis_before):
-    assert _channel_axis_before(before, rank, axis, channels) == axis_before
+    axis_before_reshape = _channel_axis_before_reshape(
+        before, rank=rank, axis=axis, channel_count=channels
+    )
+    assert axis_before_reshape == axis_before
 
 
 def test_parts_that_are_joined_along_an_axis_from_the_end():
