@@ -140,10 +140,10 @@ MAX_RESHAPES = 8  # reshapes and sigmoids between the scores and a TopK
 
 
 def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
-    """Find the scores [B, Q, C] of Q queries that a graph flattens before a TopK.
+    """Find the scores [B, Q, C] of Q queries and C classes that a graph flattens for a TopK.
 
-    A TopK over the flat scores selects from all queries and classes at once. The search goes back
-    from it through reshapes and a sigmoid, in any order.
+    A TopK over the flat scores [B, Q * C] selects from all queries and classes at once. The search
+    goes back from it through reshapes and a sigmoid, in any order.
 
     Args:
         index: The graph.
@@ -155,6 +155,7 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
     is_flat = len(index.shapes[tensor]) < HEAD_RANK
     if not is_flat:
         return None
+
     scores = tensor
     for _ in range(MAX_RESHAPES):
         node = index.producer(scores, *SHAPE_OPERATORS, "Sigmoid")
@@ -163,7 +164,8 @@ def _scores_before_flattening(index: GraphIndex, tensor: str) -> str | None:
         source = node.input[0]
         is_source_flat = len(index.shapes[source]) < HEAD_RANK
         if is_source_flat and node.op_type in {"Flatten", "Reshape"}:
-            # What comes before is flat as well, so this may be what gives the scores three axes.
+            # This reshape has a flat input as well, so it is not the one that flattens the scores.
+            # It may be the one that gave them three axes, and its output the scores.
             return _nearest_of_head_rank(index, scores)
         scores = source
     return None

@@ -32,6 +32,9 @@ def find_joined_head(
 ) -> Head | None:
     """Find a head that is an output of the graph and holds boxes and scores together.
 
+    A head is first recognised by the nodes that join boxes and scores. Failing that, the only
+    output of a graph may be one by its shape.
+
     Args:
         index: The graph.
         names: The class names in the file's metadata, if any. Their number tells which axis counts
@@ -41,21 +44,23 @@ def find_joined_head(
     Returns:
         None if no output is such a head.
     """
-    final_outputs = []
+    possible_heads = []
     for name in _final_outputs(index):
-        final_outputs.append(_before_added_axes(index, name))
-    has_one_output = len(final_outputs) == 1
-    for name in final_outputs:
+        possible_heads.append(_before_added_axes(index, name))
+    has_one_output = len(possible_heads) == 1
+
+    # Where there are several outputs, the others may be masks, which the user has to leave out.
+    is_head_accepted = has_one_output or boxes_only
+    for head_tensor in possible_heads:
         for channel_axis in (1, 2):
-            head = _head_joined_along(index, name, channel_axis, boxes_only=boxes_only)
-            # With a head among several outputs, the others may be masks, which `boxes_only` allows.
-            if head is not None and (has_one_output or boxes_only):
+            head = _head_joined_along(index, head_tensor, channel_axis, boxes_only=boxes_only)
+            if head is not None and is_head_accepted:
                 return head
 
     selects_detections = bool(index.nodes(*SELECTION))
     if not has_one_output or selects_detections:
         return None
-    return _head_of_unclear_channels(index, final_outputs[0], names)
+    return _head_by_shape(index, possible_heads[0], names)
 
 
 def _before_added_axes(index: GraphIndex, output: str) -> str:
@@ -83,23 +88,29 @@ def _final_outputs(index: GraphIndex) -> list[str]:
 
 
 def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
-    """True if a graph selects no finished detections, but at most the queries of a transformer.
+    """True if whatever a graph selects are the queries of a transformer, not finished detections.
 
-    A transformer's decoder may begin with a TopK that selects queries. Boxes, and the layers that
-    predict scores, then depend on its indices. Otherwise, finished detections are selected.
-    Also true if the graph selects nothing.
+    A transformer's decoder may begin with a TopK that selects queries. Both the boxes and the
+    layers that predict the scores then depend on the indices that it gives. A graph that selects
+    finished detections has computed boxes and scores before that.
 
     Args:
         index: The graph.
         boxes: The tensors of the boxes in the head.
         scores: The tensors of the scores, and of whatever else follows the boxes.
+
+    Returns:
+        True also if the graph selects nothing.
     """
-    score_layers: set[str] = set()
+    selecting_nodes = index.nodes(*SELECTION)
+    if not selecting_nodes:
+        return True
+
+    score_layers: set[str] = set()  # the outputs of the layers
     for name in scores:
         score_layers |= layer_outputs(index, name)
-    selecting_nodes = index.nodes(*SELECTION)
-    if selecting_nodes and not score_layers:
-        return False
+    if not score_layers:
+        return False  # Nothing shows that layers follow the selection.
 
     for node in selecting_nodes:
         if node.op_type != "TopK":
@@ -113,12 +124,11 @@ def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]
     return True
 
 
-def _head_of_unclear_channels(
-    index: GraphIndex, tensor: str, names: list[str] | None
-) -> Head | None:
-    """Read a tensor as a head whose nodes do not show which channels are boxes and which scores.
+def _head_by_shape(index: GraphIndex, tensor: str, names: list[str] | None) -> Head | None:
+    """Read a tensor as a head although its nodes do not show which channels are boxes and scores.
 
-    It is a head if it joins two tensors, or if one of its axes may be that of the channels.
+    If a Concat of two tensors makes it, these are taken to be boxes and scores. Otherwise one of
+    its axes has to have as many channels as a head.
 
     Args:
         index: The graph.
@@ -126,22 +136,24 @@ def _head_of_unclear_channels(
         names: The class names in the file's metadata, if any.
 
     Returns:
-        None if the tensor is no such head.
+        None if the tensor cannot be a head.
     """
-    join, is_transposed = _concat_of_boxes_and_scores(index, tensor)
-    if join is None:
+    concat, is_transposed = _concat_of_boxes_and_scores(index, tensor)
+    if concat is None:
         return _head_by_channel_count(index, tensor, names)
-    anchors_first = _concat_axis(join) == 2
+
+    # Channels that are joined on the last axis, 2, come after the anchors: [B, N, channels].
+    anchors_first = _concat_axis(concat) == 2
     if is_transposed:
         anchors_first = not anchors_first
-    _, scores = join.input
+    _, scores = concat.input
     return describe_joined_head(index, tensor, scores, anchors_first=anchors_first)
 
 
 def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | None) -> Head | None:
     """Read a tensor as a head if one of its axes has 4 channels and one for each class name.
 
-    Without class names, an axis of unknown size is taken for the channels.
+    If the file has no class names, an axis of unknown size is taken to be that of the channels.
 
     Args:
         index: The graph.
@@ -149,18 +161,21 @@ def _head_by_channel_count(index: GraphIndex, tensor: str, names: list[str] | No
         names: The class names in the file's metadata, if any.
 
     Returns:
-        None if no axis, or both axes behind the batch, may be that of the channels.
+        None if neither axis behind the batch can be that of the channels, or either can.
     """
     dims = index.shapes[tensor]
     if len(dims) != HEAD_RANK or dims[1] == dims[2]:
         return None
-    channel_count = None  # as the size of an axis is where it is not known
+
+    # The size of an unknown axis is None in a shape, so None finds such an axis.
+    size_of_channel_axis = None
     if names:
-        channel_count = BOX_COORDINATES + len(names)
-    if channel_count not in dims[1:]:
+        size_of_channel_axis = BOX_COORDINATES + len(names)
+    if size_of_channel_axis not in dims[1:]:
         return None
-    is_channel_axis_last = dims[2] == channel_count
-    return describe_joined_head(index, tensor, tensor, anchors_first=is_channel_axis_last)
+    are_channels_last = dims[2] == size_of_channel_axis
+    # No tensor of the scores alone is known, so the head stands for it.
+    return describe_joined_head(index, tensor, scores=tensor, anchors_first=are_channels_last)
 
 
 def _head_of_boxes_then_scores(
@@ -170,12 +185,15 @@ def _head_of_boxes_then_scores(
 
     Args:
         tensor: The tensor.
-        class_count: The number of its classes, if known.
+        class_count: How many classes have scores in it, if known.
         anchors_first: Whether it is `[B, N, channels]`, not `[B, channels, N]`.
         stop: The channel before which the scores end; None if they end with the tensor.
     """
+    layout = Layout.BODY
+    if anchors_first:
+        layout = Layout.TRANSPOSED_BODY
     return Head(
-        Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY,
+        layout,
         boxes=(ChannelRange(tensor, 0, BOX_COORDINATES),),
         scores=(ChannelRange(tensor, BOX_COORDINATES, stop),),
         class_count=class_count,
@@ -187,42 +205,53 @@ def _head_of_boxes_then_scores(
 def describe_joined_head(
     index: GraphIndex, head_tensor: str, scores: str, *, anchors_first: bool
 ) -> Head:
-    """Describe a head that joins boxes to scores, with what the nodes show about both.
+    """Describe a head that joins boxes to scores.
+
+    Where the nodes show by which activation function the scores were computed, how the boxes were
+    decoded and which layer predicts them, the description says so.
 
     Args:
         index: The graph.
-        head_tensor: The tensor of four channels of boxes and then scores.
-        scores: The tensor of the scores before the join; `head_tensor` if it cannot be told apart.
+        head_tensor: The tensor that holds four channels of boxes and then scores.
+        scores: The tensor of the scores before the join; `head_tensor` if there is no such tensor.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
     """
     class_count = _class_count(index, head_tensor, scores, anchors_first=anchors_first)
     head = _head_of_boxes_then_scores(head_tensor, class_count, anchors_first=anchors_first)
     if scores != head_tensor:
         head = replace(head, scores_are=score_activation(index, scores))
-    boxes = _box_tensor_or_first_joined(index, head_tensor, channel_axis=2 if anchors_first else 1)
+
+    channel_axis = 2 if anchors_first else 1
+    boxes = _joined_box_tensor(index, head_tensor, channel_axis)
     if boxes is None:
         return head
     decoded = box_decoding(index, boxes)
     return replace(head, decoded=decoded, layer=nearest_layer_operator(index, boxes))
 
 
-def _box_tensor_or_first_joined(
-    index: GraphIndex, head_tensor: str, channel_axis: int
-) -> str | None:
-    """Find the tensor of the boxes that a head joins to the scores, and perhaps to other tensors.
+def _joined_box_tensor(index: GraphIndex, head_tensor: str, channel_axis: int) -> str | None:
+    """Find the tensor of the boxes that a head joins to the scores, and perhaps to more tensors.
+
+    If the head is not a Concat of just boxes and scores, the first tensor that is joined along its
+    channels is taken for the boxes, provided that it has four channels.
+
+    Args:
+        index: The graph.
+        head_tensor: The head.
+        channel_axis: The axis of its channels.
 
     Returns:
-        None if the first of the joined tensors does not have four channels.
+        The name of the tensor; None if there is none.
     """
     boxes = box_tensor_of(index, head_tensor)
-    if boxes != head_tensor:
+    joins_only_boxes_and_scores = boxes != head_tensor
+    if joins_only_boxes_and_scores:
         return boxes
-    # No Concat of boxes and scores alone makes the head, but the first of several joined tensors
-    # may still be the boxes.
-    groups = groups_along(index, head_tensor, channel_axis)
-    if not groups:
+
+    joined_tensors = groups_along(index, head_tensor, channel_axis)
+    if not joined_tensors:
         return None
-    channel_count, first_tensor = groups[0]
+    channel_count, first_tensor = joined_tensors[0]
     if channel_count != BOX_COORDINATES:
         return None
     return first_tensor
@@ -344,7 +373,7 @@ def _first_layer_operator(index: GraphIndex, tensors: list[str]) -> str:
 def _head_before_extras(
     index: GraphIndex,
     head_tensor: str,
-    groups: ChannelGroups,
+    groups_after_boxes: ChannelGroups,
     *,
     anchors_first: bool,
     boxes_only: bool,
@@ -354,7 +383,8 @@ def _head_before_extras(
     Args:
         index: The graph.
         head_tensor: The tensor.
-        groups: The number of channels and the tensor of the scores, and of all that follows them.
+        groups_after_boxes: The tensors that the head joins to the boxes, with their number of
+            channels: first the scores, then the masks, keypoints or angles.
         anchors_first: Whether the head is `[B, N, channels]`, not `[B, channels, N]`.
         boxes_only: Whether the user has asked to read the boxes alone.
 
@@ -362,15 +392,16 @@ def _head_before_extras(
         None if nothing follows the scores, or they are not probabilities.
 
     Raises:
-        Unrecognised: The boxes alone were not asked for, or an angle turns them.
+        Unrecognised: The boxes alone were not asked for, or are of no use without their angle.
     """
-    class_count, scores = groups[0]
-    extra_sizes = [size for size, _ in groups[1:]]
-    if not extra_sizes or not is_probability(index, scores):
+    class_count, scores = groups_after_boxes[0]
+    extra_channels = [channel_count for channel_count, _ in groups_after_boxes[1:]]
+    if not extra_channels or not is_probability(index, scores):
         return None
-    task = task_besides_boxes(index, sum(extra_sizes))
-    has_angle = extra_sizes == [1] and len(index.outputs) == 1
-    if has_angle:  # without it, a turned box would be a wrong one
+
+    task = task_besides_boxes(index, sum(extra_channels))
+    has_angle = extra_channels == [1] and len(index.outputs) == 1
+    if has_angle:  # An oriented box without its angle would be a wrong box.
         raise Unrecognised(task, DETECTORS)
     if not boxes_only:
         raise Unrecognised(task, BOXES_ONLY)
@@ -400,12 +431,12 @@ def _divide_after_boxes(groups: ChannelGroups) -> tuple[list[str], ChannelGroups
 def describe_without_extras(
     index: GraphIndex, head_tensor: str, class_count: int, *, anchors_first: bool
 ) -> Head:
-    """Describe the boxes and scores of a head that holds masks or keypoints behind them.
+    """Describe the boxes and scores of a head, and leave out the masks or keypoints after them.
 
     Args:
         index: The graph.
-        head_tensor: The tensor.
-        class_count: The number of its classes.
+        head_tensor: The tensor that holds them all.
+        class_count: How many classes have scores in it.
         anchors_first: Whether it is `[B, N, channels]`, not `[B, channels, N]`.
     """
     channel_axis = 2 if anchors_first else 1
@@ -414,7 +445,8 @@ def describe_without_extras(
     head = _head_of_boxes_then_scores(
         head_tensor, class_count, anchors_first=anchors_first, stop=scores_end
     )
-    return replace(head, decoded=decoding_of_joined_boxes(index, boxes), has_more=True)
+    decoded = decoding_of_joined_boxes(index, boxes)
+    return replace(head, decoded=decoded, has_more=True)
 
 
 def task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
@@ -436,10 +468,10 @@ def task_besides_boxes(index: GraphIndex, extra_count: int | None) -> str:
 
 def score_tensor_of(index: GraphIndex, head_tensor: str) -> str:
     """The tensor of class scores, where a head joins it to the boxes; else the head."""
-    join, _ = _concat_of_boxes_and_scores(index, head_tensor)
-    if join is None:
+    concat, _ = _concat_of_boxes_and_scores(index, head_tensor)
+    if concat is None:
         return head_tensor
-    return str(join.input[1])
+    return str(concat.input[1])
 
 
 def box_tensor_of(index: GraphIndex, head_tensor: str) -> str:
@@ -451,13 +483,13 @@ def box_tensor_of(index: GraphIndex, head_tensor: str) -> str:
     Raises:
         Unrecognised: The tensor before the scores does not have four channels.
     """
-    join, _ = _concat_of_boxes_and_scores(index, head_tensor)
-    if join is None:
+    concat, _ = _concat_of_boxes_and_scores(index, head_tensor)
+    if concat is None:
         return head_tensor
-    channel_count = index.size(join.input[0], _concat_axis(join))
+    channel_count = index.size(concat.input[0], _concat_axis(concat))
     if channel_count not in {None, BOX_COORDINATES}:
         raise Unrecognised(f"{channel_count} rows come before its class scores, not 4")
-    return str(join.input[0])
+    return str(concat.input[0])
 
 
 def _concat_of_boxes_and_scores(
@@ -466,8 +498,8 @@ def _concat_of_boxes_and_scores(
     """Find the Concat that joins boxes and scores in a head, and tell if a Transpose follows it.
 
     Returns:
-        The Concat, or None if no Concat of two tensors makes the head; and whether a Transpose of
-        the last two axes comes between.
+        The Concat, or None if the head is no Concat of two tensors; and whether a Transpose of the
+        last two axes comes between the Concat and the head. Without a Concat, that means nothing.
     """
     last_node = index.producer(head_tensor)
     if last_node is None:
@@ -476,6 +508,7 @@ def _concat_of_boxes_and_scores(
     concat: NodeProto | None = last_node
     if is_transposed:
         concat = index.producer(last_node.input[0])
+
     if concat is None or concat.op_type != "Concat" or len(concat.input) != 2:
         return None, is_transposed
 

@@ -17,7 +17,7 @@ class Classes(NamedTuple):
     """
 
     class_count: int
-    have_objectness: bool
+    have_objectness: bool  # an objectness comes before the scores
     landmark_channels: int = 0  # between the objectness and the scores
 
 
@@ -26,7 +26,8 @@ def classes_behind_boxes(
 ) -> Classes | None:
     """Count the classes of a head, and tell whether an objectness comes before their scores.
 
-    Boxes are followed by one tensor, the scores, or by two, an objectness and the scores.
+    A head joins boxes to one tensor of scores, or to an objectness and the scores. In YOLOv5, one
+    tensor holds both.
 
     Args:
         index: The graph.
@@ -34,7 +35,7 @@ def classes_behind_boxes(
         groups: The number of channels and the name of each tensor that follows the boxes.
 
     Returns:
-        None if other tensors follow.
+        None if the boxes are not followed by such tensors.
 
     Raises:
         Unrecognised: It is not clear whether a tensor is an objectness.
@@ -44,14 +45,17 @@ def classes_behind_boxes(
         return _classes_in_scores(index, decoded, score_count, scores)
     if len(groups) > 2:
         return None
-    (objectness_size, objectness), (class_count, scores) = groups
-    if objectness_size != 1:
+
+    (objectness_channels, objectness), (class_count, scores) = groups
+    if objectness_channels != 1:
         return None
     if not is_probability(index, objectness) or not is_probability(index, scores):
         return None
+
     has_distances = decoded is not None and decoded.method is BoxDecode.DISTANCES
     if has_distances and is_computed(index, objectness):
-        # YOLOv6 alone has an objectness beside such boxes, and there it is the constant 1.
+        # Of the detectors with such boxes, only YOLOv6 has an objectness, and there it is not
+        # computed: it is the constant 1.
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
     return Classes(class_count, have_objectness=True)
 
@@ -68,11 +72,13 @@ def classes_behind_landmarks(index: GraphIndex, groups: ChannelGroups) -> Classe
     Returns:
         None if the parts are others, or another number of landmarks.
     """
-    objectness_size, objectness = groups[0]
+    if len(groups) < 3:
+        return None
+    objectness_channels, objectness = groups[0]
     class_count, scores = groups[-1]
     landmarks = groups[1:-1]
-    landmark_channels = sum(size for size, _ in landmarks)
-    if objectness_size != 1 or landmark_channels != LANDMARK_NUMBERS:
+    landmark_channels = sum(channel_count for channel_count, _ in landmarks)
+    if objectness_channels != 1 or landmark_channels != LANDMARK_NUMBERS:
         return None
     if not is_probability(index, objectness) or not is_probability(index, scores):
         return None
@@ -86,8 +92,8 @@ def _classes_in_scores(
 ) -> Classes:
     """Count the classes in a tensor of scores, and tell whether its first channel is an objectness.
 
-    Only detectors with anchor boxes, as YOLOv5 and YOLOX, have an objectness there. Their graphs
-    may also have multiplied the scores by it already, so that none is left.
+    It can be one only in a detector with anchor boxes, such as YOLOv5 and YOLOX. There it is one,
+    unless the graph has multiplied it into the scores already: then only the products are left.
 
     Args:
         index: The graph.
@@ -100,10 +106,13 @@ def _classes_in_scores(
     """
     without_objectness = Classes(score_count, have_objectness=False)
     anchor_methods = {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
-    if decoded is None or decoded.method not in anchor_methods:
+    has_anchor_boxes = decoded is not None and decoded.method in anchor_methods
+    if not has_anchor_boxes:
         return without_objectness
-    # If a product makes the scores, the objectness is multiplied into them already.
-    if is_probability(index, scores) and not is_multiplied(index, scores):
+
+    are_probabilities = is_probability(index, scores)
+    are_products = is_multiplied(index, scores)  # of objectness and class scores
+    if are_probabilities and not are_products:
         return Classes(score_count - 1, have_objectness=True)
     if score_activation(index, scores) is None:
         raise Unrecognised("it is not clear whether its scores begin with an objectness")

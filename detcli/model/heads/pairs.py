@@ -34,6 +34,7 @@ from detcli.model.heads.selected_in_graph import outputs_that_select, tensors_be
 
 BOX_ONLY_METHODS = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
 """Ways to decode boxes that never compute scores."""
+RANK_OF_MASKS = 4  # axes of an output with masks: batch, channels, height, width
 
 
 def find_pair_head(index: GraphIndex) -> Head | None:
@@ -70,9 +71,10 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
         heads: Every pair of outputs that may be boxes and scores.
 
     Raises:
-        Unrecognised: There is more than one pair, or the graph selects other boxes.
+        Unrecognised: There is more than one pair; or the boxes of a pair are not selected, while
+            the graph has another output with boxes that it has selected.
     """
-    if any(_are_left_out_of_selection(index, head) for head in heads):
+    if any(_has_unselected_boxes(index, head) for head in heads):
         raise Unrecognised(
             "it gives all its boxes beside those that it selects, and it is not clear which of its "
             "outputs are the scores and class ids of these"
@@ -91,9 +93,9 @@ def _check_pair_is_clear(index: GraphIndex, heads: list[Head]) -> None:
 def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     """Find an output that holds landmarks, which were taken for scores because of their shape.
 
-    Such a graph seems to have two heads with the same boxes: one with the scores, and one with the
-    landmarks in place of the scores. Landmarks are the x and y of points, as a layer gives them,
-    while scores come from a softmax or sigmoid.
+    A graph with outputs boxes, scores and landmarks seems to have two heads: boxes with scores, and
+    boxes with landmarks. Landmarks are the x and y of points, as a layer gives them, while scores
+    come from a softmax or sigmoid.
 
     Args:
         index: The graph.
@@ -105,16 +107,18 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     distinct_boxes = {head.boxes for head in heads}
     if len(heads) != 2 or len(distinct_boxes) != 1:
         return None
-    heads_with_landmarks = [head for head in heads if head.scores_are is Activation.LINEAR]
-    if len(heads_with_landmarks) != 1:
+    heads_with_linear_scores = [head for head in heads if head.scores_are is Activation.LINEAR]
+    if len(heads_with_linear_scores) != 1:
         return None
-    landmark_head = heads_with_landmarks[0]
-    landmark_channels = landmark_head.class_count  # they were counted as classes
+
+    landmark_head = heads_with_linear_scores[0]
+    landmark_channels = landmark_head.class_count  # each was counted as the scores of a class
     has_whole_points = landmark_channels is not None and landmark_channels % 2 == 0
     if not has_whole_points:
         return None
 
-    # What scores or boxes are computed from are logits or distances, not landmarks.
+    # If boxes or scores are computed from this output, it does not hold landmarks, but what comes
+    # before their decoding or activation function.
     landmarks = landmark_head.scores[0].tensor
     computed_from_landmarks = index.tensors_computed_from(landmarks) - {landmarks}
     for head in heads:
@@ -123,8 +127,8 @@ def _landmarks_beside(index: GraphIndex, heads: list[Head]) -> str | None:
     return landmarks
 
 
-def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
-    """True if a graph gives boxes that it has selected, but the boxes of a head are not selected.
+def _has_unselected_boxes(index: GraphIndex, head: Head) -> bool:
+    """True if the boxes of a head are not selected, but another output has boxes that are.
 
     What a graph selects is what its authors use. Its raw boxes may be in another unit or order, and
     have a class for the background.
@@ -142,14 +146,19 @@ def _are_left_out_of_selection(index: GraphIndex, head: Head) -> bool:
 def _holds_masks(index: GraphIndex, output: str, head: Head) -> bool:
     """True if an output, which is neither boxes nor scores, holds the masks of objects.
 
-    Masks are [B, channels, H, W]. Two other kinds of outputs have four axes and do no harm: what
-    the layers of a transformer's decoder give for each of N boxes, [B, layers, N, features], and a
-    feature map of the network, from which boxes or scores are computed.
+    Masks are [B, channels, H, W]. Two other kinds of outputs also have four axes, but are not
+    masks: what the layers of a transformer's decoder give for each of N boxes, which is
+    [B, layers, N, features]; and a feature map, from which boxes or scores are computed.
     """
     dims = index.shapes[output]
+    if len(dims) != RANK_OF_MASKS:
+        return False
+
+    # Boxes are [B, N, 4] or [B, 4, N].
     anchor_axis = 1 if head.anchors_first else 2
     anchor_count = index.shapes[head.boxes[0].tensor][anchor_axis]
-    if len(dims) != 4 or dims[2] == anchor_count:
+    has_axis_of_boxes = dims[2] == anchor_count
+    if has_axis_of_boxes:
         return False
     is_feature_map = not index.tensors_computed_from(output).isdisjoint(head.tensors)
     return not is_feature_map
@@ -174,42 +183,43 @@ def head_of_boxes_and_scores(
     if len(box_dims) != HEAD_RANK or len(score_dims) != HEAD_RANK:
         return None
     anchors_first = box_dims[2] == BOX_COORDINATES
-    channel_axis = 2 if anchors_first else 1
-    if box_dims[channel_axis] != BOX_COORDINATES:
+    coordinate_axis = 2 if anchors_first else 1
+    if box_dims[coordinate_axis] != BOX_COORDINATES:
         return None
 
-    anchor_count = box_dims[_other_axis(channel_axis)]
+    anchor_count = box_dims[_other_axis(coordinate_axis)]
     layer = nearest_layer_operator(index, boxes)
-    class_axis = _class_axis(anchor_count, score_dims, coordinate_axis=channel_axis, layer=layer)
+    class_axis = _class_axis(anchor_count, score_dims, coordinate_axis=coordinate_axis, layer=layer)
     if class_axis is None:
         return None
     score_count = known_size(score_dims[class_axis])
     if score_count is None:
         return None
-    head = Head(
+
+    head_by_shape = Head(
         Layout.PAIR,
         boxes=(ChannelRange(boxes),),
         scores=(ChannelRange(scores),),
-        class_count=score_count,
+        class_count=score_count,  # as long as none of the scores is known to be an objectness
         anchors_first=anchors_first,
         decoded=box_decoding(index, boxes),
         scores_are=score_activation(index, scores),
         layer=layer,
         best_class_only=best_class_only,
-        scores_transposed=class_axis != channel_axis,
+        scores_transposed=class_axis != coordinate_axis,
     )
-    return _complete_by_nodes(index, head, score_count)
+    return _head_confirmed_by_nodes(index, head_by_shape, score_count)
 
 
 def _other_axis(axis: int) -> int:
-    """Return the axis of a tensor [B, N, channels] or [B, channels, N] beside the batch and one."""
+    """Return 2 for axis 1 and 1 for axis 2: of a head's three axes, axis 0 is the batch."""
     if axis == 1:
         return 2
     return 1
 
 
-def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
-    """Complete a head with what its nodes show, if they do compute boxes and scores.
+def _head_confirmed_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head | None:
+    """Check that the nodes of a head compute boxes and scores, and add what they show about these.
 
     Args:
         index: The graph.
@@ -222,13 +232,16 @@ def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head 
     """
     boxes = head.boxes[0].tensor
     scores = head.scores[0].tensor
-    if head.scores_are is None or not _may_be_of_same_detections(index, boxes, scores):
+    is_activation_unclear = head.scores_are is None
+    if is_activation_unclear or not _may_be_of_same_detections(index, boxes, scores):
         return None
+
     has_objectness = _scores_begin_with_objectness(index, boxes, scores)
     have_same_shape = score_count == BOX_COORDINATES
-    if have_same_shape:  # then boxes and scores may have been confused
-        scores_as_boxes = box_decoding(index, scores)
-        if not _are_boxes_told_from_scores(head, scores_as_boxes, has_objectness=has_objectness):
+    if have_same_shape:
+        # The boxes may have been taken for the scores, and the scores for the boxes.
+        decoding_of_scores = box_decoding(index, scores)
+        if not _are_boxes_and_scores_clear(head, decoding_of_scores, has_objectness=has_objectness):
             return None
 
     class_count = score_count
@@ -243,73 +256,81 @@ def _complete_by_nodes(index: GraphIndex, head: Head, score_count: int) -> Head 
     )
 
 
-def _are_boxes_told_from_scores(
-    head: Head, scores_as_boxes: Decoded | None, *, has_objectness: bool
+def _are_boxes_and_scores_clear(
+    head: Head, decoding_of_scores: Decoded | None, *, has_objectness: bool
 ) -> bool:
-    """True if the nodes tell the boxes of a head from its scores, which have the same shape.
+    """True if the nodes show which of two tensors of the same shape are boxes and which scores.
 
-    With four classes, boxes and scores have four channels each. The head was built with one of the
-    two tensors as boxes and the other as scores, which may be the wrong way round.
+    With four classes, boxes and scores have four channels each. The head takes one tensor for the
+    boxes and the other for the scores, but it may be the other way round.
 
     Args:
         head: The head.
-        scores_as_boxes: How its scores would be decoded if they were the boxes; None if their
-            nodes fit no method.
-        has_objectness: Whether its scores begin with an objectness.
+        decoding_of_scores: How the tensor that is taken for the scores would be decoded if it held
+            boxes; None if its nodes fit no method.
+        has_objectness: Whether that tensor begins with an objectness.
     """
-    if scores_as_boxes is not None and scores_as_boxes.method in BOX_ONLY_METHODS:
-        return False  # The two are the wrong way round.
+    if decoding_of_scores is not None and decoding_of_scores.method in BOX_ONLY_METHODS:
+        return False  # It is the other way round.
     if head.decodes(*BOX_ONLY_METHODS):
         return True
     if head.of_queries:
-        return _are_query_boxes_told_from_scores(head, scores_as_boxes)
+        return _are_query_boxes_clear(head, decoding_of_scores)
     # Detectors with grid cells have the objectness in front of the scores, not of the boxes.
     return has_objectness
 
 
-def _are_query_boxes_told_from_scores(head: Head, scores_as_boxes: Decoded | None) -> bool:
-    """True if the nodes tell the boxes of a transformer from its scores, which have the same shape.
+def _are_query_boxes_clear(head: Head, decoding_of_scores: Decoded | None) -> bool:
+    """True if the nodes show which of a transformer's two tensors are boxes and which scores.
 
-    A transformer's boxes end in a sigmoid. If its scores do so too, only refined boxes differ from
-    them: an earlier estimate of the boxes is added before their sigmoid, and never to scores.
+    Both have the same shape. A transformer's boxes end in a sigmoid. If both tensors do, only
+    refined boxes differ from scores: an earlier estimate of the boxes is added before the sigmoid,
+    while nothing is added to scores.
 
     Args:
         head: The head of the transformer.
-        scores_as_boxes: How its scores would be decoded if they were the boxes; None if their
-            nodes fit no method.
+        decoding_of_scores: How the tensor that is taken for the scores would be decoded if it held
+            boxes; None if its nodes fit no method.
     """
     boxes_end_in_sigmoid = head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
-    if head.scores_are is not Activation.SIGMOID:
+    scores_end_in_sigmoid = head.scores_are is Activation.SIGMOID
+    if not scores_end_in_sigmoid:
         return boxes_end_in_sigmoid
-    # BoxDecode.SIGMOID is a sigmoid of a layer's output alone, without such an estimate.
+
+    # BoxDecode.SIGMOID is the sigmoid of a layer's output alone, without an earlier estimate.
     are_scores_unrefined = (
-        scores_as_boxes is not None and scores_as_boxes.method is BoxDecode.SIGMOID
+        decoding_of_scores is not None and decoding_of_scores.method is BoxDecode.SIGMOID
     )
-    return head.decodes(BoxDecode.REFINED) and are_scores_unrefined
+    are_boxes_refined = head.decodes(BoxDecode.REFINED)
+    return are_boxes_refined and are_scores_unrefined
 
 
 def _scores_begin_with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
     """True if the first channel of the scores is an objectness, not a class.
 
-    An objectness says how probable it is that there is any object, of whatever class. It may be
-    joined to the scores of the classes as a tensor of one channel. Or one layer predicts it
-    together with boxes and classes, as in YOLOv5. Where the graph has multiplied the scores by such
-    an objectness, it is no longer among their channels.
+    An objectness says how probable it is that there is any object, of whatever class. There is one
+    in two cases:
+
+    - A tensor of one channel is joined to the scores of the classes, in front of them.
+    - One layer predicts boxes and scores together, as in YOLOv5. Then there is an objectness unless
+      the graph has multiplied it into the scores already.
 
     Args:
         index: The graph.
         boxes: The tensor of the boxes.
         scores: The tensor of the scores.
     """
-    tensor_of_scores, joined_groups = channel_groups(index, scores)
-    sizes_before_classes = [size for size, _ in joined_groups[:-1]]
-    if sizes_before_classes == [1]:
+    simplified_scores, joined_groups = channel_groups(index, scores)
+    channels_before_classes = [channel_count for channel_count, _ in joined_groups[:-1]]
+    if channels_before_classes == [1]:
         return True
 
+    first_scores = simplified_scores
     if joined_groups:
-        _, tensor_of_scores = joined_groups[0]
+        _, first_scores = joined_groups[0]
     common_layers = layer_outputs(index, boxes) & layer_outputs(index, scores)
-    return bool(common_layers) and not is_multiplied(index, tensor_of_scores)
+    are_products = is_multiplied(index, first_scores)  # of objectness and class scores
+    return bool(common_layers) and not are_products
 
 
 def _class_axis(
@@ -317,8 +338,10 @@ def _class_axis(
 ) -> int | None:
     """Find the axis of scores, [B, N, C] or [B, C, N], that counts the classes.
 
-    It is usually the axis that holds the four coordinates in the boxes, but PaddlePaddle's
-    detectors with grid cells have scores in the other order.
+    Its other axis has to have the length of the boxes' axis of anchors. In a transformer it is the
+    axis that holds the four coordinates in the boxes. That need not be so in a detector with grid
+    cells: PaddlePaddle's have boxes [B, N, 4] and scores [B, C, N]. There, the shorter axis counts
+    the classes.
 
     Args:
         anchor_count: N as the shape of the boxes has it: a number, a symbol or unknown.

@@ -9,7 +9,7 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, ChannelRange, Decoded, Head
 from detcli.model.heads.pairs import (
-    _are_boxes_told_from_scores,
+    _are_boxes_and_scores_clear,
     _class_axis,
     find_pair_head,
 )
@@ -113,5 +113,5 @@ def test_boxes_of_four_classes_are_told_by_what_makes_them(
         layer=layer,
     )
     assert (
-        _are_boxes_told_from_scores(head, scores_as_boxes, has_objectness=False) == are_told_apart
+        _are_boxes_and_scores_clear(head, scores_as_boxes, has_objectness=False) == are_told_apart
     )
