@@ -22,11 +22,11 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads import BoxDecode, Head, Unrecognised
 from detcli.model.heads.corners import Corners, corners_after_decoding, tensor_of_selected_boxes
 from detcli.model.heads.layers import moved_inputs, softmax_channel_count, source_nodes
-from detcli.model.heads.selected_in_graph import selected_detections, six_columns
+from detcli.model.heads.selected_in_graph import read_six_columns, selected_detections
 from detcli.model.inputs import ImageInput, find_inputs
 from detcli.model.metadata import FAMILY_KEY, box_format_of, default_size_and_stride
 from detcli.model.preprocessing_sources import with_preprocessing
-from detcli.model.read_contract import Recognised, contract_of, shown_format
+from detcli.model.read_contract import Recognised, box_format_by_nodes, contract_of
 from detcli.model.refusals import (
     check_biases_are_of_softmax,
     check_corners_are_clear,
@@ -130,19 +130,21 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     """
     index = GraphIndex(model.graph)
     contract = reading.contract
-    all_boxes = reading.adaptation.head  # before the selection
-    if contract.layout is Layout.ROWS or not _selects_from(index, all_boxes):
+    head_before_selection = reading.adaptation.head
+    is_selection_read_anyway = contract.layout is Layout.ROWS
+    if is_selection_read_anyway or not _selects_from(index, head_before_selection):
         return None
-    selected = _selected_head(index, contract.layout)
-    if selected is None:
+    selected_head = _selected_head(index, contract.layout)
+    if selected_head is None:
         return None
 
+    # The nodes of the selection may convert the boxes to corners or to pixels.
     box_format = contract.box_format
-    decoded = selected.decoded or all_boxes.decoded
+    decoded = selected_head.decoded or head_before_selection.decoded
     if decoded is not None:
         box_format = decoded.box_format
     box_fractions = contract.box_fractions
-    if box_fractions and _selects_in_pixels(index, selected, all_boxes.tensors):
+    if box_fractions and _selects_in_pixels(index, selected_head, head_before_selection.tensors):
         box_fractions = False
 
     # Added nodes join the selected detections in rows [B, K, 6], whose scores are final.
@@ -156,7 +158,9 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         score_form=ScoreForm.FINAL,
         nms=None,
     )
-    adaptation = replace(reading.adaptation, head=selected, no_object=None, y_first=False)
+    # Selected detections have no score of no object, and their corners are taken to be x1, y1, x2,
+    # y2, whatever the head before the selection has.
+    adaptation = replace(reading.adaptation, head=selected_head, no_object=None, y_first=False)
     return Reading(contract_of_selection, adaptation)
 
 
@@ -169,9 +173,10 @@ def _selects_from(index: GraphIndex, head: Head) -> bool:
 def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
     """Find the boxes, scores and class ids of the detections that a graph selects.
 
-    The nodes that compute them usually tell them apart. A YOLO that selects is expected to have its
-    six columns in the usual order, whatever the nodes show: a file with another order then gives
-    visibly wrong detections. Only the decoding of its boxes is taken from the nodes.
+    There are two ways to tell these apart: by the nodes that compute them, and by the usual order
+    of six columns, which is corners, score, class id. For a YOLO that selects (END_TO_END) the
+    order counts, and the nodes only show how boxes are decoded. If a file has another order, its
+    detections are then visibly wrong.
 
     Args:
         index: The graph.
@@ -183,7 +188,8 @@ def _selected_head(index: GraphIndex, layout: Layout) -> Head | None:
     head_by_nodes = selected_detections(index)
     if layout is not Layout.END_TO_END:
         return head_by_nodes
-    head_by_order = six_columns(index)
+
+    head_by_order = read_six_columns(index)
     if head_by_order is None:
         return head_by_nodes
     if head_by_nodes is None:
@@ -206,26 +212,26 @@ def _selects_in_pixels(index: GraphIndex, selection: Head, head_tensors: tuple[s
     if selected_boxes in head_tensors:
         return False
 
-    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
-        inputs: Iterable[str] = moved_inputs(node, name) or ()
+    def inputs_to_follow(node: NodeProto, output: str) -> Iterable[str]:
+        inputs: Iterable[str] = moved_inputs(node, output) or ()
         if not inputs and node.op_type in {"Add", "Div", "Mul", "Sub"}:
             inputs = node.input
-        return [tensor for tensor in inputs if tensor not in head_tensors]
+        return [name for name in inputs if name not in head_tensors]
 
     for node, _ in index.behind_all([selected_boxes], inputs_to_follow):
         is_product = node.op_type == "Mul"
-        if is_product and all(_may_be_size(index, factor) for factor in node.input):
+        if is_product and not any(_is_constant_up_to_one(index, factor) for factor in node.input):
             return True
     return False
 
 
-def _may_be_size(index: GraphIndex, tensor: str) -> bool:
-    """True unless a tensor is a constant of 1 or less, as the 0.5 that halves a side of a box.
+def _is_constant_up_to_one(index: GraphIndex, factor: str) -> bool:
+    """True if a factor of boxes is a constant of 1 or less, such as the 0.5 that halves a side.
 
-    It may then be the size of images in pixels, or what is multiplied by it.
+    The size of images in pixels is greater, or is not a constant.
     """
-    constant = index.array(tensor)
-    return constant is None or bool(constant.max() > 1)
+    constant = index.array(factor)
+    return constant is not None and not bool(constant.max() > 1)
 
 
 def _recognise_and_plan(
@@ -257,8 +263,10 @@ def _recognise_and_plan(
         y_first=recognised.y_first,
     )
     contract = contract_of(index, metadata, recognised, adaptation)
-    warnings = contract.warnings + tuple(_box_format_warnings(recognised.head, requested_format))
-    return Reading(replace(contract, warnings=warnings), adaptation)
+    warning = _warning_of_box_format(recognised.head, requested_format)
+    if warning is not None:
+        contract = replace(contract, warnings=(*contract.warnings, warning))
+    return Reading(contract, adaptation)
 
 
 def _recognise(
@@ -340,8 +348,12 @@ def _class_of_no_object(index: GraphIndex, head: Head, family: Family) -> int | 
 def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) -> Corners:
     """Tell if a graph gives y before x for the corners of boxes, and fractions or pixels.
 
-    The family tells what its networks give, and nodes behind the decoding may swap x and y or
-    change the unit. Where these nodes do not show it, the unit may follow from the decoding.
+    Three sources say it:
+
+    - The family says what its networks usually give.
+    - If the graph selects detections, nodes between their decoding and the output may swap x and y,
+      or divide by the size of the input. Then this counts beside what the family says.
+    - Otherwise, the nodes that decode the boxes may show the unit, and overrule the family.
 
     Args:
         index: The graph.
@@ -349,15 +361,17 @@ def _order_and_unit_of_corners(index: GraphIndex, head: Head, family: Family) ->
         family: The family of detectors that it belongs to.
 
     Raises:
-        Unrecognised: The nodes would have to show it, but do not.
+        Unrecognised: The nodes do not show order and unit, which they must in this family; or they
+            show another order than the family has.
     """
-    changed_by_nodes = corners_after_decoding(index, head)
-    check_corners_are_clear(changed_by_nodes, head, family)
-    if changed_by_nodes is not None:
+    corners = corners_after_decoding(index, head)
+    check_corners_are_clear(corners, head, family)
+    if corners is not None:
         return Corners(
-            y_first=family.y_first or changed_by_nodes.y_first,
-            fractions=family.fractions or changed_by_nodes.fractions,
+            y_first=family.y_first or corners.y_first,
+            fractions=family.fractions or corners.fractions,
         )
+
     are_fractions = family.fractions
     if head.decoded is not None and head.decoded.fractions is not None:
         are_fractions = head.decoded.fractions
@@ -391,24 +405,24 @@ def _choose_box_format(head: Head, requested: BoxFormat | None) -> BoxFormat:
     Raises:
         Unrecognised: None was asked for, and the nodes do not show any.
     """
-    box_format = requested or shown_format(head)
+    box_format = requested or box_format_by_nodes(head)
     if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
     return box_format
 
 
-def _box_format_warnings(head: Head, requested: BoxFormat | None) -> list[str]:
-    """Warn if the user asked for another box format than the nodes of the graph show.
+def _warning_of_box_format(head: Head, requested: BoxFormat | None) -> str | None:
+    """Write a warning if the user asked for another box format than the nodes of the graph show.
 
     Returns:
-        A list of this warning, or an empty list.
+        None if there is nothing to warn of, as where no node of the graph decodes the boxes.
     """
     if requested is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
-        return []
-    shown = head.decoded.box_format
-    if requested is shown:
-        return []
-    return [f"its nodes show boxes in {shown}, not {requested} as asked for"]
+        return None
+    format_by_nodes = head.decoded.box_format
+    if requested is format_by_nodes:
+        return None
+    return f"its nodes show boxes in {format_by_nodes}, not {requested} as asked for"
 
 
 def _leaves_out_class_of_no_object(index: GraphIndex, head: Head) -> bool:

@@ -38,7 +38,7 @@ class ExpectedAxes(NamedTuple):
 
     sizes: list[int]
     scale: int  # the position of the scale, or ALL_SCALES
-    anchors: int  # how many anchors then share the channels
+    anchors: int  # how many anchors then share the channels; 1 if each has an entry on an axis
 
 
 def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]:
@@ -157,8 +157,10 @@ def layout_of_output(
 ) -> OutputLayout | None:
     """Tell from an output's shape which axis holds its channels, and to which scale it belongs.
 
-    For example, an output [1, 85, 6400] holds 85 channels of the scale whose feature map has
-    80 x 80 cells.
+    Apart from the batch and the channels, the axes count the cells of a feature map. For example,
+    for a scale with 80 x 80 cells of one anchor, an output with 85 channels has one of the shapes
+    [1, 85, 80, 80], [1, 80, 80, 85], [1, 85, 6400], [1, 6400, 85] and [6400, 85]. With three
+    anchors, it may also have an axis for these, [1, 3, 80, 80, 85].
 
     Args:
         name: The output.
@@ -179,19 +181,22 @@ def layout_of_output(
     if has_unknown_sizes:
         return None
 
-    # The channels are last, or first behind the batch.
-    channel_positions = [len(sizes) - 1]
+    # The channels are the last axis, or the first one behind the batch.
+    last_axis = rank - 1
+    possible_channel_axes = [last_axis]
     if has_batch and rank != RANK_WITH_ANCHORS:
-        channel_positions.append(0)
-    all_expected = list(_expected_axes(rank, map_sizes, anchor_counts))
-    for position in channel_positions:
+        possible_channel_axes.append(batch_axes)
+
+    axes_of_scales = list(_expected_axes(rank, map_sizes, anchor_counts))
+    for channel_axis in possible_channel_axes:
+        position = channel_axis - batch_axes  # of the channels in `sizes`
         sizes_beside_channels = sizes[:position] + sizes[position + 1 :]
-        for expected in all_expected:
+        for expected in axes_of_scales:
             if expected.sizes == sizes_beside_channels:
                 return OutputLayout(
                     name=name,
                     scale=expected.scale,
-                    channel_axis=batch_axes + position,
+                    channel_axis=channel_axis,
                     rank=rank,
                     channels=sizes[position],
                     anchors=expected.anchors,
@@ -204,9 +209,12 @@ def _expected_axes(
 ) -> Iterator[ExpectedAxes]:
     """Yield the sizes that an output's axes may have, apart from the batch and the channels.
 
-    An output of four axes is a feature map, whose channels all anchors of a cell share. An output
-    of five axes has one axis for the anchors, each of which has channels of its own. Otherwise a
-    single axis counts the cells or the anchors, of one scale or of all scales.
+    They depend on the number of axes of the output:
+
+    - Four: it is a feature map, and all anchors of a cell share its channels. The other axes are
+      height and width, such as [80, 80].
+    - Five: the anchors have an axis, so that each has channels for itself: [3, 80, 80].
+    - Two or three: a single axis counts the cells or the anchors, of one scale or of all: [6400].
 
     Args:
         rank: How many axes the output has.
@@ -217,8 +225,8 @@ def _expected_axes(
         for scale, map_size in enumerate(map_sizes):
             yield ExpectedAxes(sizes=map_size, scale=scale, anchors=anchor_counts[scale])
     elif rank == RANK_WITH_ANCHORS:
-        for scale, map_size in enumerate(map_sizes):
-            anchors_and_map_size = [anchor_counts[scale], *map_size]
+        for scale, (height, width) in enumerate(map_sizes):
+            anchors_and_map_size = [anchor_counts[scale], height, width]
             yield ExpectedAxes(sizes=anchors_and_map_size, scale=scale, anchors=1)
     else:
         yield from _expected_lengths(map_sizes, anchor_counts)
@@ -230,7 +238,7 @@ def _expected_lengths(
     """Yield the lengths that an output's axis may have if it counts cells or anchors.
 
     If it counts cells, all anchors of a cell share its channels. If it counts anchors, each has
-    channels of its own.
+    channels for itself.
 
     Args:
         map_sizes: Height and width in cells of each scale's feature map.

@@ -70,11 +70,13 @@ def grid_heads(
         specs: What the layers of each family in question predict for a cell of their grids.
     """
     outputs = {name: shapes.get(name, []) for name in outputs_in_network_order(index)}
-    # The only outputs of a known family that no image changes are the sizes of its feature maps.
-    gives_map_sizes = bool(outputs_without_images(index))
+    # In some families, further outputs give the sizes of the feature maps, whatever the image
+    # shows. No known family has other outputs that do not depend on the image.
+    graph_gives_map_sizes = bool(outputs_without_images(index))
     for spec in specs:
-        has_other_input_size = bool(spec.input_sizes) and input_size not in spec.input_sizes
-        if has_other_input_size or spec.gives_map_sizes != gives_map_sizes:
+        if spec.input_sizes and input_size not in spec.input_sizes:
+            continue
+        if spec.gives_map_sizes != graph_gives_map_sizes:
             continue
         for strides in spec.strides:
             head = _head_of_family(index, outputs, input_size, spec, strides)
@@ -160,16 +162,16 @@ def _parts_of_scales(
 
 
 def _find_parts_in_outputs(
-    index: GraphIndex, group: list[OutputLayout], spec: GridSpec
+    index: GraphIndex, outputs_of_scale: list[OutputLayout], spec: GridSpec
 ) -> PartSlices:
     """Find out which channels of a scale's outputs are the boxes, the scores and so on.
 
-    Every way in which the outputs may hold these parts is tried. If several fit, and they agree on
-    the output of the boxes, the first one counts.
+    Every way in which the outputs may hold these parts is tried. If several fit, the first one
+    counts, but only if all of them have the boxes in the same output.
 
     Args:
         index: The graph.
-        group: The outputs of the scale.
+        outputs_of_scale: The outputs of the scale.
         spec: The parts that the family's layers predict for each cell.
 
     Returns:
@@ -178,42 +180,48 @@ def _find_parts_in_outputs(
     Raises:
         Unrecognised: More than one output may be the boxes.
     """
-    fitting_divisions: list[PartSlices] = []
-    for assumed_parts in _possible_assignments(group, spec):
-        slices_by_part = _divide_outputs(index, assumed_parts, spec)
+    fitting_slices: list[PartSlices] = []  # one entry for each way that fits
+    for outputs_with_parts in _possible_assignments(outputs_of_scale, spec):
+        slices_by_part = _divide_outputs(index, outputs_with_parts, spec)
         if slices_by_part:
-            fitting_divisions.append(slices_by_part)
-    if not fitting_divisions:
+            fitting_slices.append(slices_by_part)
+    if not fitting_slices:
         return {}
 
     box_tensors = set()
-    for slices_by_part in fitting_divisions:
+    for slices_by_part in fitting_slices:
         if HeadPart.BOX in slices_by_part:
             box_tensors.add(slices_by_part[HeadPart.BOX].tensor)
     if len(box_tensors) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    return fitting_divisions[0]
+    return fitting_slices[0]
 
 
 def _divide_outputs(
-    index: GraphIndex, assumed_parts: list[tuple[OutputLayout, PartWidths]], spec: GridSpec
+    index: GraphIndex, outputs_with_parts: list[tuple[OutputLayout, PartWidths]], spec: GridSpec
 ) -> PartSlices:
     """Divide the channels of a scale's outputs among the parts that they are assumed to hold.
+
+    Args:
+        index: The graph.
+        outputs_with_parts: Each output, with the parts of the head that it is assumed to hold, such
+            as boxes and objectness, and how many channels each part has.
+        spec: What the family's layers predict for each cell.
 
     Returns:
         The channels of each part; empty if an output cannot hold its parts.
     """
-    slices: PartSlices = {}
-    for layout, parts_of_output in assumed_parts:
-        slices_of_output = _divide_channels(index, layout, parts_of_output, spec)
+    slices_by_part: PartSlices = {}
+    for output, parts_of_output in outputs_with_parts:
+        slices_of_output = _divide_channels(index, output, parts_of_output, spec)
         if not slices_of_output:
             return {}
-        slices.update(slices_of_output)
-    return slices
+        slices_by_part.update(slices_of_output)
+    return slices_by_part
 
 
 def _possible_assignments(
-    group: list[OutputLayout], spec: GridSpec
+    outputs_of_scale: list[OutputLayout], spec: GridSpec
 ) -> Iterator[list[tuple[OutputLayout, PartWidths]]]:
     """Yield every way in which the outputs of a scale may hold the parts of a family's head.
 
@@ -222,20 +230,25 @@ def _possible_assignments(
     outputs, one may hold the boxes and the other objectness and classes; or one may hold boxes and
     objectness and the other the classes.
 
+    Args:
+        outputs_of_scale: The outputs of the scale.
+        spec: The parts, for models with and without landmarks if the family has both. And whether
+            its graphs have an output for each part (APART), join some parts in one output (JOINED),
+            or do either (ANY).
+
     Yields:
         Each output with the parts that it is assumed to hold, and how many channels each has.
     """
     for parts in spec.part_lists:
-        # Some families give each part an output of its own, others join parts in one output.
         tensors_per_scale = TensorsPerScale.JOINED
-        if len(group) == len(parts):
+        if len(outputs_of_scale) == len(parts):
             tensors_per_scale = TensorsPerScale.APART
         if spec.tensors not in {TensorsPerScale.ANY, tensors_per_scale}:
             continue
 
-        for consecutive_parts in _consecutive_divisions(parts, len(group)):
-            for ordered_group in itertools.permutations(group):
-                yield list(zip(ordered_group, consecutive_parts, strict=True))
+        for consecutive_parts in _consecutive_divisions(parts, len(outputs_of_scale)):
+            for ordered_outputs in itertools.permutations(outputs_of_scale):
+                yield list(zip(ordered_outputs, consecutive_parts, strict=True))
 
 
 def _consecutive_divisions(parts: PartWidths, count: int) -> Iterator[list[PartWidths]]:
@@ -265,11 +278,13 @@ def _divide_channels(
     """
     if spec.is_of_one_layer and not _has_untrained_class(index, layout):
         return {}
+
+    # Where an output joins several tensors, each part has to be one of these.
     tensor_by_first_channel = {0: layout.name}
     if len(parts) > 1 and not spec.is_of_one_layer:
         tensor_by_first_channel |= _concatenated_tensors(index, layout)
 
-    slices: PartSlices = {}
+    slices_by_part: PartSlices = {}
     start = 0
     channel_counts = _channel_counts(layout, parts, spec)
     for (part, width), channel_count in zip(parts, channel_counts, strict=True):
@@ -282,15 +297,15 @@ def _divide_channels(
         activation = _activation_of_part(index, tensor, part)
         if not _may_have_activation(activation, part, width, layout=layout, spec=spec):
             return {}
-        if not _may_come_from_cells(index, tensor, part, activation):
+        if not _may_be_predicted_by_convolution(index, tensor, part, activation):
             return {}
-        slices[part] = _channel_slice(layout, part, channels, activation, spec)
+        slices_by_part[part] = _channel_slice(layout, part, channels, activation, spec)
         start = channels.stop
 
-    has_channels_of_no_part = start != layout.channels
-    if has_channels_of_no_part:
+    are_all_channels_assigned = start == layout.channels
+    if not are_all_channels_assigned:
         return {}
-    return slices
+    return slices_by_part
 
 
 def _tensor_of_part(
@@ -301,19 +316,21 @@ def _tensor_of_part(
     channels: range,
     spec: GridSpec,
 ) -> str | None:
-    """Name the tensor that holds a part of a head where an output joins several tensors.
+    """Name the tensor that holds a part of a head, such as its boxes, before an output joins it.
+
+    The nodes that compute this tensor show how the part is predicted.
 
     Args:
         tensor_by_first_channel: The tensors that the output joins, by the channel of the output at
-            which each begins; or the output itself at channel 0.
+            which each begins. If it joins none, it is the only entry, at channel 0.
         layout: The axes of the output.
         part: The part, such as boxes or scores.
         channels: Its channels in the output.
         spec: What the family's layers predict for each cell.
 
     Returns:
-        The output itself where one layer predicts all parts; None if no tensor has just these
-        channels.
+        The output itself if the family predicts all parts by one layer. None if no joined tensor
+        has just the channels of the part.
     """
     if spec.is_of_one_layer:
         return layout.name
@@ -323,21 +340,27 @@ def _tensor_of_part(
 
 
 def _has_untrained_class(index: GraphIndex, layout: OutputLayout) -> bool:
-    """True if the last channel of an output is that of an only class, which was never trained.
+    """True if an output ends in the score of a class that was never trained, as it is the only one.
 
     Where there is one class only, YOLOv5 trains the objectness alone, and leaves the bias of the
     class at log(0.6 / 0.01), about 4. A class among several has a negative bias, as each is rare.
-    So an output of 16 channels is recognised as a box (4), an objectness (1), landmarks (10) and a
-    class (1), and not as a box, an objectness and 11 classes.
+    An output of 16 channels could be a box (4), an objectness (1) and 11 classes. With a positive
+    bias at the end, it is a box, an objectness, landmarks (10) and a class (1).
 
     Args:
         index: The graph.
-        layout: The axes of the output, of which the last are the channels.
+        layout: The axes of the output.
+
+    Returns:
+        Whether the last bias of each anchor is positive, in the nearest convolution that has
+        biases. False if there is none, or if its biases do not fit the channels of the output.
     """
     for node in nodes_back_to_layers(index, layout.name):
         has_biases = node.op_type in CONVOLUTIONS and len(node.input) >= 3
         if not has_biases:
             continue
+
+        # The biases are those of all channels of the first anchor, then of the second, and so on.
         biases = index.array(index.computed_as(node.input[2]))
         if biases is None or biases.size == 0 or biases.size % layout.channels:
             return False
@@ -356,6 +379,10 @@ def _channel_slice(
 ) -> ChannelSlice:
     """Describe the channels of an output that hold one part of a head.
 
+    For example, if three anchors of a cell share the channels, the boxes have 12 of them: a width
+    of 4 for each of the 3 anchors. Classes that all anchors have in common have one set of
+    channels, which is repeated 3 times when the head is decoded.
+
     Args:
         layout: The axes of the output.
         part: The part, such as boxes or scores.
@@ -365,28 +392,28 @@ def _channel_slice(
     """
     start = channels.start
     if part is HeadPart.PAIR:
-        # The first half of a pair is the score of no object, which is left out. The second half is
-        # that of the class.
+        # The first half of a pair is the scores of no object, which are left out. The second half
+        # is those of the class.
         start = (channels.start + channels.stop) // 2
     stop = None  # the end of the axis
     if channels.stop != layout.channels:
         stop = channels.stop
 
-    if _is_shared_by_anchors(part, spec):  # one set of channels, which all anchors of a cell share
-        channel_sets = 1
-        anchors_per_set = layout.anchors
+    if _is_shared_by_anchors(part, spec):
+        anchors_with_channels = 1
+        repeated = layout.anchors
     else:
-        channel_sets = layout.anchors
-        anchors_per_set = 1
+        anchors_with_channels = layout.anchors
+        repeated = 1
     return ChannelSlice(
         tensor=layout.name,
         start=start,
         stop=stop,
         axis=layout.channel_axis,
         rank=layout.rank,
-        anchors=channel_sets,
-        width=(channels.stop - start) // channel_sets,
-        repeated=anchors_per_set,
+        anchors=anchors_with_channels,
+        width=(channels.stop - start) // anchors_with_channels,
+        repeated=repeated,
         activation=activation,
     )
 
@@ -394,25 +421,29 @@ def _channel_slice(
 def _channel_counts(layout: OutputLayout, parts: PartWidths, spec: GridSpec) -> list[int]:
     """Count the channels of each part in an output, over all anchors that share its channels.
 
-    A width of 0 means that the family does not fix how many channels the part has, as with the
-    classes. Such a part has the channels that the others leave.
-
-    For example, of 255 channels that three anchors share, boxes of width 4 and an objectness of
-    width 1 take 12 and 3, and leave 240 to the classes.
+    For example, an output has 255 channels that three anchors share. Boxes of width 4 take 12 of
+    them, and an objectness of width 1 takes 3, which leaves 240 to the classes.
 
     Args:
         layout: The axes of the output.
-        parts: The parts that it holds, and how many channels an anchor has of each.
+        parts: The parts that it holds, and the width of each, which is the number of channels of an
+            anchor. The width is 0 for a part such as the classes, which the family leaves open: it
+            has the channels that the others leave.
         spec: What the family's layers predict for each cell.
     """
     fixed_counts = []
     for part, width in parts:
-        anchors = layout.anchors
+        anchor_count = layout.anchors
         if _is_shared_by_anchors(part, spec):
-            anchors = 1
-        fixed_counts.append(width * anchors)
+            anchor_count = 1
+        fixed_counts.append(width * anchor_count)
     remaining_channels = layout.channels - sum(fixed_counts)
-    return [count if count > 0 else remaining_channels for count in fixed_counts]
+
+    counts = []
+    for fixed_count in fixed_counts:
+        is_open = fixed_count <= 0
+        counts.append(remaining_channels if is_open else fixed_count)
+    return counts
 
 
 def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
@@ -423,22 +454,24 @@ def _is_shared_by_anchors(part: HeadPart, spec: GridSpec) -> bool:
 def _tensor_joined_at(
     tensor_by_first_channel: Mapping[int, str], channels: range, *, may_be_with_box: bool
 ) -> str | None:
-    """Find the tensor, of those joined in an output, that has the first of some channels.
+    """Find the tensor that an output joins at some of its channels.
 
-    For example, of the tensors `{0: "boxes", 4: "scores"}`, "scores" has channels 4 to 83.
+    For example, if the output joins `{0: "boxes", 4: "scores"}`, "scores" is at channels 4 to 83.
 
     Args:
         tensor_by_first_channel: The joined tensors by the channel at which each begins.
-        channels: The channels in question.
-        may_be_with_box: Whether they may follow the boxes in the first tensor, as landmarks do.
+        channels: The channels.
+        may_be_with_box: Whether they may lie behind the boxes in the first tensor, as landmarks do.
 
     Returns:
-        None if the channels begin inside a tensor, or are those of several.
+        The tensor that begins at the first of the channels, or the first tensor if they lie behind
+        the boxes. None if the channels begin inside a tensor, or are those of several.
     """
-    first_channels_in_range = [first for first in tensor_by_first_channel if first in channels]
-    if may_be_with_box and not first_channels_in_range:
+    tensor_starts = [start for start in tensor_by_first_channel if start in channels]
+    if may_be_with_box and not tensor_starts:
         return tensor_by_first_channel[0]
-    if first_channels_in_range != [channels.start]:
+    begins_at_first_channel_only = tensor_starts == [channels.start]
+    if not begins_at_first_channel_only:
         return None
     return tensor_by_first_channel[channels.start]
 
@@ -464,12 +497,14 @@ def _activation_of_part(index: GraphIndex, tensor: str, part: HeadPart) -> Activ
     """Tell by which activation function a tensor that holds a part of a head was computed.
 
     Returns:
-        None if that is not clear, and for boxes that the graph has decoded already.
+        None if that is not clear, and for boxes that the graph has decoded already: then they are
+        not the output of a layer, even if they are a linear function of it.
     """
     activation = score_activation(index, tensor)
     if part is HeadPart.BOX and activation is Activation.LINEAR:
         decoded = box_decoding(index, tensor)
-        if decoded is not None and decoded.method is not BoxDecode.LINEAR:
+        is_decoded = decoded is not None and decoded.method is not BoxDecode.LINEAR
+        if is_decoded:
             return None
     return activation
 
@@ -494,30 +529,38 @@ def _may_have_activation(
     """
     if part is HeadPart.BOX:
         return _may_have_box_activation(activation, spec)
+
+    # A family with one class may give two scores for each box: of no object, and of the class.
     are_two_classes = part is HeadPart.CLASSES and width == 2
     if part is HeadPart.PAIR or are_two_classes:
         return _may_be_two_scores(activation, part, layout)
+
     if part in SCORES:
         if activation is Activation.SOFTMAX:
             return spec.softmax
-        return activation is not None
+        return activation is not None  # a sigmoid or logits
     return True  # Landmarks, centres and sizes may be anything.
 
 
 def _may_be_two_scores(activation: Activation | None, part: HeadPart, layout: OutputLayout) -> bool:
     """True if a part may be the scores of no object and of the only class, which add up to 1.
 
-    If anchors share channels, these are a PAIR: first one score of all anchors, then the other. If
-    each anchor has an entry of its own in the output, they are two CLASSES.
+    Families list these scores in two ways, and each fits one kind of output:
+
+    - PAIR, where the anchors of a cell share the channels: first the scores of no object of all
+      anchors, then their scores of the class.
+    - CLASSES with a width of 2, where each anchor has an entry on an axis, and two channels.
+
+    The two scores come from a softmax, or are logits, to which the softmax is still to be applied.
 
     Args:
         activation: The activation function by which the scores were computed; None if unknown.
-        part: PAIR or CLASSES, as the family has it.
+        part: PAIR or CLASSES, as the family lists them.
         layout: The axes of the output.
     """
     anchors_share_channels = layout.anchors > 1
-    is_pair = part is HeadPart.PAIR
-    if is_pair != anchors_share_channels:
+    needs_shared_channels = part is HeadPart.PAIR
+    if needs_shared_channels != anchors_share_channels:
         return False
     return activation in {Activation.SOFTMAX, Activation.LINEAR}
 
@@ -532,22 +575,32 @@ def _may_have_box_activation(activation: Activation | None, spec: GridSpec) -> b
     return spec.offset is Offset.SIGMOID
 
 
-def _may_come_from_cells(
+def _may_be_predicted_by_convolution(
     index: GraphIndex, tensor: str, part: HeadPart, activation: Activation | None
 ) -> bool:
-    """True unless a tensor is predicted by a matrix product, for the queries of a transformer.
+    """True unless the nearest layer that predicts a part is a matrix product.
 
-    Cells of a grid are predicted by convolutions. Scores, and boxes behind an activation function
-    or a decoding, are not looked at.
+    Convolutions predict the boxes of grid cells, and matrix products those of a transformer's
+    queries. The layer is only looked for where it matters and is near: not for scores, and not for
+    boxes that an activation function or a decoding has changed.
+
+    Args:
+        index: The graph.
+        tensor: The tensor that holds the part.
+        part: The part, such as boxes or scores.
+        activation: Its activation function; None if it is unknown or the boxes are decoded.
     """
-    is_behind_activation = part is HeadPart.BOX and activation is not Activation.LINEAR
-    if part in SCORES or is_behind_activation:
+    are_changed_boxes = part is HeadPart.BOX and activation is not Activation.LINEAR
+    if part in SCORES or are_changed_boxes:
         return True
     return nearest_layer_operator(index, tensor) not in PRODUCTS
 
 
 def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     """Describe a recognised grid head in the form that all kinds of heads share.
+
+    Nodes that detcli adds to the graph decode the boxes and complete the scores. The head is
+    described as it is after these.
 
     Args:
         index: The graph.
@@ -560,26 +613,19 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     parts = grid_head.parts
     class_slices = parts.get(HeadPart.PAIR) or parts[HeadPart.CLASSES]
     score_slices = class_slices + parts.get(HeadPart.OBJECTNESS, ())
-    # Boxes are one part, or centre and size are two.
+    # Some families have a part for the boxes, others one for their centres and one for their sizes.
     box_or_centre_slices = parts.get(HeadPart.CENTRE) or parts[HeadPart.BOX]
     box_slices = box_or_centre_slices + parts.get(HeadPart.SIZE, ())
 
-    # The boxes and scores are described as they will be behind the nodes that detcli adds.
-    decoded = Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
-    if spec.offset is Offset.DISTANCES:
-        decoded = Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
     activation_in_graph = class_slices[0].activation
-    activation_with_added_nodes = activation_in_graph
-    if HeadPart.OBJECTNESS in parts or spec.softmax:
-        activation_with_added_nodes = Activation.SIGMOID  # The scores are then from 0 to 1.
     head = Head(
         Layout.SCALES,
         boxes=tuple(ChannelRange(box_slice.tensor) for box_slice in box_slices),
         scores=tuple(ChannelRange(score_slice.tensor) for score_slice in score_slices),
         class_count=class_slices[0].width,
         anchors_first=True,
-        decoded=decoded,
-        scores_are=activation_with_added_nodes,
+        decoded=_decoding_by_added_nodes(spec),
+        scores_are=_activation_with_added_nodes(grid_head, activation_in_graph),
         grid=grid_head,
     )
 
@@ -591,22 +637,43 @@ def _describe_grid_head(index: GraphIndex, grid_head: GridHead) -> Head | None:
     return _head_with_decoded_boxes(index, head, box_or_centre_slices, activation_in_graph)
 
 
+def _decoding_by_added_nodes(spec: GridSpec) -> Decoded:
+    """Return how boxes of a grid head are decoded once detcli's nodes have been added."""
+    if spec.offset is Offset.DISTANCES:
+        return Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY, fractions=False)
+    return Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH, fractions=False)
+
+
+def _activation_with_added_nodes(
+    grid_head: GridHead, activation_in_graph: Activation | None
+) -> Activation | None:
+    """Return what the scores of a grid head are once detcli's nodes have been added.
+
+    The nodes bring them to 0 to 1, which SIGMOID stands for, if the family has a softmax or
+    multiplies by an objectness. Otherwise the scores stay as the graph gives them.
+    """
+    if HeadPart.OBJECTNESS in grid_head.parts or grid_head.spec.softmax:
+        return Activation.SIGMOID
+    return activation_in_graph
+
+
 def _head_with_decoded_boxes(
     index: GraphIndex,
     head: Head,
     boxes: tuple[ChannelSlice, ...],
     activation_in_graph: Activation | None,
 ) -> Head | None:
-    """Describe a grid head whose boxes the graph decodes itself, so that detcli need not.
+    """Describe a grid head whose boxes the graph decodes itself.
 
-    Its boxes and scores are then read as two finished tensors; the family only says how images are
-    prepared.
+    Its boxes and scores are two finished tensors (PAIR), to which no nodes have to be added. The
+    family only says how images are prepared.
 
     Args:
         index: The graph.
-        head: The head as if its boxes were not decoded.
+        head: The description of the head with nodes added that decode it, which is changed here.
         boxes: The channels of the boxes in every scale.
-        activation_in_graph: The activation function of the graph's scores, if known.
+        activation_in_graph: The activation function of the graph's scores, if known. It counts in
+            place of the one with added nodes.
 
     Returns:
         None if the boxes are several tensors, or are decoded in another way than by exponentials or

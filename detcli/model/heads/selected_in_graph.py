@@ -13,7 +13,7 @@ from typing import NamedTuple
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import GraphIndex, attribute, branches
+from detcli.model.graph import Dims, GraphIndex, attribute, branches
 from detcli.model.heads import (
     BOX_COORDINATES,
     BOXES_ONLY,
@@ -56,20 +56,30 @@ def find_detections_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     head = selected_detections(index)
     if head is None:
         return None
-    # Masks and keypoints have one axis more than boxes [B, K, 4] or [K, 4].
-    box_axes = len(index.shapes[head.boxes[0].tensor])
+
+    # Masks and keypoints may be columns beside the boxes, or outputs with one axis more than boxes
+    # [B, K, 4] or [K, 4].
+    box_rank = len(index.shapes[head.boxes[0].tensor])
     output_shapes = [index.shapes[name] for name in index.outputs]
-    extra_shapes = [dims for dims in output_shapes if len(dims) > box_axes]
+    extra_shapes = [dims for dims in output_shapes if len(dims) > box_rank]
     has_masks_or_keypoints = head.has_more or bool(extra_shapes)
     if has_masks_or_keypoints and not boxes_only:
-        # A keypoint has x and y, and maybe a confidence. Without an output beside the detections
-        # there are only keypoints, as masks need one for their prototypes.
-        are_keypoints = all(dims[-1] in {2, 3} for dims in extra_shapes)
         task = "it segments objects: masks come"
-        if are_keypoints:
+        if _are_shapes_of_keypoints(extra_shapes):
             task = "it finds poses: keypoints come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
     return replace(head, has_more=has_masks_or_keypoints)
+
+
+def _are_shapes_of_keypoints(extra_shapes: list[Dims]) -> bool:
+    """True if a graph gives keypoints with its detections, and not masks.
+
+    Args:
+        extra_shapes: The shapes of all outputs with more axes than the boxes. If there are none,
+            columns beside the boxes hold keypoints: masks need another output for their prototypes.
+    """
+    sizes_of_keypoint = {2, 3}  # x and y, and maybe a confidence
+    return all(dims[-1] in sizes_of_keypoint for dims in extra_shapes)
 
 
 class OutputPart(NamedTuple):
@@ -84,7 +94,7 @@ def selected_detections(index: GraphIndex) -> Head | None:
     """Find the boxes, scores and class ids among the outputs of a graph that selects detections.
 
     They are told apart by their number of columns and by the nodes that compute them, not by their
-    order.
+    order. Masks and keypoints beside them are left out, and `has_more` says so.
 
     Returns:
         None if it is not clear which columns are what.
@@ -98,23 +108,32 @@ def selected_detections(index: GraphIndex) -> Head | None:
     boxes = _selected_boxes(index, detection_parts)
     if boxes is None:
         return None
-    # Each box has a score, which is a decimal number, and a class id, which is a whole one.
+    # Each box has a score, which is a decimal number, and a class id, which is a whole one. Other
+    # whole numbers, such as the index of a box, are neither.
     scores_and_class_ids = _scores_or_class_ids(index, detection_parts, boxes.columns)
-    class_ids = [part for part in scores_and_class_ids if _may_be_class_ids(index, part.tensor)]
-    scores = [part for part in scores_and_class_ids if not is_integral(index, part.tensor)]
-    if len(class_ids) != 1 or len(scores) != 1:
+    possible_class_ids = []
+    possible_scores = []
+    for part in scores_and_class_ids:
+        if not is_integral(index, part.tensor):
+            possible_scores.append(part)
+        elif _may_be_class_ids(index, part.tensor):
+            possible_class_ids.append(part)
+    if len(possible_class_ids) != 1 or len(possible_scores) != 1:
         return None
+
+    class_ids = possible_class_ids[0]
+    scores = possible_scores[0]
     return Head(
         Layout.ROWS,
         boxes=(boxes.columns,),
-        scores=(scores[0].columns,),
-        class_count=_class_count_of_ids(index, class_ids[0].tensor),
+        scores=(scores.columns,),
+        class_count=_class_count_of_ids(index, class_ids.tensor),
         anchors_first=True,
         decoded=box_decoding(index, boxes.tensor),
         layer=nearest_layer_operator(index, boxes.tensor),
-        class_ids=class_ids[0].columns,
+        class_ids=class_ids.columns,
         has_more=has_masks_or_keypoints,
-        are_products=_are_products(index, scores[0].tensor),
+        are_products=_are_products(index, scores.tensor),
         candidates=_candidate_count(index),
     )
 
@@ -227,32 +246,34 @@ def _scores_or_class_ids(
 ) -> list[OutputPart]:
     """List the parts of outputs that may be the scores and class ids of selected boxes.
 
-    They are columns beside the boxes, in the same tensor, or else outputs of their own.
+    They are columns beside the boxes, in the same tensor. If there are not both a score and a class
+    id among these, other outputs are listed as well.
 
     Args:
         index: The graph.
-        parts: All columns of the outputs.
+        parts: The parts of all outputs.
         boxes: The columns of the boxes.
     """
-    candidates = _columns_beside_boxes(index, parts, boxes)
-    may_be_complete = len(candidates) > 1  # a score and a class id
-    if may_be_complete:
-        return candidates
+    possible_parts = _columns_beside_boxes(index, parts, boxes)
+    may_have_score_and_class_id = len(possible_parts) > 1
+    if may_have_score_and_class_id:
+        return possible_parts
 
     box_rank = len(index.shapes[boxes.tensor])
     for part in parts:
         if part.columns.tensor != boxes.tensor:
             number_per_box = _as_number_per_box(index, part, box_rank)
             if number_per_box is not None:
-                candidates.append(number_per_box)
-    return candidates
+                possible_parts.append(number_per_box)
+    return possible_parts
 
 
 def _as_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> OutputPart | None:
     """Read an output as one number for each selected box, such as its score or class id.
 
-    Beside boxes [B, K, 4] it is [B, K]. Beside boxes [K, 4] it is [K] or a column [K, 1]. The count
-    of detections, which some graphs give too, is [B], [B, 1] or [1], so a K of 1 is not accepted.
+    Beside boxes [B, K, 4], such an output is [B, K]. Beside boxes [K, 4], it is [K] or [K, 1].
+    Graphs may also give the number of detections, as [B], [B, 1] or [1]. To tell it apart, an
+    output whose axis for the K boxes has a length of 1 is not accepted.
 
     Args:
         index: The graph.
@@ -260,15 +281,17 @@ def _as_number_per_box(index: GraphIndex, part: OutputPart, box_rank: int) -> Ou
         box_rank: How many axes the tensor of the boxes has.
 
     Returns:
-        The output; of [K, 1] the part that is its only column. None if it has another shape.
+        The output. If it is [K, 1], its only column is named, so that it is read as a column and
+        not as [B, K]. None if the output has another shape.
     """
     dims = index.shapes[part.tensor]
-    has_one_axis_less = len(dims) == box_rank - 1
-    if has_one_axis_less and dims[-1] != 1:
-        return part
+    is_without_columns = len(dims) == box_rank - 1  # [B, K] or [K]
+    if is_without_columns:
+        return None if dims[-1] == 1 else part
+
     are_boxes_without_batch = box_rank == 2
-    is_column = are_boxes_without_batch and len(dims) == 2 and part.width == 1
-    if is_column and dims[0] != 1:
+    has_one_column = len(dims) == 2 and part.width == 1  # [K, 1]
+    if are_boxes_without_batch and has_one_column and dims[0] != 1:
         only_column = ChannelRange(part.columns.tensor, start=0, stop=1)
         return part._replace(columns=only_column)
     return None
@@ -279,16 +302,22 @@ def _columns_beside_boxes(
 ) -> list[OutputPart]:
     """List the columns beside the boxes, in the same tensor, that may be scores or class ids.
 
-    A column that is an image's position in the batch is neither: it does not depend on the images,
-    or it is the first column of what NonMaxSuppression gives.
+    A column may also say to which image of the batch a detection belongs. It is left out: it does
+    not depend on the images, or is the first column of what NonMaxSuppression gives.
+
+    Args:
+        index: The graph.
+        parts: The parts of all outputs.
+        boxes: The columns of the boxes.
     """
-    depend_on_images = _tensors_behind_images(index)
+    tensors_from_images = _tensors_behind_images(index)
     columns = []
     for part in parts:
         is_in_tensor_of_boxes = part.columns.tensor == boxes.tensor
         if not is_in_tensor_of_boxes or part.columns == boxes:
             continue
-        if part.tensor not in depend_on_images:
+        depends_on_images = part.tensor in tensors_from_images
+        if not depends_on_images:
             continue
         if suppression_column(index, part.tensor) != IMAGE_COLUMN:
             columns.append(part)
@@ -303,41 +332,43 @@ def _tensors_behind_images(index: GraphIndex) -> set[str]:
 
 
 def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
-    """List the groups of columns that an output was joined from, such as boxes and scores.
+    """List the parts that an output was joined from, such as boxes and scores.
 
-    An output that was not joined, or is too narrow to hold more than boxes, is one group.
+    An output that was not joined, or is too narrow to hold more than boxes, is a single part.
     """
-    width = index.size(output, -1) or 0
-    has_unknown_width = width == 0
-    if has_unknown_width and len(index.shapes[output]) == HEAD_RANK:
+    width = index.size(output, -1) or 0  # 0 if it is not known
+    if width == 0 and len(index.shapes[output]) == HEAD_RANK:
         # The tensors that were moved into the output may have a known width.
         width = _column_count(index, output)
 
-    parts = []
     if width > BOX_COORDINATES:
         parts = _merge_box_columns(index, parts_of_concat(index, output))
-    return parts or [OutputPart(ChannelRange(output), output, width)]
+        if parts:
+            return parts
+    all_columns = ChannelRange(output)
+    return [OutputPart(all_columns, output, width)]
 
 
 def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
-    """Replace four neighbouring columns that are the coordinates of boxes by one group of four.
+    """Merge the four single columns of boxes, x1, y1, x2 and y2, into one part.
 
-    Some graphs cut the boxes into their columns, and join these one by one with scores and class
-    ids. Columns 0 to 3 of one tensor, in this order, are taken to be the boxes. An output holds
-    boxes once, so the search ends with the first.
+    Some graphs cut the boxes [B, K, 4] into four columns and join these, one by one, to scores and
+    class ids. So four neighbouring columns are merged if they come from columns 0, 1, 2 and 3 of
+    one tensor. An output holds boxes only once, so the search ends with the first.
 
     Args:
         index: The graph.
-        parts: The groups of columns of one output, from left to right.
+        parts: The parts of one output, from left to right.
     """
-    for start in range(len(parts) - BOX_COORDINATES + 1):
-        stop = start + BOX_COORDINATES
+    box_width = BOX_COORDINATES
+    for start in range(len(parts) - box_width + 1):
+        stop = start + box_width
         boxes_tensor = _tensor_with_columns(index, parts[start:stop])
         if not boxes_tensor:
             continue
-        output, first_column, _ = parts[start].columns
-        box_columns = ChannelRange(output, first_column, first_column + BOX_COORDINATES)
-        boxes = OutputPart(box_columns, boxes_tensor, BOX_COORDINATES)
+        first = parts[start].columns
+        box_columns = ChannelRange(first.tensor, start=first.start, stop=first.start + box_width)
+        boxes = OutputPart(columns=box_columns, tensor=boxes_tensor, width=box_width)
         return parts[:start] + [boxes] + parts[stop:]
     return parts
 
@@ -362,44 +393,53 @@ def _tensor_with_columns(index: GraphIndex, parts: list[OutputPart]) -> str:
 
 
 def source_of_column(index: GraphIndex, tensor: str) -> tuple[str, int]:
-    """Find the tensor that some columns, usually a single one, were cut out of.
+    """Find the tensor from which a Gather, Slice or Split cut a column, or several columns.
 
     The columns are the entries of the last axis. Only the nearest cut is looked at.
 
+    Args:
+        index: The graph.
+        tensor: The tensor of the column or columns.
+
     Returns:
-        The name of the tensor, and the position of the first of the columns in it; ("", 0) if
-        nothing was cut, or along another axis.
+        The name of the tensor that was cut, and the position of the column, or of the first one, in
+        it; ("", 0) if nothing was cut, or if it was cut along another axis.
     """
     for name in _tensors_moved_into(index, tensor):
         cut = index.producer(name, "Gather", "Slice", "Split")
         if cut is None:
             continue  # the node only moves the columns
-        source = cut.input[0]
-        last_axis = len(index.shapes[source]) - 1
-        axis, column = axis_and_start_of_cut(index, cut, index.computed_as(name))
+        uncut_tensor = cut.input[0]
+        last_axis = len(index.shapes[uncut_tensor]) - 1
+        axis, first_column = axis_and_start_of_cut(index, cut, index.computed_as(name))
         if axis == last_axis:
-            return source, column
+            return uncut_tensor, first_column
         return "", 0
     return "", 0
 
 
-def six_columns(index: GraphIndex) -> Head | None:
+def read_six_columns(index: GraphIndex) -> Head | None:
     """Read a graph's first output as detections [B, K, 6]: corners, score and class id, in order.
 
+    Nothing but the number of columns is checked, so how the boxes are decoded stays unknown.
+
     Returns:
-        None if it does not have six columns.
+        None if the output does not have six columns.
     """
     output = index.outputs[0]
-    if index.size(output, -1) != BOX_COORDINATES + 2:
+    score_column = BOX_COORDINATES
+    class_id_column = score_column + 1
+    column_count = class_id_column + 1
+    if index.size(output, -1) != column_count:
         return None
     return Head(
         Layout.ROWS,
-        boxes=(ChannelRange(output, 0, 4),),
-        scores=(ChannelRange(output, 4, 5),),
+        boxes=(ChannelRange(output, start=0, stop=score_column),),
+        scores=(ChannelRange(output, start=score_column, stop=class_id_column),),
         class_count=None,
         anchors_first=True,
         decoded=None,
-        class_ids=ChannelRange(output, 5, 6),
+        class_ids=ChannelRange(output, start=class_id_column, stop=column_count),
     )
 
 
@@ -522,13 +562,16 @@ def suppression_column(index: GraphIndex, tensor: str) -> int | None:
         cut = index.producers.get(name)
         if cut is None or cut.op_type not in {"Gather", "Slice", "Split"} or len(cut.input) < 2:
             continue
-        # Indices of a Gather, starts of a Slice, or sizes of a Split.
-        bounds = index.constant(cut.input[1])
-        if not bounds or not _is_result_of_suppression(index, cut.input[0]):
+        data, positions = cut.input[:2]
+        constant_positions = index.constant(positions)
+        if not constant_positions or not _is_result_of_suppression(index, data):
             continue
+
         if cut.op_type == "Split":
-            return list(cut.output).index(name)  # a Split gives each column as an output
-        return bounds[0]
+            # Each output of the Split is a column. Its second input, their sizes, does not matter.
+            return list(cut.output).index(name)
+        # The index of a Gather, or the start of a Slice.
+        return constant_positions[0]
     return None
 
 
@@ -547,22 +590,27 @@ def _is_result_of_suppression(index: GraphIndex, tensor: str) -> bool:
 
 
 def _class_count_of_ids(index: GraphIndex, class_ids: str) -> int | None:
-    """Count the classes from the scores that class ids were taken from.
+    """Count the class ids that a graph may give, by the number of classes that have scores.
 
-    The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. Where a
-    constant is added to them, as many ids come before the first class.
+    The ids come from an ArgMax over the scores, or from the result of NonMaxSuppression. A graph
+    may add a constant to them. With 80 classes and a constant of 1, ids go from 1 to 80, so there
+    are 81 with the unused id 0.
+
+    Args:
+        index: The graph.
+        class_ids: The tensor of the class ids.
 
     Returns:
         None if the number is not clear.
     """
-    added = _class_id_offset(index, class_ids)
-    if suppression_column(index, added.ids) == CLASS_COLUMN:
-        class_count = _class_count_of_suppression(index)
+    addition = _class_id_offset(index, class_ids)
+    if suppression_column(index, addition.ids) == CLASS_COLUMN:
+        scored_classes = _class_count_of_suppression(index)
     else:
-        class_count = _class_count_of_arg_max(index, added.ids)
-    if not class_count:
+        scored_classes = _class_count_of_arg_max(index, addition.ids)
+    if not scored_classes:
         return None
-    return class_count + added.offset
+    return scored_classes + addition.offset
 
 
 def _class_count_of_suppression(index: GraphIndex) -> int | None:

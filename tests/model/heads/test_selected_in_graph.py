@@ -14,8 +14,8 @@ from detcli.model.heads.pairs import find_pair_head
 from detcli.model.heads.selected_in_graph import (
     _tensors_moved_into,
     is_integral,
+    read_six_columns,
     selected_detections,
-    six_columns,
 )
 
 
@@ -27,7 +27,7 @@ def read(graph, *outputs):
 def test_usual_rows_have_six_columns(columns, is_usual):
     graph = Graph()
     rows = graph.linear(graph.queries(), 8, columns)
-    assert (six_columns(read(graph, rows)) is not None) == is_usual
+    assert (read_six_columns(read(graph, rows)) is not None) == is_usual
 
 
 @pytest.mark.parametrize(("order", "are_boxes"), [((0, 1, 2, 3), True), ((1, 0, 3, 2), False)])
