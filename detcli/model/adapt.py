@@ -281,24 +281,29 @@ def _columns_with_batch(add: NodeBuilder, columns: ChannelRange, width: int) -> 
     """Add the nodes that give columns of selected detections the shape `[B, K, width]` in float32.
 
     K is the number of detections. Boxes in the graph are `[B, K, 4]` or `[K, 4]`. Scores and class
-    ids are columns beside them, or `[B, K]` or `[K]`.
+    ids are single columns of such a tensor, or a tensor `[B, K]` or `[K]` without an axis for
+    columns.
 
     Args:
         add: Adds nodes to the graph.
-        columns: The columns, and the tensor that has them.
+        columns: The tensor, and which of its columns to take. Without an end, it is the whole
+            tensor.
         width: How many columns there are: 4 of boxes, 1 of scores or class ids.
 
     Returns:
-        The name of the tensor with that shape.
+        The name of the new tensor.
     """
+    are_boxes = width == BOX_COORDINATES
+    is_cut_from_tensor = columns.stop is not None
+    rank_without_batch = 1  # [K]
+    if are_boxes or is_cut_from_tensor:
+        rank_without_batch = 2  # [K, columns]
+
     rank = len(add.index.shapes[columns.tensor])
-    # Scores or class ids that are an output of their own, [B, K] or [K], are not columns.
-    has_column_axis = width == BOX_COORDINATES or columns.stop is not None
-    if has_column_axis:
-        has_batch = rank == 3  # [B, K, columns], not [K, columns]
-    else:
-        has_batch = rank == 2  # [B, K], not [K]
+    has_batch = rank == rank_without_batch + 1
     batch_size = KEEP_SIZE if has_batch else 1
+
+    # A whole tensor is returned as it is, so the axis does not matter for [B, K] and [K].
     last_axis = rank - 1
     tensor = add.channels(columns, last_axis)
     reshaped = add("Reshape", tensor, [batch_size, -1, width])
@@ -306,20 +311,22 @@ def _columns_with_batch(add: NodeBuilder, columns: ChannelRange, width: int) -> 
 
 
 def _replace_inputs(add: NodeBuilder, plan: Adaptation) -> None:
-    """Let a graph take float images as its only input, from which added nodes compute the others.
+    """Make float images the only input of a graph, and compute its other inputs from them.
 
-    `add` puts nodes at the end of the graph, but these have to come first: the conversion of the
-    image, then the nodes for other inputs, which read the converted image, then the network.
+    New nodes are added at the end of the graph, but have to come first in it. The order is then:
+    the nodes that convert the images, those that compute other inputs from the converted images,
+    and the network.
 
     Args:
-        add: Adds nodes to the graph.
+        add: Adds nodes to the end of the graph, which is changed in place.
         plan: Which inputs there are, and what they take.
     """
     graph = add.graph
-    network_end = len(graph.node)
+    network = list(graph.node)
+
     for other in plan.others:
         _compute_other_input(add, other, plan.image)
-    nodes_for_others_end = len(graph.node)
+    nodes_for_others = list(graph.node)[len(network) :]
     replaced_inputs = {other.name for other in plan.others}
 
     inputs: list[onnx.ValueInfoProto] = []
@@ -331,10 +338,7 @@ def _replace_inputs(add: NodeBuilder, plan: Adaptation) -> None:
     del graph.input[:]
     graph.input.extend(inputs)
 
-    all_nodes = list(graph.node)
-    network = all_nodes[:network_end]
-    nodes_for_others = all_nodes[network_end:nodes_for_others_end]
-    conversion = all_nodes[nodes_for_others_end:]
+    conversion = list(graph.node)[len(network) + len(nodes_for_others) :]
     replace_nodes(graph, conversion + nodes_for_others + network)
 
 

@@ -58,7 +58,7 @@ def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
         node = index.producers.get(tensor)
         if node is None:
             continue
-        rounding = _rounding(index, node)
+        rounding = _rounding_completed_by(index, node)
         if rounding is not None and rounding.step > largest_step:
             roundings.append(rounding)
         for name in _inputs_with_scores(index, node, tensor):
@@ -68,47 +68,59 @@ def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
     return roundings
 
 
-def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
-    """Describe the rounding that a DequantizeLinear completes, after a QuantizeLinear began it.
+def _rounding_completed_by(index: GraphIndex, node: NodeProto) -> Rounding | None:
+    """Describe how values were rounded, if a node turns their integers back into numbers.
+
+    A QuantizeLinear divides values by a scale and rounds them to integers; a DequantizeLinear
+    multiplies the integers by the same scale. Together, they round to multiples of the scale.
 
     Returns:
-        None for any other node, and for integers that no QuantizeLinear with the same scale made.
+        None if the node is no DequantizeLinear, or if its integers do not all come from a
+        QuantizeLinear with the same scale.
     """
     if node.op_type != "DequantizeLinear" or len(node.input) < 2:
         return None
-    steps = index.array(node.input[1])
-    if steps is None or not steps.size or not _is_quantised_for(index, str(node.input[0]), steps):
+    integers = str(node.input[0])
+    scale = index.array(node.input[1])
+    if scale is None or not scale.size:
         return None
-    # Each channel may have another step. The smallest is that of the scores: boxes are joined to
-    # them, and reach far higher numbers.
-    smallest_step = float(np.min(np.abs(steps.astype(np.float64))))
-    return Rounding(str(node.output[0]), smallest_step)
+    if not _was_quantised_with(index, integers, scale):
+        return None
+
+    # The scale may hold a number for each channel of a tensor that joins boxes and scores. The
+    # smallest is that of the scores, as boxes in pixels reach far higher numbers.
+    smallest_step = float(np.min(np.abs(scale.astype(np.float64))))
+    return Rounding(dequantised=str(node.output[0]), step=smallest_step)
 
 
-def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
-    """True if all integers of a tensor were quantised with this scale, and only moved since.
+def _was_quantised_with(index: GraphIndex, integers: str, scale: npt.NDArray[Any]) -> bool:
+    """True if a tensor of integers was quantised with this scale, and the integers not changed.
 
-    The search goes back through nodes such as Reshape or Concat to each QuantizeLinear.
+    They may have been moved since, so the search goes back through nodes such as Reshape or Concat
+    to each QuantizeLinear that they come from.
 
     Args:
         index: The graph.
-        tensor: The integers.
-        steps: The scale of the quantisation: the step from one integer to the next, as one number
-            or one for each channel.
+        integers: The tensor.
+        scale: The step from one integer to the next, as one number or one for each channel.
     """
-    tensors_to_check = [tensor]
-    seen = {tensor}
+    tensors_to_check = [integers]
+    seen = {integers}
     while tensors_to_check:
-        name = tensors_to_check.pop()
-        node = index.producers.get(name)
+        tensor = tensors_to_check.pop()
+        node = index.producers.get(tensor)
         if node is None or len(seen) > MAX_STEPS:
             return False
+
         if node.op_type == "QuantizeLinear":
-            scale = index.array(node.input[1])
-            if scale is None or not np.array_equal(scale.ravel(), steps.ravel()):
+            scale_of_node = index.array(node.input[1])
+            if scale_of_node is None:
+                return False
+            if not np.array_equal(scale_of_node.ravel(), scale.ravel()):
                 return False
             continue  # the search ends at this node
-        inputs = _inputs_moved_unchanged(node, name)
+
+        inputs = _inputs_moved_unchanged(node, tensor)
         if not inputs or len(node.output) != 1:
             return False
         tensors_to_check.extend(source for source in inputs if source not in seen)
@@ -117,10 +129,11 @@ def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -
 
 
 def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
-    """List the inputs of a node that hold the scores in one of its outputs.
+    """List the inputs of a node from which it takes or computes the scores in one of its outputs.
 
-    A Concat may join boxes to the scores. Of several inputs, only those computed by a sigmoid or
-    softmax are listed; if there are none, only the logits, which come straight from a layer.
+    Not all inputs have to be scores: a Concat may join boxes to them. So if there are several, only
+    those computed by a sigmoid or softmax are listed. If none is, scores may still be logits, and
+    the inputs that come straight from a layer are listed.
 
     Args:
         index: The graph.
@@ -128,10 +141,11 @@ def _inputs_with_scores(index: GraphIndex, node: NodeProto, output: str) -> list
         output: Its output, which holds scores.
 
     Returns:
-        Their names; an empty list if the node itself makes the scores, as a Sigmoid does.
+        Their names; an empty list if the node turns logits into scores, as a Sigmoid does.
     """
     if node.op_type in PASSED_THROUGH:  # the same scores in another type, as after a Cast
         return [str(name) for name in node.input[:1]]
+
     if node.op_type in SCORE_ARITHMETIC:
         inputs = list(node.input)
     else:
@@ -158,70 +172,81 @@ def _inputs_moved_unchanged(node: NodeProto, output: str) -> list[str]:
 
 
 def remove_roundings(model: ModelProto, roundings: list[Rounding]) -> None:
-    """Let a model compute with the values from before some roundings.
+    """Remove roundings from a model in place, so that it computes with the unrounded values.
 
     An Identity of the unrounded values replaces each DequantizeLinear, so its output keeps its
     name. Nodes that move the integers in between are copied to move the values, as other nodes may
     still need the integers.
 
     Args:
-        model: The model, which is changed in place.
+        model: The model to change.
         roundings: What to remove.
     """
     dequantised_tensors = {rounding.dequantised for rounding in roundings}
     producers: dict[str, NodeProto] = {}
     for node in model.graph.node:
         producers.update(dict.fromkeys(node.output, node))
-    nodes: list[NodeProto] = []
+
+    new_nodes: list[NodeProto] = []
     for node in model.graph.node:
         if not dequantised_tensors.intersection(node.output):
-            nodes.append(node)
+            new_nodes.append(node)
             continue
-        integers = str(node.input[0])
-        values, copies = _without_rounding(producers, integers, node.output[0])
-        # A node that is reached by two ways, as through both inputs of a Concat, is copied twice.
+        integers_tensor = str(node.input[0])
+        dequantised_tensor = node.output[0]
+        unrounded_tensor, copies = _nodes_for_unrounded(
+            producers, integers_tensor, dequantised_tensor
+        )
+        # If two inputs of a Concat come from one node, the list has two equal copies of that node.
         copies_by_output = {copy.output[0]: copy for copy in copies}
-        nodes.extend(copies_by_output.values())
-        nodes.append(helper.make_node("Identity", [values], [node.output[0]], node.name))
+        new_nodes.extend(copies_by_output.values())
+        identity = helper.make_node(
+            "Identity", [unrounded_tensor], [dequantised_tensor], name=node.name
+        )
+        new_nodes.append(identity)
+
     del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    model.graph.node.extend(new_nodes)
 
 
-def _without_rounding(
-    producers: Mapping[str, NodeProto], integers: str, dequantised: str
+def _nodes_for_unrounded(
+    producers: Mapping[str, NodeProto], integers_tensor: str, dequantised_tensor: str
 ) -> tuple[str, list[NodeProto]]:
-    """Find the values that a tensor of integers was quantised from, moved in the same way.
+    """Create the nodes that move unrounded values as the graph moves the integers made from them.
 
     For example, if the integers are Reshape(QuantizeLinear(x)), the result is a new tensor
-    Reshape(x): nodes between the QuantizeLinear and the integers are copied.
+    Reshape(x): the Reshape is copied to read x.
 
     Args:
         producers: The node that computes each tensor of the graph.
-        integers: The tensor of integers.
-        dequantised: The dequantised tensor that the values will replace; new nodes and tensors are
-            named after it, since the same integers may be dequantised twice.
+        integers_tensor: The name of the tensor of integers.
+        dequantised_tensor: The dequantised tensor that the unrounded one will replace. New nodes
+            and tensors are named after it, since the same integers may be dequantised twice.
 
     Returns:
-        The name of the tensor of values, and the new nodes that compute it, in order.
+        The name of the tensor of unrounded values, and the new nodes that compute it, in order. A
+        node that is reached in two ways is in the list twice.
     """
-    node = producers[integers]
+    node = producers[integers_tensor]
     if node.op_type == "QuantizeLinear":
-        values = str(node.input[0])
-        return values, []
+        unrounded_tensor = str(node.input[0])
+        return unrounded_tensor, []
 
-    # The node only moves integers, so a copy of it moves the values in the same way.
-    moved_values = f"{integers} before it is rounded to {dequantised}"
+    # The node only moves integers, so a copy of it moves the unrounded values in the same way.
+    moved_tensor = f"{integers_tensor} before it is rounded to {dequantised_tensor}"
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.name = moved_values
-    copy.output[0] = moved_values
+    copy.name = moved_tensor
+    copy.output[0] = moved_tensor
 
     new_nodes: list[NodeProto] = []
-    integer_inputs = _inputs_moved_unchanged(node, integers)
+    integer_inputs = _inputs_moved_unchanged(node, integers_tensor)
     for position, source in enumerate(node.input):
         if source in integer_inputs:
-            values, nodes_before = _without_rounding(producers, str(source), dequantised)
-            copy.input[position] = values
+            unrounded_tensor, nodes_before = _nodes_for_unrounded(
+                producers, str(source), dequantised_tensor
+            )
+            copy.input[position] = unrounded_tensor
             new_nodes.extend(nodes_before)
     new_nodes.append(copy)
-    return moved_values, new_nodes
+    return moved_tensor, new_nodes

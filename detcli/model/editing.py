@@ -133,7 +133,7 @@ def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
     stores. The arithmetic of a Softmax becomes a Softmax. Outputs without a batch axis get one.
 
     Args:
-        model: The model, which is simplified in place, but gets no shapes.
+        model: The model to simplify. The inferred shapes are only added to the copy.
         folds_constants: Whether to replace by a constant also what is computed from constants
             alone, such as anchors and sizes. This takes longer than the rest.
 
@@ -146,6 +146,7 @@ def tidy(model: ModelProto, *, folds_constants: bool) -> ModelProto:
         drop_unused(model.graph)
 
     inferred = infer_shapes(model)
+    # `infer_shapes` returns the model itself, not a copy, where its shapes contradict each other.
     are_shapes_contradictory = inferred is model
     if are_shapes_contradictory:
         return copied(model)
@@ -254,18 +255,24 @@ def _constant_shape(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
 
     Since opset 15, the attributes `start` and `end` can select some of the axes.
 
+    Args:
+        node: The Shape node.
+        dims: The size of each axis of its input; empty if even the number of axes is unknown.
+
     Returns:
-        A list of the constant, or an empty list if the size of any axis is unknown.
+        A list with the constant. Empty if the shape, or the size of any axis, is unknown.
     """
     sizes = []
     for dim in dims:
         size = known_size(dim)
-        if size is not None:
-            sizes.append(size)
+        if size is None:
+            return []
+        sizes.append(size)
+    if not sizes:
+        return []
+
     start = attribute(node, "start", 0)
     end = attribute(node, "end", len(dims))
-    if not sizes or len(sizes) < len(dims):
-        return []
     values = np.array(sizes[start:end], np.int64)
     return [numpy_helper.from_array(values, node.output[0])]
 

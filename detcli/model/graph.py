@@ -97,7 +97,7 @@ class GraphIndex:
 
         Passes over casts, identities, (de)quantisation and what `convert --guard-transpose` adds.
         """
-        return self._go_back(tensor, "handed on", self._handed_on)
+        return self._go_back(tensor, "handed on", self._input_handed_on)
 
     def behind(self, tensor: str, operators: frozenset[str]) -> str:
         """Go back from a tensor through the first inputs of nodes of these operators.
@@ -150,10 +150,11 @@ class GraphIndex:
             end_by_tensor[passed_tensor] = end
         return end
 
-    def _handed_on(self, node: NodeProto) -> str:
-        """Return the input whose elements a node gives unchanged and in order; empty if none.
+    def _input_handed_on(self, node: NodeProto) -> str:
+        """Return the tensor whose elements a node gives unchanged and in order; empty if none.
 
-        A Concat does so if it has one input, or joins exactly what a Split has divided.
+        This is the input of a node such as a Cast, or of a Concat with a single input. Where a
+        Concat joins again what a Split has divided, it is the input of the Split.
         """
         if node.op_type in PASSED_THROUGH:
             return str(node.input[0])
@@ -161,12 +162,15 @@ class GraphIndex:
             return ""
         if len(node.input) == 1:
             return str(node.input[0])
+
         split = self.producers.get(node.input[0])
-        if split is None or split.op_type != "Split" or list(split.output) != list(node.input):
+        if split is None or split.op_type != "Split":
             return ""
-        if attribute(split, "axis", 0) != attribute(node, "axis", 0):
-            return ""
-        return str(split.input[0])
+        joins_all_pieces_in_order = list(split.output) == list(node.input)
+        has_same_axis = attribute(split, "axis", 0) == attribute(node, "axis", 0)
+        if joins_all_pieces_in_order and has_same_axis:
+            return str(split.input[0])
+        return ""
 
     def behind_all(
         self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
@@ -249,15 +253,16 @@ class GraphIndex:
 
         Some exporters give the boxes twice, or boxes and scores beside a tensor that joins them.
         """
-        return self._without_copies(self._outputs_that_no_other_holds())
+        return self._without_copies(self._independent_outputs())
 
-    def _outputs_that_no_other_holds(self) -> list[str]:
-        """List the graph's outputs, without those whose elements are in another output as well.
+    def _independent_outputs(self) -> list[str]:
+        """List the graph's outputs, without those whose elements another output has as well.
 
-        An output is left out if another one joins it to other tensors, or joins what is computed
-        from it. So is an output with the elements of another one in another order, such as its
-        Transpose.
+        An output is left out in two cases. Either another output is a Concat that joins it, or
+        joins tensors that are computed from it. Or it has only the elements of such a tensor or of
+        another output in another order, as after a Transpose.
         """
+        # Each output by the name under which a node computes it, before any Cast or Identity.
         tensors_of_outputs = {self.computed_as(output.name) for output in self.graph.output}
         sources_of_concats: set[str] = set()
         for tensor in tensors_of_outputs:
@@ -570,9 +575,13 @@ def is_all_half(graph: GraphProto) -> bool:
 
 
 def _type_of_weights(index: GraphIndex, tensor: str) -> int | None:
-    """Return the element type in which weights are used, as ONNX numbers types.
+    """Return the element type in which weights are used, as a number of ONNX's `DataType`.
 
     Weights that are stored in float16, but cast to float32 before their use, are float32.
+
+    Args:
+        index: The graph.
+        tensor: The weights, as a layer reads them.
 
     Returns:
         None if the tensor is computed, or has fewer than two axes, as a bias has.
@@ -580,6 +589,8 @@ def _type_of_weights(index: GraphIndex, tensor: str) -> int | None:
     stored_weights = index.constant_tensor(index.behind(tensor, REWRITTEN))
     if stored_weights is None or len(stored_weights.dims) < 2:
         return None
+
+    # The search for the Cast stops at it: the last Cast before the use decides the type.
     cast = index.producers.get(index.behind(tensor, REWRITTEN - {"Cast"}))
     if cast is not None and cast.op_type == "Cast":
         return attribute(cast, "to", 0)

@@ -16,6 +16,7 @@ from detcli.model.editing import (
 )
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import (
+    BOX_COORDINATES,
     SCORES,
     Activation,
     ChannelRange,
@@ -124,7 +125,7 @@ class NodeBuilder:
 
 
 def decoded_grid(add: NodeBuilder, grid: GridHead, image: ImageInput) -> tuple[str, str]:
-    """Add the nodes that decode a grid head: what layers predict for each cell of feature maps.
+    """Add the nodes that decode a grid head, whose layers predict boxes for each cell of a map.
 
     Args:
         add: Adds nodes to the graph.
@@ -145,12 +146,15 @@ def decoded_grid(add: NodeBuilder, grid: GridHead, image: ImageInput) -> tuple[s
     encoded_boxes = parts.get(HeadPart.BOX)
     if encoded_boxes is None:
         encoded_boxes = add("Concat", parts[HeadPart.CENTRE], parts[HeadPart.SIZE], axis=2)
-    if grid.spec.rows_first:
-        encoded_boxes = add("Gather", encoded_boxes, [1, 0, 3, 2], axis=2)  # x before y
+    predicts_y_before_x = grid.spec.rows_first
+    if predicts_y_before_x:
+        encoded_boxes = add("Gather", encoded_boxes, [1, 0, 3, 2], axis=2)  # now x before y
 
     anchors = _anchors(add, grid, image)
     if grid.spec.offset is Offset.DISTANCES:
-        bins = grid.parts[HeadPart.BOX][0].width // 4
+        # Each of the four distances has as many channels as there are bins.
+        channels_of_box = grid.parts[HeadPart.BOX][0].width
+        bins = channels_of_box // BOX_COORDINATES
         boxes = _from_distances(add, encoded_boxes, bins, anchors)
     else:
         boxes = _from_offsets(add, encoded_boxes, grid, anchors, image)
@@ -191,12 +195,13 @@ def _probabilities_of_part(
 ) -> str:
     """Add the nodes that turn the scores of a part, as a layer gives them, into probabilities.
 
-    Nothing is added where the graph has such nodes itself, or where scores may stay logits: in
-    families without a softmax or an objectness. The contract of the graph tells which they are.
+    Nothing is added where the graph has such nodes already, or where the scores may stay logits:
+    in families without a softmax or an objectness. The graph's contract then says that they are
+    logits.
 
     Args:
         add: Adds nodes to the graph.
-        parts: The tensor of each part of the head.
+        parts: The tensor `[B, N, width]` of each part of the head.
         part: The part whose scores these are: the classes, the objectness, or the pair of scores
             for no object and for the only class.
         grid: How the family decodes them.
@@ -205,9 +210,10 @@ def _probabilities_of_part(
         The name of the result, or of the part's tensor if nothing was added.
     """
     tensor = parts[part]
-    has_activation_in_graph = grid.parts[part][0].activation is not Activation.LINEAR
-    if has_activation_in_graph:
+    activation_in_graph = grid.parts[part][0].activation  # the same in all scales
+    if activation_in_graph is not Activation.LINEAR:
         return tensor
+
     if part is HeadPart.CLASSES and grid.spec.softmax:
         return add("Softmax", tensor, axis=2)
     if part is HeadPart.OBJECTNESS and grid.spec.objectness_is_iou:
@@ -284,9 +290,13 @@ def _from_offsets(
 def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     """Add the nodes that cut a part of a grid head out of its tensor, as `[B, N, width]`.
 
-    N counts the anchors of all cells, cell by cell, and `width` the channels of each. The tensor is
-    `[B, anchors, H, W, width]`, `[B, anchors * width, H, W]`, `[B, H, W, anchors * width]`,
-    `[B, anchors * width, cells]` or `[B, cells, anchors * width]`; the last may lack the batch B.
+    N counts the anchors of all cells, cell by cell, and `width` is the number of channels of an
+    anchor. The part may lie in its tensor in three ways, where "cells" is one axis, or two for
+    height and width:
+
+    - with an axis for the anchors of a cell: `[B, anchors, H, W, width]`
+    - channels before cells: `[B, anchors * width, cells]`
+    - channels last: `[B, cells, anchors * width]`, or `[cells, anchors * width]` without a batch
 
     Args:
         add: Adds nodes to the graph.
@@ -297,19 +307,23 @@ def _part_of_slice(add: NodeBuilder, channels: ChannelSlice) -> str:
     """
     channel_range = ChannelRange(channels.tensor, channels.start, channels.stop)
     tensor = add.channels(channel_range, channels.axis)
-    has_batch = channels.rank > 2
+
     # In a Reshape, 0 keeps the size of that axis, and -1 takes all entries that are left.
+    has_batch = channels.rank > 2
     batch = 0 if has_batch else 1
 
-    # First to the order batch, cells, anchors of a cell, width.
     if channels.rank == RANK_WITH_ANCHORS:
+        # The new shape is [B, H, W, anchors, width].
         tensor = add("Transpose", tensor, perm=[0, 2, 3, 1, 4])
     elif has_batch and channels.axis == 1:
+        # The new shape is [B, anchors, width, cells], and then [B, cells, anchors, width].
         tensor = add("Reshape", tensor, [batch, channels.anchors, channels.width, -1])
         tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
     else:
+        # The new shape is [B, cells, anchors, width].
         tensor = add("Reshape", tensor, [batch, -1, channels.anchors, channels.width])
-    # Then all anchors that share the channels get a copy, and cells and anchors become one axis.
+
+    # All anchors that share the channels get a copy, and cells and anchors become one axis.
     if channels.repeated > 1:
         tensor = add("Tile", tensor, [1, 1, channels.repeated, 1])
     return add("Reshape", tensor, [0, -1, channels.width])
@@ -358,7 +372,9 @@ def _anchors(add: NodeBuilder, grid: GridHead, image: ImageInput) -> str:
 def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale: int) -> str:
     """Add the nodes that list the anchors of a scale, for an input of any size.
 
-    The anchors of a cell are those of the first cell, moved by its column and row.
+    All cells have the same anchors, so those of the first cell are moved to each other cell. With
+    cells of 8 pixels, the cell in column 2 of row 1 has its anchors 16 pixels further to the right
+    and 8 further down.
 
     Args:
         add: Adds nodes to the graph.
@@ -371,25 +387,26 @@ def _anchors_of_scale(add: NodeBuilder, grid: GridHead, image: ImageInput, scale
     """
     stride = grid.strides[scale]
     cell_size = [float(stride), float(stride)]  # width and height in pixels
-    max_size = None  # width and height that no anchor exceeds
+    max_size = None  # no anchor is wider or higher than this
     if grid.spec.cells_divide_input_evenly and image.size is not None:
         height, width = image.size
         max_size = (width, height)
         cell_size = [length / grid.spec.cell_count(length, stride) for length in max_size]
     anchors_of_first_cell = _anchors_of_first_cell(grid, scale, cell_size, max_size)
 
-    # Of the six numbers of an anchor, only the centre moves: x by column * cell width, and y by
-    # row * cell height. The other four get a factor of 0, whatever is gathered for them.
+    # What is added to the six numbers of an anchor: column * cell width to x of its centre, and row
+    # * cell height to y. Its size and stride stay, so 0 is added to these. To get six numbers for
+    # each cell, the row is gathered another four times, and multiplied by 0.
     row_and_column = _cells(add, grid.spec, image, stride)  # [2, cells]
-    column_row_and_fillers = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)
-    cell_positions = add("Transpose", column_row_and_fillers, perm=[1, 0])  # [cells, 6]
-    cell_positions = add("Cast", cell_positions, to=FLOAT)
+    six_factors = add("Gather", row_and_column, [1, 0, 0, 0, 0, 0], axis=0)  # [6, cells]
+    factors_of_cells = add("Transpose", six_factors, perm=[1, 0])  # [cells, 6]
+    float_factors = add("Cast", factors_of_cells, to=FLOAT)
     pixels_per_cell = add.constant([*cell_size, 0, 0, 0, 0], np.float32)
-    shifts = add("Mul", cell_positions, pixels_per_cell)
-    shifts_of_cells = add("Reshape", shifts, [-1, 1, 6])
+    shifts = add("Mul", float_factors, pixels_per_cell)
+    shifts_of_cells = add("Reshape", shifts, [-1, 1, 6])  # [cells, 1, 6]
 
     first_anchors = add.constant([anchors_of_first_cell], np.float32)  # [1, anchors of a cell, 6]
-    anchors_of_cells = add("Add", shifts_of_cells, first_anchors)
+    anchors_of_cells = add("Add", shifts_of_cells, first_anchors)  # [cells, anchors of a cell, 6]
     return add("Reshape", anchors_of_cells, [1, -1, 6])
 
 
@@ -428,7 +445,8 @@ def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> 
     """Add the nodes that list row and column of all cells of a scale, as `[2, cells]`.
 
     For example, two rows of three cells give `[[0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]`. These are
-    the positions of all elements of a map of ones, which NonZero lists.
+    the positions of all elements of a map of ones, which NonZero lists. They are a constant if the
+    input has a fixed size; otherwise the graph computes them at run time.
 
     Args:
         add: Adds nodes to the graph.
@@ -438,15 +456,18 @@ def _cells(add: NodeBuilder, spec: GridSpec, image: ImageInput, stride: int) -> 
     """
     if image.size is not None:
         height, width = image.size
-        ones = np.ones((spec.cell_count(height, stride), spec.cell_count(width, stride)))
-        return add.constant(np.nonzero(ones))
-    counts = input_size(add, image)
+        row_count = spec.cell_count(height, stride)
+        column_count = spec.cell_count(width, stride)
+        return add.constant(np.nonzero(np.ones((row_count, column_count))))
+
+    height_and_width = input_size(add, image)
     if not spec.cells_rounded_down:
         # One less than the stride is added, so that the division rounds up.
-        counts = add("Add", counts, add.constant([stride - 1]))
-    counts = add("Div", counts, add.constant([stride]))
+        height_and_width = add("Add", height_and_width, add.constant([stride - 1]))
+    rows_and_columns = add("Div", height_and_width, add.constant([stride]))
     one = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
-    return add("NonZero", add("ConstantOfShape", counts, value=one))
+    map_of_ones = add("ConstantOfShape", rows_and_columns, value=one)
+    return add("NonZero", map_of_ones)
 
 
 def input_size(add: NodeBuilder, image: ImageInput) -> str:
