@@ -72,20 +72,26 @@ class InputNodes(NamedTuple):
     def white_value(self) -> float | None:
         """The value that the graph's input has for a white pixel: 255 or 1; None if unclear.
 
-        The network behind the nodes takes values up to about 1, normalised values up to about 5, or
-        values up to 255. A small factor shows that the nodes reduce values up to 255 to one of
-        these, and a factor above 1 that they enlarge values up to 1.
+        The factor by which the nodes multiply the input shows it:
+
+        - Below 0.1, such as 1/255: they reduce values up to 255.
+        - Above 1, such as 255, or 1/0.225 with ImageNet's deviation: they enlarge values up to 1.
+        - 1: they subtract a mean at most. 114 is a mean of values up to 255, 0.45 of values up
+          to 1.
+        - A factor between 0.1 and 1 fits neither.
         """
         gain = abs(self.gains[0])  # those of the other channels are of the same magnitude
         if gain < MAX_GAIN_FROM_255:
             return WHITE
-        if np.isclose(gain, 1, TOLERANCE):
-            # The graph only subtracts a mean, such as 114 of values up to 255, or 0.45 up to 1.
+
+        is_mean_subtracted_at_most = np.isclose(gain, 1, TOLERANCE)
+        if is_mean_subtracted_at_most:
             largest_mean = np.abs(self._means()).max()
             if largest_mean > MAX_MEAN_OF_FRACTIONS:
                 return WHITE
             return 1.0
-        if gain > 1:  # such as 255, or 1/0.225 with ImageNet's standard deviation
+
+        if gain > 1:
             return 1.0
         return None
 
@@ -93,15 +99,19 @@ class InputNodes(NamedTuple):
     def takes_bgr(self) -> bool | None:
         """True if the input's channels are blue, green, red; False if red, green, blue.
 
-        ImageNet's means, which many graphs subtract, differ by channel and so show the order. None
-        where the graph subtracts others.
+        ImageNet's means, which many graphs subtract, differ by channel: 0.485 of red, 0.456 of
+        green and 0.406 of blue. So their order shows that of the channels. None if the graph
+        subtracts other means, or it is unclear for which range of values they are.
         """
         if self.white_value is None:
             return None
-        relative_means = self._means() / self.white_value
-        if np.abs(relative_means - IMAGENET_MEAN).max() < NEAR_IMAGENET:
+        means_from_0_to_1 = self._means() / self.white_value
+
+        rgb_means = np.array(IMAGENET_MEAN)
+        bgr_means = rgb_means[::-1]
+        if np.abs(means_from_0_to_1 - rgb_means).max() < NEAR_IMAGENET:
             return False
-        if np.abs(relative_means - IMAGENET_MEAN[::-1]).max() < NEAR_IMAGENET:
+        if np.abs(means_from_0_to_1 - bgr_means).max() < NEAR_IMAGENET:
             return True
         return None
 
@@ -174,7 +184,7 @@ def _inputs_of_network(index: GraphIndex, traced: TracedValues) -> set[str]:
 
 
 def _first_pixels(tensor: Values) -> Values:
-    """Return what the first pixel of each traced image has become; all its pixels are alike.
+    """Return the channels of one pixel of each traced image; all pixels of an image are alike.
 
     Args:
         tensor: What a tensor of the graph holds for the four images, stacked on the first axis,
@@ -183,10 +193,12 @@ def _first_pixels(tensor: Values) -> Values:
     Returns:
         An array `[4, channels]`.
     """
-    # The height and width of traced images are lengths that no other axis has, which tells where
-    # these axes are.
-    image_axes = [tensor.shape.index(length) for length in TRACED_SIZE]
-    height_and_width_last = np.moveaxis(tensor, image_axes, [-2, -1])
+    # Nodes may have moved the axes. The height and width of traced images are chosen so that no
+    # other axis has these lengths, which tells where the two axes are now.
+    height, width = TRACED_SIZE
+    height_axis = tensor.shape.index(height)
+    width_axis = tensor.shape.index(width)
+    height_and_width_last = np.moveaxis(tensor, [height_axis, width_axis], [-2, -1])
     first_pixels = height_and_width_last[..., 0, 0]
     return first_pixels.reshape(TRACED_IMAGES, -1)
 
@@ -210,31 +222,38 @@ def _colours_to_trace(image: ImageInput) -> Values:
 def _trace_images(index: GraphIndex, image: str, images: Values) -> ImageTrace:
     """Run images through the nodes of a graph that only move, scale or shift their values.
 
-    Any other node is skipped, and so are those that read its outputs. It is also noted whether a
-    node resizes the images to a size that is not a constant.
+    Any other node is skipped, and so are those that read its outputs.
 
     Args:
         index: The graph.
         image: The name of its input for images.
         images: Four images, as an array `[4, ...]` with the axes of that input behind the first.
+
+    Returns:
+        What each tensor holds that such nodes compute, and whether one of them resizes the images
+        to a size that is not a constant.
     """
-    traced: TracedValues = {image: images}
-    resizes = False
+    values_by_tensor: TracedValues = {image: images}
+    resizes_to_computed_size = False
     for node in index.graph.node:  # in topological order
-        if len(traced) > MAX_TRACED_TENSORS or traced.keys().isdisjoint(node.input):
+        if len(values_by_tensor) > MAX_TRACED_TENSORS:
+            break
+        if values_by_tensor.keys().isdisjoint(node.input):
             continue
         try:
             with np.errstate(all="ignore"):
-                results = _outputs_for_images(index, node, traced)
+                results = _outputs_for_images(index, node, values_by_tensor)
         except (ValueError, IndexError, TypeError):
-            # A damaged graph may, for example, name an axis that its tensor does not have.
+            # NumPy raises these where a damaged graph names an axis or index that its tensor does
+            # not have, or where shapes do not fit. Such a node is skipped.
             continue
 
         is_traceable = len(results) == len(node.output)
         if is_traceable and all(_holds_whole_image(result) for result in results):
-            traced.update(zip(node.output, results, strict=True))
-            resizes = resizes or _resizes_to_computed_size(index, node)
-    return ImageTrace(traced, resizes)
+            values_by_tensor.update(zip(node.output, results, strict=True))
+            if _resizes_to_computed_size(index, node):
+                resizes_to_computed_size = True
+    return ImageTrace(tensors=values_by_tensor, resizes=resizes_to_computed_size)
 
 
 def _resizes_to_computed_size(index: GraphIndex, node: NodeProto) -> bool:
@@ -258,7 +277,8 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: TracedValues
     Args:
         index: The graph.
         node: The node, at least one of whose inputs has been traced.
-        traced: The values of the tensors that have been traced so far.
+        traced: What the tensors hold that have been traced so far, for the four images that are
+            stacked on the first axis.
 
     Returns:
         The values of each output; empty if the node does more than move, scale or shift values.
@@ -273,20 +293,40 @@ def _outputs_for_images(index: GraphIndex, node: NodeProto, traced: TracedValues
 
     is_first_input_traced = node.input[0] in traced
     if node.op_type in ARITHMETIC and len(traced_inputs) == 1:
-        if is_first_input_traced:
-            constant_name = node.input[1]
-        elif node.op_type in {"Add", "Mul"}:  # their inputs may come in either order
-            constant_name = node.input[0]
-        else:
-            return []
-        compute = ARITHMETIC[node.op_type]
-        return [compute(images, _channel_constant(index, constant_name, images))]
+        return _result_of_arithmetic(index, node, images, is_first_operand=is_first_input_traced)
     if node.op_type == "Concat" and len(traced_inputs) == len(node.input):
         axis = _axis_in_stack(attribute(node, "axis", 0), rank=images.ndim - 1)
         return [np.concatenate(traced_inputs, axis)]
     if is_first_input_traced:
-        return _outputs_of_moving_node(index, node, images)
+        return _outputs_from_first_input(index, node, images)
     return []
+
+
+def _result_of_arithmetic(
+    index: GraphIndex, node: NodeProto, images: Values, *, is_first_operand: bool
+) -> list[Values]:
+    """Compute the output of a node that combines images with a constant, such as an Add.
+
+    Args:
+        index: The graph.
+        node: The node, whose operator is one of `ARITHMETIC`.
+        images: The values of the operand that holds images.
+        is_first_operand: Whether that is the first of the two operands.
+
+    Returns:
+        The values of the output; empty if images are subtracted from the constant, or divide it.
+
+    Raises:
+        ValueError: The other operand is not a constant for each channel.
+    """
+    if is_first_operand:
+        constant_name = node.input[1]
+    elif node.op_type in {"Add", "Mul"}:  # the order of their operands does not matter
+        constant_name = node.input[0]
+    else:
+        return []
+    compute = ARITHMETIC[node.op_type]
+    return [compute(images, _channel_constant(index, constant_name, images))]
 
 
 def _axis_in_stack(axis: int, rank: int) -> int:
@@ -300,18 +340,21 @@ def _axis_in_stack(axis: int, rank: int) -> int:
     return axis_from_front + 1
 
 
-def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
-    """Compute the outputs of a node that normalises its first input or moves its elements.
+def _outputs_from_first_input(index: GraphIndex, node: NodeProto, tensor: Values) -> list[Values]:
+    """Compute the outputs of a node that moves or normalises the elements of its first input.
+
+    The other inputs of such a node are constants, such as indices.
 
     Args:
         index: The graph.
         node: The node.
-        tensor: The values of its first input for four images, stacked on the first axis.
+        tensor: The values of its first input for four images, stacked on the first axis. The axes
+            of the graph's tensor come behind that, so each of them is one further.
 
     Returns:
-        The values of each output, stacked likewise; empty for any other node.
+        The values of each output, stacked likewise; empty for a node that does something else.
     """
-    rank = tensor.ndim - 1
+    rank = tensor.ndim - 1  # of the graph's tensor
     axis = _axis_in_stack(attribute(node, "axis", 0), rank)
     axes = index.axes(node) or []
     match node.op_type:
@@ -327,8 +370,9 @@ def _outputs_of_moving_node(index: GraphIndex, node: NodeProto, tensor: Values) 
         case "Split":
             return np.split(tensor, len(node.output), axis)
         case "Transpose":
-            order = integers(node, "perm") or list(reversed(range(rank)))
-            return [tensor.transpose([0] + [source_axis + 1 for source_axis in order])]
+            permutation = integers(node, "perm") or list(reversed(range(rank)))
+            permutation_of_stack = [0] + [source_axis + 1 for source_axis in permutation]
+            return [tensor.transpose(permutation_of_stack)]
         case "Squeeze":
             dropped_axes = [_axis_in_stack(dropped_axis, rank) for dropped_axis in axes]
             return [tensor.squeeze(tuple(dropped_axes))]
@@ -380,18 +424,21 @@ def _batch_normalised(index: GraphIndex, node: NodeProto, tensor: Values) -> Val
 
 
 def _channel_constant(index: GraphIndex, name: str, tensor: Values) -> Values:
-    """Return the constant that a node scales or shifts images by: one number, or one a channel.
+    """Return the constant by which a node scales or shifts images.
+
+    It is one number, or one for each channel.
 
     Args:
         index: The graph.
-        name: The tensor.
-        tensor: The values that it is combined with, for four images.
+        name: The constant.
+        tensor: The values that it is combined with, for four images, stacked on the first axis.
 
     Raises:
-        ValueError: It is not such a constant.
+        ValueError: It is not a constant, or has other numbers or more axes than an image.
     """
     array = index.array(index.behind(name, RENAMING_OPERATORS))
-    if array is None or array.size not in {1, 3} or array.ndim > tensor.ndim - 1:
+    rank = tensor.ndim - 1  # of the graph's tensor, without the axis on which images are stacked
+    if array is None or array.size not in {1, CHANNELS} or array.ndim > rank:
         raise ValueError(f"{name} is not a factor of channels")
     return array.astype(np.float64)
 
@@ -452,13 +499,20 @@ def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | 
 
 
 def _factors_of_normalisation(index: GraphIndex, normalisation: NodeProto) -> Values | None:
-    """Compute how large the factors are by which a BatchNormalization multiplies its channels.
+    """Compute by how much a BatchNormalization multiplies each channel: gain / deviation.
+
+    ONNX's default stands for the epsilon that the node may name.
+
+    Args:
+        index: The graph.
+        normalisation: The node, whose inputs are data, gain, bias, mean and variance.
 
     Returns:
         A factor for each channel, without its sign; None if they are not constants.
     """
-    gain = index.array(normalisation.input[1])
-    variance = index.array(normalisation.input[4])
+    _, gain_name, _, _, variance_name = normalisation.input[:5]
+    gain = index.array(gain_name)
+    variance = index.array(variance_name)
     if gain is None or variance is None:
         return None
     deviation = np.sqrt(variance.astype(np.float64) + DEFAULT_EPSILON)
@@ -478,24 +532,33 @@ def _normalisation_behind(index: GraphIndex, convolution: NodeProto) -> NodeProt
 
 
 def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
-    """Return the elements of a constant tensor, dequantised where it is stored as integers.
+    """Return the elements of a constant tensor, dequantised if it is stored as integers.
+
+    A DequantizeLinear computes (integers - zero point) * scale. The zero point is 0 if it is left
+    out.
 
     Returns:
         None if the tensor is not a constant.
     """
-    constant = index.behind(tensor, RENAMING_OPERATORS)
-    node = index.producers.get(constant)
-    if node is None or node.op_type != "DequantizeLinear":
-        return index.array(constant)
-    stored = index.array(node.input[0])
-    scale = index.array(node.input[1])
-    if stored is None or scale is None:
+    renamed_tensor = index.behind(tensor, RENAMING_OPERATORS)
+    dequantise = index.producers.get(renamed_tensor)
+    if dequantise is None or dequantise.op_type != "DequantizeLinear":
+        return index.array(renamed_tensor)
+
+    stored_integers = index.array(dequantise.input[0])
+    scale = index.array(dequantise.input[1])
+    if stored_integers is None or scale is None:
         return None
-    shifted = stored.astype(np.float64)
-    zero_point = index.array(node.input[2]) if len(node.input) > 2 else None
+    zero_point = None
+    if len(dequantise.input) > 2:
+        zero_point = index.array(dequantise.input[2])
+
+    rank = stored_integers.ndim
+    shifted = stored_integers.astype(np.float64)
     if zero_point is not None:
-        shifted = shifted - _broadcast_along_axis(zero_point, node, rank=stored.ndim)
-    dequantised: npt.NDArray[Any] = shifted * _broadcast_along_axis(scale, node, rank=stored.ndim)
+        shifted = shifted - _broadcast_along_axis(zero_point, dequantise, rank=rank)
+    scale_of_elements = _broadcast_along_axis(scale, dequantise, rank=rank)
+    dequantised: npt.NDArray[Any] = shifted * scale_of_elements
     return dequantised
 
 

@@ -9,7 +9,7 @@ from onnx import NodeProto, ValueInfoProto
 
 from detcli.core import frozen
 from detcli.model.contract import Size
-from detcli.model.graph import GraphIndex, image_size, known_size, shape
+from detcli.model.graph import Dims, GraphIndex, image_size, known_size, shape
 from detcli.model.heads import Unrecognised
 from detcli.model.heads.layers import moved_inputs
 from detcli.model.heads.selected_in_graph import INTEGERS
@@ -95,32 +95,24 @@ def _describe_image_input(value: ValueInfoProto) -> ImageInput | None:
     Raises:
         Unrecognised: Only one of height and width is fixed, or the input is far too large.
     """
-    declared_dims = shape(value)
+    dims = shape(value)
     dtype = DTYPES.get(value.type.tensor_type.elem_type)
-    is_single = len(declared_dims) == 3
-    batch_dims = declared_dims
+    is_single = len(dims) == 3  # an image without a batch
     if is_single:
-        batch_dims = [1, *declared_dims]
-    if dtype is None or len(batch_dims) != 4:
+        dims = [1, *dims]
+    if dtype is None or len(dims) != 4:
+        return None
+    channels_last = _has_channels_last(dims, accepts_symbol=not is_single)
+    if channels_last is None:
         return None
 
-    # The channels are the first or the last axis behind the batch. Some exporters write a symbol in
-    # place of the 3, which is accepted for the first axis of a batch.
-    first_dim = batch_dims[1]
-    last_dim = batch_dims[3]
-    has_three_channels = CHANNELS in {first_dim, last_dim}
-    may_have_three_channels = not is_single and not isinstance(first_dim, int)
-    if not has_three_channels and not may_have_three_channels:
-        return None
-
-    channels_last = last_dim == CHANNELS and first_dim != CHANNELS
-    height, width = batch_dims[1:3] if channels_last else batch_dims[2:4]
+    height, width = dims[1:3] if channels_last else dims[2:4]
     is_height_fixed = isinstance(height, int)
     is_width_fixed = isinstance(width, int)
     if is_height_fixed != is_width_fixed:
         raise Unrecognised("its input fixes one side of the image but not the other")
 
-    batch = known_size(batch_dims[0])
+    batch = known_size(dims[0])
     size = image_size(height, width)
     pixels = (batch or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:
@@ -135,26 +127,56 @@ def _describe_image_input(value: ValueInfoProto) -> ImageInput | None:
     )
 
 
+def _has_channels_last(dims: Dims, *, accepts_symbol: bool) -> bool | None:
+    """Tell which axis of an input counts the three colours of images: the last or the second.
+
+    Args:
+        dims: The four axes of the input, of which the first is the batch.
+        accepts_symbol: Whether the second axis may have a symbol or an unknown size in place of the
+            3, as some exporters write it.
+
+    Returns:
+        True if it is the last axis, False if it is the second; None if it is neither.
+    """
+    _, second_dim, _, last_dim = dims
+    if second_dim == CHANNELS:
+        return False
+    if last_dim == CHANNELS:
+        return True
+    may_be_channels = accepts_symbol and not isinstance(second_dim, int)
+    if may_be_channels:
+        return False
+    return None
+
+
 def _describe_other_input(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
     """Tell what has to be fed to an input other than the image's, by its shape, type and use.
 
-    Known are `orig_target_sizes` of RT-DETR and D-FINE, whole numbers for width and height;
-    PaddlePaddle's `scale_factor`, by which boxes are divided, and `im_shape`, height and width;
-    and the `pixel_mask` of DETR on Hugging Face, which has an entry for each pixel.
+    It is one of these:
+
+    - `pixel_mask` of DETR on Hugging Face: a whole number or boolean for each pixel, `[B, H, W]`
+    - `orig_target_sizes` of RT-DETR and D-FINE: width and height as whole numbers, `[B, 2]`
+    - `scale_factor` of PaddlePaddle's detectors: two decimals, by which boxes are divided
+    - `im_shape` of PaddlePaddle's detectors: height and width as decimals
 
     Raises:
         Unrecognised: The input is none of these.
     """
     dims = shape(value)
     dtype = value.type.tensor_type.elem_type
-    # Two numbers for each image; a symbol in place of the 2 is possible.
+    is_mask = len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}
+    # Two numbers for each image; some exporters write a symbol in place of the 2.
     is_pair = len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int))
-    if len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}:
+    is_pair_of_decimals = is_pair and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
+
+    if is_mask:
         role = Role.MASK
     elif is_pair and dtype in INTEGERS:
         role = Role.WIDTH_HEIGHT
-    elif is_pair and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
-        role = Role.SCALE if _is_divisor(index, value.name) else Role.HEIGHT_WIDTH
+    elif is_pair_of_decimals and _is_divisor(index, value.name):
+        role = Role.SCALE
+    elif is_pair_of_decimals:
+        role = Role.HEIGHT_WIDTH
     else:
         raise Unrecognised(f"it is not clear what its input {value.name} is for")
     return OtherInput(value.name, dtype, role)
@@ -169,13 +191,13 @@ def _is_divisor(index: GraphIndex, tensor: str) -> bool:
     if tensor in divisors:
         return True
 
-    def inputs_to_follow(node: NodeProto, name: str) -> Iterable[str]:
-        return moved_inputs(node, name) or ()
+    def inputs_with_same_elements(node: NodeProto, output: str) -> Iterable[str]:
+        return moved_inputs(node, output) or ()
 
-    # Goes back from each divisor that depends on the tensor. The search meets the tensor itself if
-    # its elements were only moved.
+    # The search goes back from each divisor that depends on the tensor, through nodes that only
+    # move elements. If it reaches the tensor, its elements are in the divisor.
     dependent_divisors = divisors & index.tensors_computed_from(tensor)
-    for node, name in index.behind_all(dependent_divisors, inputs_to_follow):
-        if tensor in inputs_to_follow(node, name):
+    for node, output in index.behind_all(dependent_divisors, inputs_with_same_elements):
+        if tensor in inputs_with_same_elements(node, output):
             return True
     return False

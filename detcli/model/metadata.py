@@ -50,7 +50,7 @@ def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
     """
     default_size = named_size(metadata) or DEFAULT_SIZE
 
-    strides = _integers(metadata.get("stride"), 1)  # usually a single one
+    strides = _integers_of_entry(metadata.get("stride"), 1)  # usually a single one
     stride = max(strides)
     if not 0 < stride <= MAX_STRIDE:
         stride = DEFAULT_STRIDE
@@ -59,7 +59,7 @@ def default_size_and_stride(metadata: dict[str, str]) -> tuple[Size, int]:
 
 def named_size(metadata: dict[str, str]) -> Size | None:
     """Return height and width of the input that the metadata names; None if it names none."""
-    height, width = _integers(metadata.get("imgsz"), 2)[:2]
+    height, width = _integers_of_entry(metadata.get("imgsz"), 2)[:2]
     size = image_size(height, width)
     if size is None or math.prod(size) > MAX_INPUT:
         return None
@@ -94,6 +94,9 @@ def read_recommendations(
 ) -> Recommended:
     """Read from the metadata of a model which confidences, IoU and tiles it recommends.
 
+    An entry that cannot be read is ignored with a warning. So is an IoU for a head that needs no
+    suppression.
+
     Args:
         metadata: The metadata in the model file.
         usual_iou: The IoU for non-maximum suppression that is used if the metadata recommends none;
@@ -101,24 +104,24 @@ def read_recommendations(
         names: The names of the model's classes, by class id.
     """
     confidences = _confidences(metadata, names)
-    named_iou = _number_from_0_to_1(metadata.get(NMS_KEY))
-    if named_iou == 0:  # it has to be above 0, so it counts as unreadable
-        named_iou = None
+    recommended_iou = _iou(metadata)
     tiling = _tiling(metadata)
 
     warnings = []
-    value_by_key = {CONF_KEY: confidences, NMS_KEY: named_iou, TILE_KEY: tiling}
+    value_by_key = {CONF_KEY: confidences, NMS_KEY: recommended_iou, TILE_KEY: tiling}
     for key, value in value_by_key.items():
         is_unreadable = key in metadata and value is None
         if is_unreadable:
             entry = f"{metadata[key]!r:.80}"
             warnings.append(f"its metadata {key} is {entry}, not {FORMS[key]}, so it is ignored")
 
-    iou = named_iou or usual_iou
     needs_suppression = usual_iou is not None
-    if not needs_suppression and named_iou is not None:
-        warnings.append(f"its metadata {NMS_KEY}{IGNORED_BY_HEAD}")
+    if needs_suppression:
+        iou = recommended_iou or usual_iou
+    else:
         iou = None
+        if recommended_iou is not None:
+            warnings.append(f"its metadata {NMS_KEY}{IGNORED_BY_HEAD}")
     return Recommended(
         confidences=confidences or NO_CONFIDENCES, nms=iou, tiling=tiling, ignored=warnings
     )
@@ -150,31 +153,36 @@ def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidence
     return settings.conf, tuple(class_conf.items())
 
 
-def _number_from_0_to_1(text: str | None) -> float | None:
-    """Return the number from 0 to 1 in a text; None for any other text."""
+def _iou(metadata: dict[str, str]) -> float | None:
+    """Return the IoU for non-maximum suppression that the metadata recommends.
+
+    Returns:
+        None if the metadata recommends none, or it is not a number above 0 and at most 1.
+    """
     try:
-        number = float(text or "")
+        iou = float(metadata.get(NMS_KEY) or "")
     except ValueError:
         return None
-    if 0 <= number <= 1:
-        return number
+    if 0 < iou <= 1:
+        return iou
     return None
 
 
-def _integers(text: str | None, count: int) -> list[int]:
-    """Read integers from an entry of the metadata, such as "32" or "[640, 480]".
+def _integers_of_entry(entry: str | None, min_count: int) -> list[int]:
+    """Read the integers in an entry of the metadata, such as "32" or "[640, 480]".
 
     Args:
-        text: The entry; None if there is none.
-        count: How many integers are needed.
+        entry: The entry; None if the metadata does not have it.
+        min_count: How many integers are needed.
 
     Returns:
-        Those in the text, `count` or more; a single one is repeated. Zeros for any other text.
+        `min_count` integers, or more if the entry has more. A single integer stands for all: "640"
+        is read as 640 and 640. If there are too few, they are all 0, which no caller accepts.
     """
-    entries = (text or "").strip("[]() ").split(",")
-    integers = [int(entry) for entry in entries if entry.strip().isdecimal()]
+    texts = (entry or "").strip("[]() ").split(",")
+    integers = [int(text) for text in texts if text.strip().isdecimal()]
     if len(integers) == 1:
-        return integers * count
-    if len(integers) < count:
-        return [0] * count
+        return integers * min_count
+    if len(integers) < min_count:
+        return [0] * min_count
     return integers

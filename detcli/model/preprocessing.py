@@ -119,7 +119,7 @@ def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
     for step in named_steps(text):
         sources[step] = OPTION
     preprocessing = with_fields(contract.preprocessing, parse(text))
-    overriding = with_preprocessing_from(contract, preprocessing, sources)
+    overriding = with_preprocessing_and_sources(contract, preprocessing, sources)
     if overriding.follows_image and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
@@ -131,48 +131,55 @@ def with_user_preprocessing(contract: Contract, text: str | None) -> Contract:
     return overriding
 
 
-def with_preprocessing_from(
+def with_preprocessing_and_sources(
     contract: Contract, preprocessing: Preprocessing, sources: dict[str, str]
 ) -> Contract:
-    """Return a model's contract with another preprocessing.
+    """Return a model's contract with another preprocessing, and with where its steps come from.
 
-    Assumptions about steps that are known by now are dropped from it.
+    The contract also lists what was assumed about some steps, for want of a source. Assumptions
+    that are no longer needed are dropped.
 
     Args:
         contract: What is known of the model's inputs and outputs.
         preprocessing: The new preprocessing.
-        sources: Where a step is known from, by the step. The steps of `PREPROCESSING_STEPS` that
-            are missing are listed as unknown.
+        sources: The source of each known step, such as `{"channels": "nodes at the input"}`. The
+            steps of `PREPROCESSING_STEPS` that are missing are listed as unknown.
 
     Raises:
         UsageError: Scale, mean and std make values that the input's type cannot hold.
     """
     _check_values_fit(preprocessing, contract.input_dtype)
-    known_steps = [step for step in PREPROCESSING_STEPS if step in sources]
-    unknown_steps = [step for step in PREPROCESSING_STEPS if step not in sources]
+
+    known_steps = []
+    unknown_steps = []
+    for step in PREPROCESSING_STEPS:
+        if step in sources:
+            known_steps.append((step, sources[step]))
+        else:
+            unknown_steps.append(step)
     changed = replace(
         contract,
         preprocessing=preprocessing,
-        preprocessing_sources=tuple((step, sources[step]) for step in known_steps),
+        preprocessing_sources=tuple(known_steps),
         unknown_preprocessing=tuple(unknown_steps),
     )
     return _without_needless_assumptions(changed, sources)
 
 
 def _without_needless_assumptions(contract: Contract, sources: dict[str, str]) -> Contract:
-    """Return a contract without the assumptions about steps that are known by now.
+    """Return a contract without assumptions about steps of the preprocessing that are known now.
 
     Args:
-        contract: The contract, with the preprocessing that it is about.
-        sources: Where a step is known from, by the step. An assumption stays if that is the rule of
-            the family alone, since the models of the family differ there.
+        contract: The contract, with its new preprocessing.
+        sources: The source of each known step. If it is only the rule of the model's family, the
+            assumption stays: models of the family differ in this step.
     """
     assumptions = []
     for step, assumption in contract.assumed_preprocessing:
-        is_known = step in sources and sources[step] != RULE
+        is_known_for_certain = step in sources and sources[step] != RULE
         # An input that follows the size of each image needs no assumed size.
         is_needless_size = step == SIZE and contract.follows_image
-        if not is_known and not is_needless_size:
+        if not is_known_for_certain and not is_needless_size:
             assumptions.append((step, assumption))
     return replace(contract, assumed_preprocessing=tuple(assumptions))
 

@@ -20,7 +20,7 @@ from detcli.model.preprocessing import (
     parse,
     require_uint8_values,
     with_fields,
-    with_preprocessing_from,
+    with_preprocessing_and_sources,
 )
 from detcli.model.sidecar import PREPROCESSOR, Sidecar
 
@@ -77,14 +77,14 @@ def with_preprocessing(
         preprocessing = replace(steps.preprocessing, interpolation=Interpolation.LINEAR)
         steps = SettledSteps(preprocessing, dict.fromkeys(PREPROCESSING_STEPS, EXPORTED))
     elif sidecar is not None:
-        steps, size = _with_steps_of_sidecar(steps, sidecar, has_fixed_size=image.size is not None)
+        steps, size = _override_by_sidecar(steps, sidecar, has_fixed_size=image.size is not None)
         contract = replace(contract, default_size=size or contract.default_size)
-    steps = _channels_before_nodes(steps, nodes)
-    steps = _values_before_nodes(steps, nodes, takes_uint8=takes_uint8)
+    steps = _with_channel_order_of_input(steps, nodes)
+    steps = _with_values_of_input(steps, nodes, takes_uint8=takes_uint8)
     if entry:
-        steps = _with_steps_of_metadata(steps, entry, takes_uint8=takes_uint8)
+        steps = _override_by_metadata(steps, entry, takes_uint8=takes_uint8)
     try:
-        return with_preprocessing_from(contract, steps.preprocessing, steps.sources)
+        return with_preprocessing_and_sources(contract, steps.preprocessing, steps.sources)
     except UsageError as error:
         raise ModelError(
             f"the preprocessing that the model names is impossible: {error}",
@@ -99,18 +99,19 @@ def _without_resize(steps: SettledSteps) -> SettledSteps:
     return SettledSteps(preprocessing, sources)
 
 
-def _with_steps_of_sidecar(
+def _override_by_sidecar(
     steps: SettledSteps, sidecar: Sidecar, *, has_fixed_size: bool
 ) -> tuple[SettledSteps, Size | None]:
-    """Change the steps that the preprocessor configuration beside a model names.
+    """Override steps of a preprocessing by those in the preprocessor configuration beside a model.
 
     Args:
         steps: The steps so far.
-        sidecar: The configuration.
+        sidecar: The configuration. Steps that it does not name stay.
         has_fixed_size: Whether the graph takes images of one size only.
 
     Returns:
-        The changed steps, and height and width of the input; None if that is not named.
+        The new steps; and height and width of the input, or None if the configuration does not name
+        them.
     """
     preprocessing = steps.preprocessing
     sources = dict(steps.sources)
@@ -123,8 +124,8 @@ def _with_steps_of_sidecar(
     return SettledSteps(preprocessing, sources), size
 
 
-def _with_steps_of_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> SettledSteps:
-    """Change the steps that detcli's entry in a model's metadata names.
+def _override_by_metadata(steps: SettledSteps, entry: str, *, takes_uint8: bool) -> SettledSteps:
+    """Override steps of a preprocessing by those in detcli's entry in a model's metadata.
 
     Args:
         steps: The steps so far.
@@ -148,39 +149,47 @@ def _with_steps_of_metadata(steps: SettledSteps, entry: str, *, takes_uint8: boo
     return SettledSteps(preprocessing, sources)
 
 
-def _channels_before_nodes(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
-    """Work out in which order of channels, RGB or BGR, a graph takes images.
+def _with_channel_order_of_input(steps: SettledSteps, nodes: InputNodes) -> SettledSteps:
+    """Give a preprocessing the order of channels, RGB or BGR, in which a graph takes images.
 
     Args:
-        steps: How images were prepared for the network in training.
+        steps: How images were prepared for the network in training, and how that is known.
         nodes: What the graph's own nodes do to the image before the network.
 
     Returns:
-        The steps with the order of the graph's input; mean and standard deviation follow it.
+        The steps with the order of the graph's input. Mean and standard deviation, which have a
+        number for each channel, are in this order too.
     """
-    in_training = steps.preprocessing
+    training = steps.preprocessing
     sources = dict(steps.sources)
-    # Where the nodes reverse the channels, the input has the order opposite to the training's.
-    takes_bgr = in_training.bgr != nodes.reverses_channels
-    if nodes.reverses_channels and "channels" in sources:
-        sources["channels"] = NODES
-    if nodes.takes_bgr is not None:  # the nodes show the order by the means that they subtract
+
+    if nodes.takes_bgr is not None:
+        # The means that the nodes subtract show the order, whatever it was in training.
         takes_bgr = nodes.takes_bgr
         sources["channels"] = NODES
+    else:
+        # Where the nodes reverse the channels, the input has the order opposite to the training's.
+        takes_bgr = training.bgr != nodes.reverses_channels
+        if nodes.reverses_channels and "channels" in sources:
+            sources["channels"] = NODES
 
-    model_input = replace(in_training, bgr=takes_bgr)
-    if takes_bgr != in_training.bgr:
-        model_input = replace(model_input, mean=in_training.mean[::-1], std=in_training.std[::-1])
-    return SettledSteps(model_input, sources)
+    preprocessing = replace(training, bgr=takes_bgr)
+    if takes_bgr != training.bgr:
+        reversed_mean = training.mean[::-1]
+        reversed_std = training.std[::-1]
+        preprocessing = replace(preprocessing, mean=reversed_mean, std=reversed_std)
+    return SettledSteps(preprocessing, sources)
 
 
-def _values_before_nodes(
+def _with_values_of_input(
     steps: SettledSteps, nodes: InputNodes, *, takes_uint8: bool
 ) -> SettledSteps:
-    """Work out which values a graph takes where its own nodes scale or normalise them.
+    """Give a preprocessing the range of values that a graph takes, if its nodes change values.
+
+    The nodes may scale or normalise the image, so that this is not to be done before them again.
 
     Args:
-        steps: How images were prepared for the network in training.
+        steps: How images were prepared for the network in training, and how that is known.
         nodes: What the graph's own nodes do to the image before the network.
         takes_uint8: Whether the graph's input takes no values other than 0 to 255.
 
@@ -192,14 +201,16 @@ def _values_before_nodes(
         return steps
 
     # Nodes that only scale leave out the normalisation, which is then still to be done before them.
+    # That is not possible for whole numbers from 0 to 255.
     has_varying_std = len(set(training_preprocessing.std)) > 1
     was_normalised_in_training = any(training_preprocessing.mean) or has_varying_std
-    nodes_only_scale = nodes.only_scales and not takes_uint8
+    leaves_normalisation_out = nodes.only_scales and not takes_uint8
     is_training_known = "values" in steps.sources
-    if nodes_only_scale and was_normalised_in_training and is_training_known:
+    if leaves_normalisation_out and was_normalised_in_training and is_training_known:
         return _normalised_before_scaling(steps, gain=nodes.gains[0])
 
-    # Otherwise the graph takes plain values, with 0 for black, and its nodes do the rest.
+    # Otherwise the graph takes plain values, from 0 for black to the white value, and its nodes do
+    # the rest.
     white_value = WHITE if takes_uint8 else nodes.white_value
     sources = dict(steps.sources)
     if white_value is None:

@@ -63,16 +63,20 @@ class Sidecar:
     def preprocessing_steps(self, *, has_fixed_size: bool) -> tuple[StepFields, Size | None]:
         """Return the steps of the preprocessing that the files name, and the size of the input.
 
+        If the size of the input follows the image by the files, but the graph takes images of one
+        size only, the step "resize" and the size are left out, as they cannot be used.
+
         Args:
-            has_fixed_size: Whether the graph takes images of one size only. A resize method whose
-                size follows the image is then left out, as it cannot be used.
+            has_fixed_size: Whether the graph takes images of one size only.
 
         Returns:
             The fields of the preprocessing by step, such as `{"channels": {"bgr": True}}`; height
             and width of the input, or None if the files do not name them.
         """
-        resize = self.steps.get("resize", {}).get("resize")
-        if has_fixed_size and resize in FOLLOWING:
+        fields_of_resize_step = self.steps.get("resize", {})
+        resize_method = fields_of_resize_step.get("resize")
+        size_follows_image = resize_method in FOLLOWING
+        if has_fixed_size and size_follows_image:
             other_steps = dict(self.steps)
             del other_steps["resize"]
             return other_steps, None
@@ -88,8 +92,7 @@ class Sidecar:
         Raises:
             ModelError: A file cannot be read, or has values that cannot be used.
         """
-        # `_read_object` adds the bytes of each file that there is, by its name.
-        contents: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}  # `_read_object` adds the bytes of each file that it reads
         processor = _read_object(folder / PREPROCESSOR, contents)
         try:
             config = _read_object(folder / CONFIG, contents) or {}
@@ -97,17 +100,14 @@ class Sidecar:
             if processor is None:  # the config.json is probably another program's
                 return None
             raise
-        is_of_transformers = processor is not None or not config.keys().isdisjoint(CONFIG_KEYS)
-        if not is_of_transformers:
+        has_config_of_transformers = not config.keys().isdisjoint(CONFIG_KEYS)
+        if processor is None and not has_config_of_transformers:
             return None
 
         steps: StepFields = {}
         size = None
         if processor is not None:
-            try:
-                steps, size = _translate_preprocessor(processor)
-            except ValueError as error:
-                raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
+            steps, size = _read_steps(processor, folder / PREPROCESSOR)
         return cls(
             sha256=_hash_of_files(contents),
             steps=steps,
@@ -115,6 +115,18 @@ class Sidecar:
             names=_names(config.get("id2label")),
             contents=contents,
         )
+
+
+def _read_steps(processor: Fields, path: Path) -> tuple[StepFields, Size | None]:
+    """Translate the fields of a preprocessor_config.json; `path` is for the message of the error.
+
+    Raises:
+        ModelError: A field has a value that cannot be used.
+    """
+    try:
+        return _translate_preprocessor(processor)
+    except ValueError as error:
+        raise ModelError(f"{path}: {error}", HINT) from error
 
 
 def _hash_of_files(contents: dict[str, bytes]) -> str:
@@ -183,8 +195,9 @@ def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
     Raises:
         ValueError: A field has a value that cannot be used.
     """
-    values = _scale_mean_and_std(fields)
+    scale_mean_and_std = _scale_mean_and_std(fields)
     resizing = _resizing_of_images(fields)
+    # Pillow's number of the filter by which images are resampled.
     filter_number = PILLOWS_BILINEAR  # if the file names no filter
     if fields.get("resample") is not None:
         filter_number = _whole("resample", fields["resample"], minimum=0)
@@ -192,13 +205,16 @@ def _translate_preprocessor(fields: Fields) -> tuple[StepFields, Size | None]:
     steps: StepFields = {}
     if resizing.fields:
         resize_fields = dict(resizing.fields)
-        has_scale = values["scale"] != 0  # with 0, all levels become the same value
-        if resize_fields["resize"] is Resize.CORNER and has_scale:
-            resize_fields["pad"] = _pad_level(values)
+        is_padded = resize_fields["resize"] is Resize.CORNER
+        # With a scale of 0, all levels become the same value, so the level of the padding does not
+        # matter, and it cannot be computed.
+        has_scale = scale_mean_and_std["scale"] != 0
+        if is_padded and has_scale:
+            resize_fields["pad"] = _pad_level(scale_mean_and_std)
         steps["resize"] = resize_fields
     if filter_number in RESAMPLING:
         steps["interpolation"] = {"interpolation": RESAMPLING[filter_number]}
-    steps["values"] = values
+    steps["values"] = scale_mean_and_std
     steps["channels"] = {"bgr": _flag(fields, "do_flip_channel_order", default=False)}
     return steps, resizing.size
 
@@ -228,14 +244,15 @@ def _scale_mean_and_std(fields: Fields) -> Fields:
     return {"scale": float(scale), "mean": mean, "std": std}
 
 
-def _pad_level(values: Fields) -> int:
+def _pad_level(scale_mean_and_std: Fields) -> int:
     """Choose the level, 0 to 255, of the pixels that pad an image.
 
-    Transformers pads with 0 after the normalisation, detcli before it. This is the level that
-    becomes most nearly 0.
+    Transformers pads with 0 after the normalisation, detcli before it. So this is the level that
+    comes closest to 0 by the normalisation.
     """
-    mean_of_channels = sum(values["mean"]) / len(values["mean"])
-    level: int = round(mean_of_channels / values["scale"])
+    means = scale_mean_and_std["mean"]
+    mean_of_channels = sum(means) / len(means)
+    level: int = round(mean_of_channels / scale_mean_and_std["scale"])
     return min(max(level, 0), 255)
 
 
@@ -246,35 +263,41 @@ class Resizing(NamedTuple):
     size: Size | None  # height and width of the input; None if they are not fixed
 
 
-UNCLEAR = Resizing({}, None)
+UNCLEAR = Resizing(fields={}, size=None)
 
 
 def _resizing_of_images(fields: Fields) -> Resizing:
-    """Tell how a preprocessor_config.json resizes and pads images to fit the network's input.
+    """Read from a preprocessor_config.json how images are resized and padded to fit the input.
 
-    Its field `size` has "height" and "width" if images are stretched to that size, "max_height" and
-    "max_width" if they are scaled to fit into it, and otherwise lengths of edges.
+    Its field `size` shows the method:
+
+    - "height" and "width": images are stretched to that size.
+    - "max_height" and "max_width": they are scaled to fit into that size, and padded to it.
+    - lengths of edges: they are scaled until an edge has its length, and are not padded.
 
     Returns:
         No fields if detcli cannot resize in this way, or if it is not clear.
     """
     if not _flag(fields, "do_resize"):
-        return Resizing({"resize": Resize.NONE}, None)
+        return Resizing(fields={"resize": Resize.NONE}, size=None)
+
     padded_size = _padded_size(fields)
     size = fields.get("size")
-    sides = _size_entries(size)
-    if sides.keys() == {"height", "width"}:
-        stretched_size = (_side(sides, "height"), _side(sides, "width"))
+    size_entries = _size_entries(size)
+    if size_entries.keys() == {"height", "width"}:
+        stretched_size = (_side(size_entries, "height"), _side(size_entries, "width"))
         is_padded_further = padded_size not in {None, stretched_size}
         if is_padded_further:
             return UNCLEAR
-        return Resizing({"resize": Resize.STRETCH}, stretched_size)
+        return Resizing(fields={"resize": Resize.STRETCH}, size=stretched_size)
+
     if padded_size is None:
-        return Resizing(_fields_of_edges(fields, size), None)
-    if sides.keys() == {"max_height", "max_width"}:
-        size_limit = (_side(sides, "max_height"), _side(sides, "max_width"))
+        return Resizing(fields=_fields_of_edges(fields, size), size=None)
+
+    if size_entries.keys() == {"max_height", "max_width"}:
+        size_limit = (_side(size_entries, "max_height"), _side(size_entries, "max_width"))
         if padded_size == size_limit:
-            return Resizing({"resize": Resize.CORNER}, padded_size)
+            return Resizing(fields={"resize": Resize.CORNER}, size=padded_size)
     return UNCLEAR
 
 
