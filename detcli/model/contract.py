@@ -205,7 +205,7 @@ class Contract:
             UsageError: The graph cannot run at the size that the user asked for.
         """
         if self.follows_image:
-            return self._largest_following_shape(image_size)
+            return self._largest_shape_for_images(image_size)
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -222,14 +222,14 @@ class Contract:
             )
         return image_size, image_size
 
-    def _largest_following_shape(self, image_size: int | None) -> Size:
-        """Return the largest height and width of an input that follows the size of each image.
+    def _largest_shape_for_images(self, image_size: int | None) -> Size:
+        """Return the largest height and width of an input whose size depends on the image.
 
         Args:
-            image_size: The side length that the user asked for, if any.
+            image_size: The side length of a square input that the user asked for, if any.
 
         Raises:
-            UsageError: The user asked for one, which such an input cannot have.
+            UsageError: The user asked for a side length, but the image decides it.
         """
         if image_size is not None:
             edges = "shortest-edge=MIN:MAX"
@@ -453,10 +453,36 @@ def _names_by_coco_ids(count: int) -> tuple[str, ...]:
 def read_names(path: Path) -> tuple[str, ...]:
     """Read a names file: one name per line in class id order, or JSON (a list or a mapping).
 
+    An empty line between the names stands for a class without a name: if it is the third line, the
+    class with the id 2 is named "class_2".
+
     Raises:
         UsageError: The file cannot be read or has no names.
     """
     hint = "give a text file with one class name per line, or a JSON list"
+    text = _text_of_names_file(path, hint)
+
+    is_json = text.lstrip().startswith(("{", "["))
+    if is_json:
+        names = parse_names(text)
+    else:
+        lines = text.rstrip().splitlines()
+        names = [line.strip() or f"class_{class_id}" for class_id, line in enumerate(lines)]
+    if not names:
+        raise UsageError(f"no class names in {path}", hint)
+    return tuple(names)
+
+
+def _text_of_names_file(path: Path, hint: str) -> str:
+    """Read the text of a names file.
+
+    Args:
+        path: The file.
+        hint: What an error suggests, unless the file is a pointer of Git LFS.
+
+    Raises:
+        UsageError: The file cannot be read or is not UTF-8 text.
+    """
     try:
         text = read_text(path)
     except OSError as error:
@@ -471,14 +497,7 @@ def read_names(path: Path) -> tuple[str, ...]:
     if "\0" in text:
         reason = "it holds NUL characters, as UTF-16 without a byte order mark does"
         raise UsageError(f"cannot read names from {path}: {reason}", hint)
-    if text.lstrip().startswith(("{", "[")):
-        names = parse_names(text)
-    else:
-        lines = text.rstrip().splitlines()
-        names = [line.strip() or f"class_{index}" for index, line in enumerate(lines)]
-    if not names:
-        raise UsageError(f"no class names in {path}", hint)
-    return tuple(names)
+    return text
 
 
 SYNONYMS = (
@@ -509,13 +528,14 @@ def class_ids(classes: Iterable[str | int], names: tuple[str, ...]) -> frozenset
         UsageError: The model has no such class.
     """
     ids: set[int] = set()
-    for entry in classes:
-        if entry in names:
-            ids.update(index for index, name in enumerate(names) if name == entry)
-        elif str(entry).isdecimal() and int(entry) < len(names):
-            ids.add(int(entry))
+    for name_or_id in classes:
+        if name_or_id in names:
+            ids.update(class_id for class_id, name in enumerate(names) if name == name_or_id)
+        elif str(name_or_id).isdecimal() and int(name_or_id) < len(names):
+            ids.add(int(name_or_id))
         else:
-            raise UsageError(f"the model has no class '{entry}'", _class_hint(str(entry), names))
+            hint = _class_hint(str(name_or_id), names)
+            raise UsageError(f"the model has no class '{name_or_id}'", hint)
     return frozenset(ids) or None
 
 
@@ -552,6 +572,8 @@ def class_conf_by_id(
 ) -> dict[int, float]:
     """Return the confidences of single classes, by class id.
 
+    If several classes have the same name, that name sets the confidence of all of them.
+
     Args:
         class_conf: Classes, by name or by id, each with its confidence.
         names: The model's names of classes, by class id.
@@ -560,8 +582,10 @@ def class_conf_by_id(
         UsageError: The model has no such class, or one has two confidences.
     """
     confidences: dict[int, float] = {}
-    for entry, confidence in class_conf:
-        for class_id in sorted(class_ids([entry], names) or ()):
+    for name_or_id, confidence in class_conf:
+        # `class_ids` gives None only if no class is named.
+        ids_of_class = class_ids([name_or_id], names) or frozenset()
+        for class_id in sorted(ids_of_class):
             if class_id in confidences:
                 raise UsageError(
                     f"--conf has two numbers for {names[class_id]}: "

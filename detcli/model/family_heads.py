@@ -79,17 +79,21 @@ def is_detr(head: Head) -> bool:
 
 
 def is_yolo_nas(head: Head) -> bool:
-    """True if a head is that of YOLO-NAS: boxes of two corners, from distances with 17 bins.
+    """True if a head is that of YOLO-NAS, whose boxes are x1, y1, x2, y2 in a tensor of their own.
 
-    The network predicts the distances from a point to the sides of a box. A distance is not a
-    number but a distribution over bins, of which the mean is taken; YOLOv8 has 16 bins. A head
-    whose number of bins the graph does not show counts as one of YOLO-NAS too.
+    The network predicts the distance from the centre of a grid cell to each edge of a box. It
+    scores some whole numbers (bins) for each distance, and the distance is their weighted mean:
+    YOLO-NAS has 17 bins and YOLOv8 has 16. If the graph does not show how many there are, the head
+    may still be that of YOLO-NAS.
     """
-    if not has_grid_boxes_apart(head) or head.best_class_only or head.decoded is None:
+    if not has_grid_boxes_apart(head) or head.decoded is None:
         return False
-    if head.decoded.method is not BoxDecode.DISTANCES:
+    if head.best_class_only:  # YOLO-NAS gives the scores of all classes
         return False
-    return head.decoded.box_format is BoxFormat.XYXY and head.bins in {YOLO_NAS_BINS, None}
+
+    may_have_its_bins = head.bins == YOLO_NAS_BINS or head.bins is None
+    is_from_distances = head.decoded.method is BoxDecode.DISTANCES
+    return is_from_distances and head.decoded.box_format is BoxFormat.XYXY and may_have_its_bins
 
 
 def is_in_one_tensor(head: Head) -> bool:

@@ -35,13 +35,18 @@ def square_anchors(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
 
 
 def dense_centres(*counts: int) -> Centres:
-    """Return the centres of anchors of a cell that lie in rows, several of each size.
+    """Return the centres of a cell's anchors, where small anchors lie closer together.
 
-    For example, 2 stands for four anchors: at 0 and half of the cell, along x and along y. A
-    single anchor lies in the middle of the cell.
+    The anchors of one size lie in a square of n rows and n columns. A 2 stands for four anchors, at
+    0 and 0.5 of the cell along x and along y: (0, 0), (0.5, 0), (0, 0.5), (0.5, 0.5). A single
+    anchor is an exception: it lies in the middle of the cell, not at its corner.
 
     Args:
-        *counts: For each size of anchors, how many lie in a row, and how many rows there are.
+        *counts: The number n for each size of anchors.
+
+    Returns:
+        x and y of each centre, as fractions of the cell: all of the first size, row by row, then
+        those of the next size.
     """
     centres: list[tuple[float, float]] = []
     for count in counts:
@@ -50,5 +55,7 @@ def dense_centres(*counts: int) -> Centres:
             continue
         for row in range(count):
             for column in range(count):
-                centres.append((column / count, row / count))
+                x = column / count
+                y = row / count
+                centres.append((x, y))
     return tuple(centres)

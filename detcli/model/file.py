@@ -103,7 +103,7 @@ class ModelFile:
         boxes_only: bool = False,
         content: bytes | None = None,
     ) -> Self:
-        """Make a model of a file, and read its bytes at once, not only when they are needed.
+        """Return the model of a file, whose bytes are read now and not only when they are needed.
 
         Args:
             path: The file.
@@ -119,11 +119,11 @@ class ModelFile:
             preprocess=preprocess,
             boxes_only=boxes_only,
         )
-        # `content` is a cached property: it keeps its value in `__dict__` from the first access on.
         if content is None:
-            file.content  # noqa: B018 - reads the file
-        else:
-            file.__dict__["content"] = content
+            content = file.content  # reads the file
+        # The attributes of a frozen dataclass cannot be assigned. But `content` is a cached
+        # property, and these look for their value in `__dict__`.
+        file.__dict__["content"] = content
         return file
 
     @cached_property
@@ -178,12 +178,12 @@ class ModelFile:
     @property
     def original(self) -> "ModelProto":
         """The model of the file, with its weights, simplified by `editing.tidy`."""
-        return self._read_model.original
+        return self._model_and_reading.original
 
     @property
     def model(self) -> "ModelProto":
         """The same as `original`, with all intermediate shapes that can be inferred."""
-        return self._read_model.model
+        return self._model_and_reading.model
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -210,28 +210,34 @@ class ModelFile:
         return files
 
     @cached_property
-    def _read_model(self) -> ReadModel:
-        """The graph, simplified, and how it is read as a detector."""
+    def _model_and_reading(self) -> ReadModel:
+        """The graph, simplified, and how it is read as a detector.
+
+        A graph that is no known detector has the error that says why in place of a reading.
+        """
         from detcli.model.editing import copied  # imports onnx
 
         loaded, _ = self._loaded
-        read_model = self._read_as(loaded, folds_constants=False)
-        if isinstance(read_model.reading, ModelError):
+        read_model = self._simplify_and_read(loaded, folds_constants=False)
+        is_refused = isinstance(read_model.reading, ModelError)
+        if is_refused:
             # Some graphs are recognised only when what depends on constants alone is computed
             # (folded), which takes longer.
-            folded = self._read_as(copied(loaded), folds_constants=True)
-            if not isinstance(folded.reading, ModelError):
-                read_model = folded
+            folded_model = self._simplify_and_read(copied(loaded), folds_constants=True)
+            if not isinstance(folded_model.reading, ModelError):
+                read_model = folded_model
         return self._without_coarse_roundings(read_model)
 
     def _without_coarse_roundings(self, read_model: ReadModel) -> ReadModel:
-        """Mend an 8-bit model that rounds its scores so coarsely that small ones become 0.
+        """Repair an 8-bit model that rounds its scores so coarsely that small ones become 0.
 
-        The nodes that round are removed, the graph is read again, and a warning about the first of
-        them is added to its contract. Any other model is returned unchanged.
+        The nodes that round are removed, and a warning about the first of them is added to the
+        contract. Any other model is returned unchanged.
 
         Args:
-            read_model: The model. The nodes are removed from its `original` in place.
+            read_model: The model. The nodes are found in its copy with shapes, `model`, and are
+                removed from its `original` in place. As a copy is of no use then, `original` is
+                read again.
         """
         from detcli.model.coarse import coarse_roundings, remove_roundings  # imports onnx
         from detcli.model.graph import GraphIndex
@@ -245,53 +251,61 @@ class ModelFile:
                 return read_model
             remove_roundings(read_model.original, roundings)
 
-        mended = self._read_as(read_model.original, folds_constants=False)
-        reading = mended.reading
+        repaired_model = self._simplify_and_read(read_model.original, folds_constants=False)
+        reading = repaired_model.reading
         if not isinstance(reading, ModelError):
             warnings = (*reading.contract.warnings, roundings[0].warning)
             contract = replace(reading.contract, warnings=warnings)
             reading = replace(reading, contract=contract)
-        return mended._replace(reading=reading, roundings=tuple(roundings))
+        return repaired_model._replace(reading=reading, roundings=tuple(roundings))
 
     @property
     def roundings(self) -> "tuple[Rounding, ...]":
         """The quantisations of its scores that were removed, see `detcli.model.coarse`."""
-        return self._read_model.roundings
+        return self._model_and_reading.roundings
 
-    def _read_as(self, original: "ModelProto", *, folds_constants: bool) -> ReadModel:
-        """Simplify a model and recognise the detector in it.
+    def _simplify_and_read(self, original: "ModelProto", *, folds_constants: bool) -> ReadModel:
+        """Simplify a model in place, and recognise the detector in it.
 
         Args:
-            original: The model, which is simplified in place.
+            original: The model to simplify.
             folds_constants: Whether to compute also what depends on constants alone, see
                 `editing.tidy`.
+
+        Returns:
+            The simplified model, a copy of it with shapes, and how it is read; or, if the graph is
+            valid but no known detector, the error that says why.
+
+        Raises:
+            ModelError: The file is damaged.
         """
         from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
         with damage_reported(self.path):
-            model = tidy(original, folds_constants=folds_constants)
+            model_with_shapes = tidy(original, folds_constants=folds_constants)
             try:
                 reading = read_graph(
-                    model,
+                    model_with_shapes,
                     title=self.path.name,
                     box_format=self.box_format,
                     sidecar=self.sidecar,
                     boxes_only=self.boxes_only,
                 )
             except ModelError as error:
-                return ReadModel(original, model, error)
+                return ReadModel(original, model_with_shapes, error)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 if not is_valid(original):  # `damage_reported` then says that it is damaged
                     raise
-                return ReadModel(original, model, _not_understood(self.path, error))
+                return ReadModel(original, model_with_shapes, _unexpected_graph(self.path, error))
+
         contract = with_user_preprocessing(reading.contract, self.preprocess)
-        return ReadModel(original, model, replace(reading, contract=contract))
+        return ReadModel(original, model_with_shapes, replace(reading, contract=contract))
 
     @property
     def _reading(self) -> "Reading | ModelError":
         """How the graph is read as a detector, or the error that says why it cannot be."""
-        return self._read_model.reading
+        return self._model_and_reading.reading
 
     @property
     def contract(self) -> Contract | None:
@@ -383,7 +397,7 @@ def damage_reported(path: Path) -> Iterator[None]:
         raise ModelError(f"{path} is damaged: {reason}", hint) from error
 
 
-def _not_understood(path: Path, error: Exception) -> ModelError:
+def _unexpected_graph(path: Path, error: Exception) -> ModelError:
     """Build the error for a valid graph on which an exception was raised while it was read."""
     return ModelError(
         f"{path.name} is not a detector that detcli knows: its graph is valid, but has a shape or "

@@ -52,14 +52,14 @@ class HeadSearch:
         """Find the tensors that hold the boxes and scores of the graph, and how to read them.
 
         Raises:
-            Unrecognised: No head was found. A reason that comes with a hint is passed on. Without a
-                hint, the reason may be that a Reshape mixes the channels of the last layers with
-                their cells, which is then said in its place.
+            Unrecognised: No head was found. If a Reshape mixes the channels of the last layers with
+                their cells, that is given as the reason, unless the search has a hint for the user.
         """
         try:
             return self._find_head()
         except Unrecognised as error:
-            has_hint = len(error.args) > 1  # the first argument is the reason, the second the hint
+            # The arguments of the error are the reason, and a hint if there is one.
+            has_hint = len(error.args) > 1
             if not has_hint and mixes_channels(self.index, self.index.outputs):
                 raise Unrecognised(MIXED) from error
             raise
@@ -77,12 +77,16 @@ class HeadSearch:
         """
         index = self.index
         head = self._first_head_of_known_kind()
-        # Where the nodes do not show how the boxes are decoded, they may be those of a grid whose
-        # cells can be counted only at a supposed size.
-        if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+        # Without a fixed image size, a grid head is recognised only if a size is supposed. What
+        # looks like boxes may then be its raw outputs, which no node decodes.
+        shows_decoding = (
+            head is not None and head.decoded is not None and not head.decodes(BoxDecode.LINEAR)
+        )
+        if not shows_decoding:
             head = self._find_grid_head(self.default_size) or head
         if head is None:
             raise Unrecognised(_reason_without_head(index))
+
         if head.of_queries:
             queries = queries_of(index, head.boxes[0].tensor)
             return replace(head, queries=queries, patches=has_patches(index))
@@ -142,6 +146,8 @@ class HeadSearch:
         image_size = supposed_size or self.image.size
         if image_size is None or not family_by_spec:
             return None
+
+        uses_declared_shapes = supposed_size is None
         if supposed_size is None:
             output_shapes: dict[str, Dims] = self.index.shapes
         else:
@@ -151,7 +157,7 @@ class HeadSearch:
         heads = self._with_named_classes(possible_heads)
         if not heads:
             return None
-        if supposed_size is None:  # at a supposed size, the shapes are computed, not declared
+        if uses_declared_shapes:
             self._check_declared_shapes(heads)
         if len(heads) > 1:
             families = " or ".join(family_by_spec[head.grid.spec] for head in heads if head.grid)
@@ -171,13 +177,15 @@ class HeadSearch:
     def _check_declared_shapes(self, heads: list[Head]) -> None:
         """Refuse a graph if it declares other shapes for its outputs than its nodes compute.
 
-        The family of a grid head follows from the shapes of the outputs.
+        A grid head and its family are recognised by the shapes of the outputs. Wrong ones would
+        lead to another family, whose boxes are decoded differently.
 
         Args:
             heads: The grid heads that the declared shapes fit.
 
         Raises:
-            Unrecognised: An axis of an output, apart from the batch, has another size.
+            Unrecognised: An axis of an output has another size than declared. The batch does not
+                count.
         """
         tensors: list[str] = []
         for head in heads:
@@ -206,26 +214,29 @@ class HeadSearch:
         return shapes_at(self.model, self.image.name, self.image.size)
 
     def _families_with_grids(self, supposed_size: Size | None) -> dict[GridSpec, str]:
-        """Choose the grid heads to look for: all, or that of the family that the metadata names.
+        """Choose the families whose grid heads to look for: all, or the one in the metadata.
+
+        A size is supposed only for a graph that may take it. That is a graph that does not declare
+        a size, or whose family takes any size, whatever its files declare.
 
         Args:
-            supposed_size: Height and width that are supposed for the image; None for the graph's
-                own size. A size is supposed only where the graph has none, or where files of the
-                family take other sizes than they say.
+            supposed_size: Height and width that are supposed for the image; None for the size that
+                the graph declares.
 
         Returns:
-            For the description of each such grid head, the name of its family.
+            The names of the families, by the specification of their grid head.
         """
         named_family = self.metadata.get(FAMILY_KEY)
-        families = {}
+        family_by_spec = {}
         for family in FAMILIES:
-            is_asked_for = not named_family or named_family == family.name
-            if family.grid is None or not is_asked_for:
+            if family.grid is None:
                 continue
-            may_have_size = self.image.size is None or family.grid.takes_any_size
-            if supposed_size is None or may_have_size:
-                families[family.grid] = family.name
-        return families
+            if named_family and named_family != family.name:
+                continue
+            may_take_supposed_size = self.image.size is None or family.grid.takes_any_size
+            if supposed_size is None or may_take_supposed_size:
+                family_by_spec[family.grid] = family.name
+        return family_by_spec
 
 
 def _shapes_contradict(declared: Dims, computed: Dims) -> bool:

@@ -105,17 +105,35 @@ def prepare(
         ModelError: The file cannot be read, or is not a detector.
         UsageError: The preprocessing is malformed.
     """
-    for attempt in range(1, ATTEMPTS + 1):  # again if the files change while they are read
-        file = ModelFile(path=path, name=path.stem, box_format=box_format, boxes_only=boxes_only)
-        try:
-            file.look_up_sha256()
-            prepared = _prepare_with_cache(file)
-            break
-        except ChangedError:
-            if attempt == ATTEMPTS:
-                raise
+    prepared = _prepare_unchanged(path, box_format, boxes_only=boxes_only)
     contract = with_user_preprocessing(prepared.contract, preprocess)
     return replace(prepared, name=name or path.stem, contract=contract)
+
+
+def _prepare_unchanged(
+    path: Path, box_format: BoxFormat | None, *, boxes_only: bool
+) -> PreparedModel:
+    """Prepare a model to run; start again if its files change while they are read.
+
+    Args:
+        path: An ONNX file, with any external data beside it.
+        box_format: Format of the box rows, where the caller knows better than the graph.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+
+    Raises:
+        ChangedError: The files have changed in each of `ATTEMPTS` attempts.
+    """
+    attempts_left = ATTEMPTS
+    while True:
+        file = ModelFile(path=path, name=path.stem, box_format=box_format, boxes_only=boxes_only)
+        try:
+            # The hash comes first: the content is checked against it when it is read later.
+            file.look_up_sha256()
+            return _prepare_with_cache(file)
+        except ChangedError:
+            attempts_left -= 1
+            if attempts_left == 0:
+                raise
 
 
 def _prepare_with_cache(file: ModelFile) -> PreparedModel:
@@ -129,8 +147,15 @@ def _prepare_with_cache(file: ModelFile) -> PreparedModel:
     """
     description, external = _description_and_weights(file)
     contract = Contract.from_json(description["contract"])
+
+    # The graph depends on the ONNX file and the weights beside it. The answers depend on the
+    # configuration files beside the model as well.
     hash_with_weights = identity_of(file.sha256, external)
-    runs_as_it_is = description["output"] == contract.head and not external
+    hash_of_all_files = identity_of(file.sha256, external, file.sidecar)
+
+    # The file itself can run if nothing has to be cut off or added, and nothing is beside it.
+    is_head_only_output = description["output"] == contract.head
+    runs_as_it_is = is_head_only_output and not external
     if runs_as_it_is:
         graph = StoredGraph(lambda: file.content, hash_with_weights)
     else:
@@ -139,7 +164,7 @@ def _prepare_with_cache(file: ModelFile) -> PreparedModel:
         name=file.name,
         contract=contract,
         stored_graph=graph,
-        sha256=identity_of(file.sha256, external, file.sidecar),
+        sha256=hash_of_all_files,
         half=description["half"],
     )
 
@@ -147,17 +172,20 @@ def _prepare_with_cache(file: ModelFile) -> PreparedModel:
 def _description_and_weights(file: ModelFile) -> tuple[Fields, tuple[ExternalFile, ...]]:
     """Return the description of a model, and the files beside it that hold its weights.
 
-    A description is stored under the hash of the ONNX file alone, since only the description tells
-    which files hold the weights. If one of these has changed since it was written, a description
-    that is stored under the hashes of all files is used instead.
+    The cache may have two descriptions of a model. The first is stored under the hash of the ONNX
+    file alone, since only a description tells which files hold the weights, and so which other
+    hashes are needed. If one of these files has changed since the first description was written,
+    it does not count, and a second one is stored under the hashes of all files.
 
     Raises:
         ChangedError: A file has changed again meanwhile.
     """
     description = _cached_description(file, file.sha256, lambda: _describe(file))
-    described_files = _described_external_files(description)
-    present_files = tuple(ExternalFile.read(file.path, listed.name) for listed in described_files)
-    if present_files == described_files:
+    files_in_description = _described_external_files(description)
+    present_files = tuple(
+        ExternalFile.read(file.path, described.name) for described in files_in_description
+    )
+    if present_files == files_in_description:
         return description, present_files
 
     description_of_present_files = _cached_description(
@@ -191,8 +219,8 @@ def _graph_in_cache(
 ) -> StoredGraph:
     """Return the graph that is cut from a model, which is read from the cache when it is needed.
 
-    If the cache does not have it yet, it is cut and stored at once, and not when it is needed: by
-    then, the files of the model may have changed.
+    If the cache does not have it yet, it is cut and stored now. Later, when it is needed, the files
+    of the model may have changed.
 
     Args:
         file: The model.
@@ -207,9 +235,12 @@ def _graph_in_cache(
     def cut_graph() -> bytes:
         return _serialised_body(_load_unchanged(file, external))
 
-    graph = StoredGraph(lambda: cached(entry_name, cut_graph), hash_with_weights)
+    def read_graph() -> bytes:
+        return cached(entry_name, cut_graph)  # cuts the graph only if the cache does not have it
+
+    graph = StoredGraph(read_graph, hash_with_weights)
     if not is_cached(entry_name):
-        graph.content  # noqa: B018 - the first access cuts and stores it
+        graph.content  # noqa: B018 - the first access calls `read_graph`
     return graph
 
 

@@ -141,8 +141,9 @@ def _preprocessing_of_family(
 ) -> FamilyPreprocessing:
     """Find the preprocessing that the networks of a family were trained with.
 
-    Some families changed it over time: large weights in the first convolution then show an earlier
-    network, which was trained on small values of pixels.
+    Some families changed it over time, and their files do not say which it is. Then the range of
+    values is assumed, unless the weights of the first convolution show it: large weights are those
+    of an earlier network, which was trained on small values of pixels.
 
     Args:
         index: The graph.
@@ -151,12 +152,15 @@ def _preprocessing_of_family(
         default_size: Height and width to run the network at, if it takes any size.
     """
     preprocessing = family.preprocessing_for(image.size, default_size)
-    from_family_alone = FamilyPreprocessing(preprocessing, family.assumed_values)
-    if preprocessing is None or family.earlier_preprocessing is None:
-        return from_family_alone
+    assumed = FamilyPreprocessing(preprocessing, family.assumed_values)
+    has_changed_over_time = family.earlier_preprocessing is not None
+    if preprocessing is None or not has_changed_over_time:
+        return assumed
     mean_weight = first_weight(index, image.name)
     if mean_weight is None:
-        return from_family_alone
+        return assumed
+
+    # From here on nothing is assumed, as the weights show the range of values.
     if mean_weight > MIN_WEIGHT_FOR_SMALL_VALUES:
         preprocessing = family.earlier_preprocessing
     return FamilyPreprocessing(preprocessing, assumed_values="")
@@ -216,7 +220,7 @@ def _accepted_batch(index: GraphIndex, head: Head, image: ImageInput) -> int | N
     return 1
 
 
-def shown_format(head: Head) -> BoxFormat | None:
+def box_format_by_nodes(head: Head) -> BoxFormat | None:
     """Tell from the nodes that decode a graph's boxes whether these are corners or centre and size.
 
     The nodes may be those that detcli adds to decode a grid head. For detections that a graph
@@ -226,10 +230,12 @@ def shown_format(head: Head) -> BoxFormat | None:
         The format; None if the nodes do not decode the boxes in a known way.
     """
     decoded = head.decoded
+    # LINEAR boxes are the output of a layer, which no node of the graph has decoded.
     is_decoded_by_graph = decoded is not None and decoded.method is not BoxDecode.LINEAR
-    is_decoded_by_detcli = head.grid is not None
     if head.layout is Layout.ROWS and not is_decoded_by_graph:
         return BoxFormat.XYXY
+
+    is_decoded_by_detcli = head.grid is not None
     if decoded is not None and (is_decoded_by_graph or is_decoded_by_detcli):
         return decoded.box_format
     return None
@@ -248,13 +254,13 @@ def _gives_several_boxes_per_object(head: Head, metadata: dict[str, str]) -> boo
             return True
         case "True":
             return False
-    return shown_format(head) is BoxFormat.CXCYWH
+    return box_format_by_nodes(head) is BoxFormat.CXCYWH
 
 
 def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int | None:
-    """Count the boxes that a graph gives for an image: one for each anchor.
+    """Count the boxes that a graph gives for an image.
 
-    If the graph selects detections itself, it gives only their boxes, which are counted.
+    That is one for each anchor; or, if the graph selects detections itself, one for each of these.
 
     Args:
         index: The graph.
@@ -265,13 +271,17 @@ def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int
     Returns:
         The number; None where it depends on the size of the input.
     """
-    boxes = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
         if head.grid is None or not has_fixed_size:
             return None
         return head.grid.anchor_count
+
+    boxes = head.boxes[0].tensor
     if head.layout is Layout.ROWS:
+        # The columns are the last axis: boxes are [B, K, columns] or [K, columns].
         return index.size(boxes, -2)
+
+    # Any other boxes are [B, N, channels] or [B, channels, N], if their shape is known.
     if len(index.shapes[boxes]) != HEAD_RANK:
         return None
     anchor_axis = 1 if head.anchors_first else 2
@@ -279,23 +289,28 @@ def _anchor_count(index: GraphIndex, head: Head, *, has_fixed_size: bool) -> int
 
 
 def _max_detections(index: GraphIndex, head: Head, family: Family) -> int | None:
-    """Tell how many detections a graph gives for an image at most; None if there is no limit.
+    """Return the most detections that a graph gives for an image.
 
     Args:
         index: The graph.
         head: The tensors in it that hold boxes and scores.
         family: What is known of this architecture of detectors.
+
+    Returns:
+        The number; None if there is no limit, or it is not known.
     """
     if head.max_detections is not None:
-        return head.max_detections  # The graph would select as many after the cut.
+        # detcli cuts the graph before its selection, but keeps to the number that it selects.
+        return head.max_detections
+
     if not family.gives_one_box_per_object:
         return None
     if head.layout is not Layout.END_TO_END:
         # A transformer gives one box for each query.
         return _anchor_count(index, head, has_fixed_size=False)
 
-    # The file's only output is the K detections [B, K, 6] that the graph selects itself, or that
-    # nodes appended by `detcli convert` select. K is the limit.
+    # The file's only output is [B, K, 6], with the K detections that the graph selects itself, or
+    # that nodes appended by `detcli convert` select. K is the limit.
     dims = index.shapes[index.graph.output[0].name]
     if len(dims) != HEAD_RANK:
         return None

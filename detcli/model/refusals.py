@@ -44,8 +44,8 @@ def not_a_detector(
     Args:
         model: The model.
         index: Its graph.
-        title: What the message calls it.
-        error: Why it was not recognised.
+        title: The name of the model in the message.
+        error: Why it was not recognised. Its arguments are the reason and perhaps a hint.
     """
     reason, *hints = error.args
     runtime_operators = _runtime_operators(model)
@@ -56,10 +56,13 @@ def not_a_detector(
         hints.append(SAVED_BY_RUNTIME)
     if model.functions:
         reason += "; its nodes are in functions of the file, as torch's dynamo exporter leaves them"
-        hints.insert(0, INLINE)
-    # Which layouts are known does not help with a model for another task than detection.
-    if not hints or hints[0] not in COMPLETE_HINTS:
+        hints.insert(0, INLINE)  # what to do first
+    # EXPECTED lists the layouts that detcli knows. That does not help if the first hint says all
+    # there is to say, as for a model of another task than detection.
+    is_complete = bool(hints) and hints[0] in COMPLETE_HINTS
+    if not is_complete:
         hints.append(EXPECTED)
+
     inputs = _list_tensors(index.image_inputs())
     outputs = _list_tensors(index.graph.output)
     return ModelError(
@@ -117,9 +120,12 @@ def check_biases_are_of_softmax(
 ) -> None:
     """Refuse to read a head as DETR's if the biases of its logits are not those of a softmax.
 
-    A sigmoid for each class begins its training with biases of about -4.6, as every class is rare,
-    and keeps them low. The biases of a softmax have no such offset: one of its classes is always
-    likely, which in DETR is that of no object. A layer without any biases is not DETR's either.
+    The biases show how the scores were trained. With a sigmoid for each class, all biases begin at
+    about -4.6, as every class is rare, and stay low. With a softmax, as in DETR, the class of no
+    object is likely, so not all are low. A layer without any biases is not DETR's either.
+
+    Nothing is checked if the head is not read as DETR's anyway, if the number of class names fits
+    DETR, or if the biases cannot be read.
 
     Args:
         index: The graph.
@@ -134,8 +140,12 @@ def check_biases_are_of_softmax(
         return
     if names and head.class_count == len(names) + 1:
         return  # The file names a class for each score but the last, as DETR's do.
+
     biases = biases_of_layer(index, head.scores[0].tensor)
-    if biases is None or (biases >= HIGHEST_BIAS_OF_RARE_CLASS).any():
+    if biases is None:
+        return
+    has_likely_class = (biases >= HIGHEST_BIAS_OF_RARE_CLASS).any()
+    if has_likely_class:
         return
 
     difference = "the biases of its scores are those of a sigmoid for each class"
@@ -178,8 +188,8 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
     """Refuse a graph if the order and unit of the corners of its boxes are not clear.
 
     Args:
-        corners: The order and unit that the nodes show, if corners are decoded as x1, y1, x2, y2 in
-            pixels; None if the nodes do not show them.
+        corners: The order and unit after all nodes behind the decoding, if the decoding gives x1,
+            y1, x2, y2 in pixels. None if these nodes do not show what they do.
         head: The head of the graph.
         family: The family of detectors that it belongs to.
 
@@ -192,10 +202,12 @@ def check_corners_are_clear(corners: Corners | None, head: Head, family: Family)
         if family.must_show_corners:
             raise Unrecognised(reason)
         return
-    # Boxes from distances to their edges are x1, y1, x2, y2 in pixels if no node changes that. A
-    # family that has y first would contradict it.
-    are_unchanged = not corners.y_first and not corners.fractions
-    if family.y_first and are_unchanged and head.decodes(BoxDecode.DISTANCES):
+
+    # Boxes that are decoded from distances are x1, y1, x2, y2 in pixels, unless a node behind the
+    # decoding changes that. If none does, x is first, although the family has y first.
+    is_changed_by_nodes = corners.y_first or corners.fractions
+    is_x_first = head.decodes(BoxDecode.DISTANCES) and not is_changed_by_nodes
+    if family.y_first and is_x_first:
         raise Unrecognised(reason)
 
 

@@ -102,7 +102,7 @@ def _check_parts(model: ModelProto) -> None:
 
 
 def _key(item: NodeProto | FunctionProto) -> FunctionKey:
-    """The key of a function, or of the function that a node would call."""
+    """The domain, name and overload of a function, or of the function that a node would call."""
     name = item.op_type if isinstance(item, NodeProto) else item.name
     domain = "" if item.domain == "ai.onnx" else item.domain
     return domain, name, getattr(item, "overload", "")
@@ -111,15 +111,27 @@ def _key(item: NodeProto | FunctionProto) -> FunctionKey:
 def _called_functions(
     nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
 ) -> set[FunctionKey]:
-    """The functions that nodes call, at any depth of their branches."""
-    called = set()
+    """Find the functions that nodes call, and those that the nodes in their branches call.
+
+    A branch is a graph inside a node, as in an If or a Loop. Functions that are only called by
+    these functions in turn are not included.
+
+    Args:
+        nodes: The nodes.
+        functions: All functions of the model. A node calls one if it has its key; any other node is
+            an operator of ONNX.
+
+    Returns:
+        The keys of the functions.
+    """
+    called_functions = set()
     for node in nodes:
-        key = _key(node)
-        if key in functions:
-            called.add(key)
+        key_of_node = _key(node)
+        if key_of_node in functions:
+            called_functions.add(key_of_node)
     for branch in branches(nodes):
-        called |= _called_functions(branch.node, functions)
-    return called
+        called_functions |= _called_functions(branch.node, functions)
+    return called_functions
 
 
 def _node_count(nodes: Iterable[NodeProto], function_sizes: dict[FunctionKey, int]) -> int:
@@ -161,12 +173,12 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
             if is_of_earlier_node:
                 raise ValueError(f"two nodes make {name}")
             producer_positions[name] = position
-    _check_no_circle(nodes, producer_positions)
+    _check_no_cycle(nodes, producer_positions)
     for branch in branches(nodes):
         _check_nodes(branch.node)
 
 
-def _check_no_circle(nodes: Iterable[NodeProto], producer_positions: dict[str, int]) -> None:
+def _check_no_cycle(nodes: Iterable[NodeProto], producer_positions: dict[str, int]) -> None:
     """Check that no node depends on its own output, directly or through other nodes.
 
     Args:
@@ -174,17 +186,21 @@ def _check_no_circle(nodes: Iterable[NodeProto], producer_positions: dict[str, i
         producer_positions: For each tensor, the position of the node that computes it.
 
     Raises:
-        ValueError: Some nodes form a circle.
+        ValueError: Some nodes form a cycle.
     """
-    positions_before: dict[int, set[int]] = {}  # of the nodes whose outputs a node reads
+    # For each node, by its position, the positions of the nodes whose outputs it reads.
+    dependencies: dict[int, set[int]] = {}
     is_in_order = True
     for position, node in enumerate(nodes):
         inputs = reads(node) & producer_positions.keys()
-        positions_before[position] = {producer_positions[name] for name in inputs}
-        if any(other >= position for other in positions_before[position]):
+        dependencies[position] = {producer_positions[name] for name in inputs}
+        if any(dependency >= position for dependency in dependencies[position]):
             is_in_order = False
-    if not is_in_order:  # sorting takes longer, and shows whether there is a circle
-        _sorted(TopologicalSorter(positions_before), "nodes form a circle")
+
+    # Nodes that follow all nodes they depend on have no cycle. Otherwise the nodes are sorted,
+    # which takes longer, and fails if there is a cycle.
+    if not is_in_order:
+        _sorted(TopologicalSorter(dependencies), "nodes form a circle")
 
 
 def _check_node_names(node: NodeProto) -> None:

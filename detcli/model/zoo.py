@@ -161,7 +161,7 @@ def find(
             f"the model {public_name(str(model))} is an address, and models are read from a disk",
             "fetch it first, as curl -LO does, and name the file",
         )
-    zoo_model = _zoo_model_unless_file(model)
+    zoo_model = _zoo_model_unless_path(model)
     if zoo_model is None:
         path = Path(model)
         return ModelFile(path, path.stem)
@@ -174,28 +174,31 @@ def find(
     return ModelFile(path, zoo_model.title(half=half), half)
 
 
-def _zoo_model_unless_file(model: str | Path) -> ZooModel | None:
-    """Look up a model of the zoo, unless what the user gave is the path of an existing file.
+def _zoo_model_unless_path(model: str | Path) -> ZooModel | None:
+    """Look up a model of the zoo, unless what the user gave is an existing path.
 
-    A folder named like a model, such as one with its results, does not hide the model.
+    A file goes before a model of the same name. But a folder named like a model, such as one with
+    its results, does not hide the model.
 
     Args:
         model: The name of a model, or a path.
 
     Returns:
-        The model of the zoo; None for a path.
+        The model of the zoo; None if the path of a file is meant, or of a folder without a model of
+        that name.
 
     Raises:
-        ModelError: There is neither a file nor a model of this name.
+        ModelError: There is neither a file or folder nor a model of this name.
     """
     name = str(model)
     try:
         mode = Path(model).stat().st_mode
-    except OSError as error:  # such as no file
+    except OSError as error:  # usually as there is no such file, so it is the name of a model
         return model_by_name(name, error.strerror)
     except ValueError as error:  # a path with a NUL character
         return model_by_name(name, str(error))
-    if stat.S_ISDIR(mode):
+    is_folder = stat.S_ISDIR(mode)
+    if is_folder:
         return MODELS.get(name)
     return None
 
@@ -205,7 +208,8 @@ def model_by_name(name: str, reason: str | None = None) -> ZooModel:
 
     Args:
         name: The name, or a path that the user gave in its place.
-        reason: Why no file could be read under this path; None where a path cannot be given.
+        reason: Why no file could be read under this path, for the message. None where only a name
+            can be given, so that the message speaks of no path.
 
     Raises:
         ModelError: No model has that name. The hint proposes the most similar name. If there is
@@ -214,13 +218,15 @@ def model_by_name(name: str, reason: str | None = None) -> ZooModel:
     if name in MODELS:
         return MODELS[name]
 
+    path = Path(name)
     question = ""
-    similar_name = closest(Path(name).stem, MODELS)
+    similar_name = closest(path.stem, MODELS)
     if similar_name:
         question = f"did you mean {similar_name}? "
-    has_folder_or_suffix = Path(name).name != name or bool(Path(name).suffix)
-    choices = "a name that detcli models list shows"
-    if not similar_name and not has_folder_or_suffix:
+    looks_like_path = path.name != name or bool(path.suffix)
+    if similar_name or looks_like_path:
+        choices = "a name that detcli models list shows"
+    else:
         choices = f"one of these names: {', '.join(MODELS)}"
 
     if reason is None:
@@ -284,12 +290,21 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
     Raises:
         ModelError: A bundled model is missing, or has no float16 file.
     """
-    file = model.file(half=half)
-    if file is not None:
-        is_complete = all(neighbour.cached() for neighbour in model.neighbours())
-        if is_complete:
-            return file.cached()
+    file_on_hub = model.file(half=half)
+    if file_on_hub is None:
+        return _bundled_path(model, half=half)
+    has_configuration = all(neighbour.cached() for neighbour in model.neighbours())
+    if not has_configuration:
         return None
+    return file_on_hub.cached()
+
+
+def _bundled_path(model: ZooModel, *, half: bool) -> Path:
+    """Return the path of a model that comes with detcli.
+
+    Raises:
+        ModelError: The file is missing, or a float16 file is asked for, which there is not.
+    """
     if half:
         raise ModelError(f"{model.name} has no float16 file", "leave out --half")
     path = BUNDLED / f"{model.name}.onnx"
