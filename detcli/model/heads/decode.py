@@ -149,8 +149,8 @@ def _decoding_step(index: GraphIndex, boxes: str, max_concats: int) -> DecodingS
     if last_step is not None:
         return last_step
 
-    # Scaling and moving keep the format of boxes, so the search goes on before them. Any other
-    # arithmetic changes it.
+    # Scaling and moving keep the format of boxes, so the search goes on with the inputs of such a
+    # node. Any other arithmetic changes the format.
     if node.op_type in {"Mul", "Div"}:
         return DecodingStep(is_last=False, inputs=tuple(node.input))
     inputs_with_boxes = moved_inputs(node, uncut_boxes) or []
@@ -238,7 +238,7 @@ def _tell_if_factor_gives_fractions(factor: npt.NDArray[Any], *, divides: bool) 
     Pixels become fractions if they are divided by the height and width of the input, or multiplied
     by the inverse, such as 1/640. Fractions become pixels if they are multiplied by height and
     width. These are greater than every stride between grid cells (32). A multiplication by strides,
-    from cells to pixels, shows neither: the boxes may still become fractions later.
+    from cells to pixels, shows neither.
 
     Args:
         factor: The constant: one number, one for each coordinate, or one for each anchor.

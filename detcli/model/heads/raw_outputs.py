@@ -392,8 +392,8 @@ def _channel_slice(
     """
     start = channels.start
     if part is HeadPart.PAIR:
-        # The first half of a pair is the scores of no object, which are left out. The second half
-        # is those of the class.
+        # The first half of the channels are the scores of no object, which are left out. The second
+        # half are those of the class.
         start = (channels.start + channels.stop) // 2
     stop = None  # the end of the axis
     if channels.stop != layout.channels:
@@ -670,7 +670,7 @@ def _head_with_decoded_boxes(
 
     Args:
         index: The graph.
-        head: The description of the head with nodes added that decode it, which is changed here.
+        head: The description of the head as it is with added nodes that decode it.
         boxes: The channels of the boxes in every scale.
         activation_in_graph: The activation function of the graph's scores, if known. It counts in
             place of the one with added nodes.
