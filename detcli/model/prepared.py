@@ -153,7 +153,7 @@ def _prepare_with_cache(file: ModelFile) -> PreparedModel:
     hash_with_weights = identity_of(file.sha256, external)
     hash_of_all_files = identity_of(file.sha256, external, file.sidecar)
 
-    # The file itself can run if nothing has to be cut off or added, and nothing is beside it.
+    # The file itself can run if nothing has to be cut off or added, and it holds its weights.
     is_head_only_output = description["output"] == contract.head
     runs_as_it_is = is_head_only_output and not external
     if runs_as_it_is:

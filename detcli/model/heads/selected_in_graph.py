@@ -350,7 +350,7 @@ def _parts_of_output(index: GraphIndex, output: str) -> list[OutputPart]:
 
 
 def _merge_box_columns(index: GraphIndex, parts: list[OutputPart]) -> list[OutputPart]:
-    """Merge the four single columns of boxes, x1, y1, x2 and y2, into one part.
+    """Merge the single columns of boxes, such as x1, y1, x2 and y2, into one part.
 
     Some graphs cut the boxes [B, K, 4] into four columns and join these, one by one, to scores and
     class ids. So four neighbouring columns are merged if they come from columns 0, 1, 2 and 3 of
