@@ -176,7 +176,7 @@ def _last_decoding_step(
     if converts_to_corners(index, node):
         decoded = _decoding_before_corners(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
-    if node.op_type == "Concat":
+    if node.op_type == "Concat" and len(node.input) > 1:
         decoded = _decoding_shared_by_inputs(index, node, max_concats)
         return DecodingStep(is_last=True, decoded=decoded)
     return None
