@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from codes.textures import Field, Image, Random, cloud
 
 GRAIN_SIDE = 1280
-FIELD_SIDE = 104  # of a field of light before it is enlarged to the image's size
+FIELD_SIDE = 104  # of a light map before it is enlarged to the image's size
+IDEAL_CHANCE = 0.1  # that an image is a drawing or a screenshot
+SHAKEN_CHANCE = 0.14
+STORED_SMALL_CHANCE = 0.12  # that an image was stored at a smaller size once
+GREY_CHANCE = 0.25  # that an image has no colours
+JPEG_CHANCE = 0.6  # that an image was compressed
+USUAL_SIDE = 640  # pixels of the image whose blur is described; larger images have more of it
 
 
 class Optics(NamedTuple):
@@ -44,38 +50,44 @@ IDEAL_OPTICS = Optics(blur=0, motion=0, angle=0, stored_scale=1, ideal=True)
 
 
 def optics(random: Random, side: int) -> Optics:
-    """Mostly sharp; sometimes out of focus, shaken or scaled, on large images more."""
-    if random.random() < 0.1:
+    """Draw at random how sharp an image is whose shorter side has this many pixels.
+
+    Most images are sharp. Some are out of focus, shaken or were stored at a smaller size. The
+    strongest blur grows with the image.
+    """
+    if random.random() < IDEAL_CHANCE:
         return IDEAL_OPTICS
 
-    # 45% have less than 0.5 pixels of blur, 31% up to 1.1, 17% up to 2.5, and 7% more.
     choice = random.random()
-    blur_limits = (0, 0.5, 1.1, 2.5, max(6 * side / 640, 3))
-    interval = int(np.searchsorted([0.45, 0.76, 0.93], choice))
+    # 45% have less than 0.5 pixels of blur, 31% up to 1.1, 17% up to 2.5, and 7% more.
+    cumulative_shares = [0.45, 0.76, 0.93]
+    blur_limits = (0, 0.5, 1.1, 2.5, max(6 * side / USUAL_SIDE, 3))
+    interval = int(np.searchsorted(cumulative_shares, choice))
     blur = random.uniform(blur_limits[interval], blur_limits[interval + 1])
 
     motion = 0.0
-    if random.random() < 0.14:
-        motion = random.uniform(2, 14 * side / 640 + 3)
+    if random.random() < SHAKEN_CHANCE:
+        motion = random.uniform(2, 14 * side / USUAL_SIDE + 3)
     stored_scale = 1.0
-    if random.random() < 0.12:
+    if random.random() < STORED_SMALL_CHANCE:
         stored_scale = random.uniform(0.3, 1)
     angle = random.uniform(0, np.pi)
-    return Optics(blur, motion, angle, stored_scale, ideal=False)
+    return Optics(blur=blur, motion=motion, angle=angle, stored_scale=stored_scale, ideal=False)
 
 
 def photographed(random: Random, image: Image, lens: Optics) -> Image:
-    """The image as a camera of these optics stores it."""
+    """The image as a camera with these optics stores it, some in grey and most as JPEG."""
     if not lens.ideal:
         image = _through_the_lens(random, image, lens)
 
-    if random.random() < 0.25:
+    if random.random() < GREY_CHANCE:
         grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
         image = np.repeat(grey[..., None], 3, axis=2)
-    if random.random() < 0.6:
+    if random.random() < JPEG_CHANCE:
         quality = int(random.uniform(20, 96))
         coded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-        image = cv2.imdecode(coded, cv2.IMREAD_COLOR)  # type: ignore[assignment] # it is whole
+        # It would be None only if the bytes were damaged.
+        image = cv2.imdecode(coded, cv2.IMREAD_COLOR)  # type: ignore[assignment]
     return image
 
 
@@ -98,40 +110,45 @@ def _through_the_lens(random: Random, image: Image, lens: Optics) -> Image:
     return image
 
 
-def scaled(image: Image, field: NDArray[np.float32]) -> Image:
-    """Brightness times a field `[h, w]` of 0 to 2, enlarged to the image's size."""
+def scaled(image: Image, light_map: NDArray[np.float32]) -> Image:
+    """Brightness times a light map `[h, w]` of 0 to 2, enlarged to the image's size."""
     height, width = image.shape[:2]
-    enlarged_field = cv2.resize(field, (width, height), interpolation=cv2.INTER_LINEAR)
-    levels = np.clip(enlarged_field * 128, 0, 255).astype(np.uint8)  # 128 leaves the image as it is
+    enlarged_map = cv2.resize(light_map, (width, height), interpolation=cv2.INTER_LINEAR)
+    levels = np.clip(enlarged_map * 128, 0, 255).astype(np.uint8)  # 128 leaves the image as it is
     return cv2.multiply(image, cv2.merge([levels] * 3), scale=1 / 128)
 
 
 def _shaded(random: Random, image: Image) -> Image:
-    """The image in uneven light, or with the edge of a shadow across it."""
+    """The image in uneven light, or with the edge of a shadow across it.
+
+    Brightness is multiplied by up to 1.1 where it is light, and by `depth` less where it is dark.
+    """
     depth = random.uniform(0.15, 0.65)
-    if random.random() < 0.5:  # a soft change of light
-        field = 1.1 - depth * cloud(random, 32, coarse=2, octaves=2)
+    if random.random() < 0.5:
+        # A soft change of light: noise with two cells a side, and four in a weaker second octave.
+        light_map = 1.1 - depth * cloud(random, 32, coarse=2, octaves=2)
     else:  # the edge of a shadow, sharp or soft
-        origin = random.uniform(0.2, 0.8, (2, 1, 1))
-        y, x = np.mgrid[:FIELD_SIDE, :FIELD_SIDE].astype(np.float32) / FIELD_SIDE - origin
+        point_on_edge = random.uniform(0.2, 0.8, (2, 1, 1))  # y and x
+        pixel_positions = np.mgrid[:FIELD_SIDE, :FIELD_SIDE].astype(np.float32) / FIELD_SIDE
+        y, x = pixel_positions - point_on_edge
         angle = random.uniform(0, 2 * np.pi)
         softness = random.uniform(0.01, 0.2)
         distance = (x * np.cos(angle) + y * np.sin(angle)) / softness  # from the edge
-        field = 1.1 - depth / (1 + np.exp(-np.clip(distance, -30, 30)))
-    return scaled(image, field.astype(np.float32))
+        light_map = 1.1 - depth / (1 + np.exp(-np.clip(distance, -30, 30)))
+    return scaled(image, light_map.astype(np.float32))
 
 
 def _with_glare(random: Random, image: Image) -> Image:
-    """A reflection: brightest in its middle, but what is under it can still be made out."""
+    """The image with a bright reflection on it, whose middle hides little of what is below."""
     height, width = image.shape[:2]
     y, x = np.mgrid[:FIELD_SIDE, :FIELD_SIDE].astype(np.float32) / FIELD_SIDE
     middle = random.uniform(0, 1, 2)
     radius = random.uniform(0.05, 0.3, 2)
     falloff_x = ((x - middle[0]) / radius[0]) ** 2
     falloff_y = ((y - middle[1]) / radius[1]) ** 2
-    field = np.exp(-falloff_x - falloff_y)
+    light_map = np.exp(-falloff_x - falloff_y)
     peak = random.uniform(40, 130)  # grey levels
-    levels = cv2.resize(field * peak, (width, height)).astype(np.uint8)
+    levels = cv2.resize(light_map * peak, (width, height)).astype(np.uint8)
     return cv2.add(image, cv2.merge([levels] * 3))
 
 
@@ -180,19 +197,24 @@ def _sharpened(image: Image) -> Image:
 
 
 def _with_moire(random: Random, image: Image) -> Image:
-    """The grid of a screen's pixels, and its beat with the camera's, each in some direction."""
+    """The image as a photograph of a screen, with two waves of light on it.
+
+    The fine wave is the grid of the screen's pixels. The coarse one is the moiré pattern of that
+    grid and the camera's. Each runs in a random direction.
+    """
     height, width = image.shape[:2]
-    field: Field = np.full((height, width), 128, np.float32)
+    light_map: Field = np.full((height, width), 128, np.float32)
     pitches = (random.uniform(2.1, 5), random.uniform(12, 90))
     for pitch in pitches:
         angle = random.uniform(0, np.pi / 2)
-        phase_x, phase_y = np.array([np.cos(angle), np.sin(angle)]) * 2 * np.pi / pitch
-        # cos(x + y), by complex numbers: a row and a column are enough to compute it from.
-        rows = np.exp(1j * np.arange(height) * phase_y).astype(np.complex64)
-        columns = np.exp(1j * np.arange(width) * phase_x).astype(np.complex64)
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        phase_per_column, phase_per_row = direction * 2 * np.pi / pitch
+        # cos(x + y) is the real part of exp(ix) * exp(iy): one row and one column suffice.
+        rows = np.exp(1j * np.arange(height) * phase_per_row).astype(np.complex64)
+        columns = np.exp(1j * np.arange(width) * phase_per_column).astype(np.complex64)
         wave = (rows[:, None] * columns).real
-        field += wave * np.float32(random.uniform(4, 28))
-    return cv2.multiply(image, cv2.merge([field.astype(np.uint8)] * 3), scale=1 / 128)
+        light_map += wave * np.float32(random.uniform(4, 28))
+    return cv2.multiply(image, cv2.merge([light_map.astype(np.uint8)] * 3), scale=1 / 128)
 
 
 def _exposed(random: Random, image: Image) -> Image:

@@ -37,7 +37,9 @@ from codes.view import (
 )
 
 MIN_SIDE = 12  # pixels of a symbol's longer side
-SMALL, LARGE = 0.65, 1.5  # of the image's shorter side: the longest symbols of a crowd, and alone
+# The longest that a symbol may be, as a share of the image's shorter side: among others, and in a
+# close-up, which may reach beyond the image.
+MAX_CROWD_SHARE, MAX_CLOSE_UP_SHARE = 0.65, 1.5
 MAX_SOURCE = 800  # pixels of a symbol before it is placed
 MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
@@ -46,7 +48,18 @@ WEIGHTS = np.array([0.15, 0.08, 0.18, 0.21, 0.15, 0.10, 0.13])  # of the classes
 MAX_SHEET_SYMBOL = 130  # pixels; larger symbols are never on a sheet of several
 MATERIAL_SIDE = 96  # pixels of the texture that a label may be printed on
 ATTEMPTS = 8
-METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
+INTERPOLATIONS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
+
+# How likely each of these is.
+SYMBOLS_CHANCE = 0.93  # that there are symbols in an image that may have some
+CLOSE_UP_CHANCE = 0.55  # that an image with symbols is a close-up of one
+LARGE_DECOY_CHANCE = 0.3  # that an image without symbols is a close-up of a decoy
+COVER_CHANCE = 0.15  # that things lie on parts of symbols
+DIM_CHANCE = 0.05  # that an image with symbols is so dark that they are barely visible
+PICTURE_CHANCE, CUTOUT_CHANCE = 0.15, 0.2  # that a decoy is a picture, or an object cut out
+BEND_CHANCE = 0.15  # that a surface is bent around a cylinder
+SHADOW_CHANCE = 0.3  # that a surface casts a shadow
+FRAME_CHANCE = 0.15  # that a label is on a box or on a screen
 
 
 class SheetRule(NamedTuple):
@@ -86,8 +99,8 @@ class _PlacedSymbol(NamedTuple):
 
     Attributes:
         label: Class id.
-        outline: Around all of it, also where that is outside the image.
-        area: Inside the outline, in pixels.
+        outline: Points around the whole symbol, even where it reaches beyond the image.
+        area: Pixels inside the outline.
     """
 
     label: int
@@ -103,7 +116,7 @@ def render(
     Args:
         seed: Seed of the series of scenes.
         index: Number in the series.
-        assets: What it is made of.
+        assets: Backgrounds, lookalikes and text that it is composed of.
         height: Height of the image.
         width: Width of the image.
         symbols: False for a scene with lookalikes only.
@@ -112,16 +125,16 @@ def render(
     easel = _Easel(random, assets, height, width)
 
     symbol_count = 0
-    if symbols and random.random() < 0.93:
-        if random.random() < 0.55:  # a close-up, with two smaller ones at most
-            easel.add_symbol(alone=True)
-            symbol_count = int(random.integers(0, 3))
+    if symbols and random.random() < SYMBOLS_CHANCE:
+        if random.random() < CLOSE_UP_CHANCE:
+            easel.add_symbol(close_up=True)
+            symbol_count = int(random.integers(0, 3))  # smaller ones around it
         else:
             symbol_count = _crowd_size(random, height, width)
 
     is_empty = not easel.placed and symbol_count == 0
-    if is_empty and random.random() < 0.3:
-        easel.add_decoy(alone=True)
+    if is_empty and random.random() < LARGE_DECOY_CHANCE:
+        easel.add_decoy(close_up=True)
     decoy_count = _decoy_count(random, is_empty=is_empty)
 
     for is_symbol in random.permutation([True] * symbol_count + [False] * decoy_count):
@@ -129,12 +142,12 @@ def render(
             easel.add_symbol()
         else:
             easel.add_decoy()
-    if random.random() < 0.15:
+    if random.random() < COVER_CHANCE:
         easel.cover_some()
 
     labels, boxes = easel.labels()
     image = camera.photographed(random, easel.image, easel.lens)
-    if len(boxes) and random.random() < 0.05:
+    if len(boxes) and random.random() < DIM_CHANCE:
         image = camera.dimmed(random, image, boxes)
     return Scene(image, labels, boxes)
 
@@ -155,18 +168,18 @@ def _decoy_count(random: Random, *, is_empty: bool) -> int:
 
 
 def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
-    """An image of one symbol and next to nothing else, as programs write it.
+    """An image of one symbol with little around it, as programs write it.
 
-    Its modules are whole pixels. It may be up to about one and a half times as large as `side`, to
-    which it is then scaled down; its modules are still at least `MIN_MODULE` pixels wide after
-    that.
+    Each module is a whole number of pixels. The image may be up to 1.5 times as large as `side`:
+    the caller scales it down to fit, and modules are still `MIN_MODULE` pixels wide after that.
     """
-    random = np.random.default_rng([seed, index, 2])
+    random = np.random.default_rng([seed, index, 2])  # the 2 sets it apart from other series
     while True:
         main_symbol = symbol(random, str(random.choice(NAMES, p=WEIGHTS)))
         modules = max(main_symbol.cells.shape)
         modules_with_quiet = modules + 2 * main_symbol.quiet
         is_wide_enough = modules_with_quiet * MIN_MODULE < side
+        # Bars of this aspect are `side / aspect` pixels high when they are as wide as the image.
         is_high_enough = main_symbol.aspect * MIN_BOX < side
         if is_wide_enough and is_high_enough:
             break
@@ -174,7 +187,8 @@ def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
     # Pixels of a module: from the fewest allowed to the most that fit, larger ones more often.
     min_scale = int(np.ceil(MIN_SIDE / modules))
     max_scale = side / modules_with_quiet
-    if random.random() >= 0.6:
+    is_scaled_down = random.random() >= 0.6
+    if is_scaled_down:
         max_scale *= 1.5
     max_scale = max(max_scale, min_scale)
     scale = int(min_scale * (max_scale / min_scale) ** np.sqrt(random.random()))
@@ -209,34 +223,39 @@ class _Easel:
         self.taken: Mask = np.zeros((height, width), np.uint8)
         self.hidden: Mask = np.zeros((height, width), np.uint8)
 
-    def add_symbol(self, *, alone: bool = False) -> None:
-        """Put a label, a sheet or a screen into the image, if there is room for it.
+    def add_symbol(self, *, close_up: bool = False) -> None:
+        """Put a label, a sheet or a screen with symbols into the image, if there is room for it.
 
-        `alone` means that the image is of this symbol: it is large, perhaps larger than the image.
+        Args:
+            close_up: Whether the image is mainly of this symbol, which is then large and may reach
+                beyond the image.
         """
         random = self.random
         tilt = Tilt(random, flat=self.lens.ideal or random.random() < 0.1)
-        largest_share = LARGE if alone else SMALL
-        max_size = largest_share * min(self.taken.shape)
+        max_share = MAX_CROWD_SHARE
+        if close_up:
+            max_share = MAX_CLOSE_UP_SHARE
+        max_size = max_share * min(self.taken.shape)
+
         for _ in range(ATTEMPTS):
             name = str(random.choice(NAMES, p=WEIGHTS))
             new_symbol = symbol(random, name)
             min_size = self._min_size(new_symbol, tilt)
             if min_size <= max_size:
                 break
-        else:  # none of them could be recognised in this image
+        else:  # each would have to be too large to be recognised
             return
 
-        size = self._choose_size(name, min_size, max_size, alone=alone)
+        size = self._choose_size(name, min_size, max_size, close_up=close_up)
         modules = max(new_symbol.cells.shape)
         max_scale = max(MAX_SOURCE // modules, 2)
         # A little finer than it will be in the image.
         scale = int(np.clip(np.ceil(1.15 * size / modules), 2, max_scale))
         surface = self._surface_with(new_symbol, name, size, scale, tilt)
-        self._place(surface, size / (modules * scale), tilt, alone=alone)
+        self._place(surface, scale=size / (modules * scale), tilt=tilt, close_up=close_up)
 
     def _min_size(self, new_symbol: Symbol, tilt: Tilt) -> float:
-        """The longer side in pixels from which on a symbol can be recognised at all."""
+        """The shortest that a symbol's longer side can be, in pixels, to be recognised at all."""
         min_module = max(
             MIN_MODULE / self.lens.stored_scale, MIN_SHARPNESS[new_symbol.label] * self.lens.spread
         )
@@ -245,24 +264,25 @@ class _Easel:
         size_for_short_side = (MIN_BOX + 1) * elongation
         return float(max(MIN_SIDE, size_for_short_side, size_for_modules) / tilt.shrinkage)
 
-    def _choose_size(self, name: str, min_size: float, max_size: float, *, alone: bool) -> float:
-        """The longer side of a symbol in pixels, before the tilt shortens it."""
+    def _choose_size(self, name: str, min_size: float, max_size: float, *, close_up: bool) -> float:
+        """The length of a symbol's longer side in pixels, before the tilt shortens it."""
         random = self.random
-        if alone:
+        if close_up:
             return max(random.uniform(0.15, 1) * max_size, min_size)
         exponent = random.random() ** 1.3  # smaller ones more often
         size = float(min_size * (max_size / min_size) ** exponent)
-        if name == "data_matrix" and random.random() < 0.3:  # on parts, which are seen in rows
+        if name == "data_matrix" and random.random() < 0.3:
+            # As small as on parts of machines, many of which are in one image.
             size = max(random.uniform(18, 32), min_size)
         return size
 
     def _surface_with(
         self, new_symbol: Symbol, name: str, size: float, scale: int, tilt: Tilt
     ) -> Surface:
-        """A sheet of several symbols of the class, or a label, which may be on a box or a screen.
+        """A label with a symbol, perhaps on a box or a screen; or a sheet of several symbols.
 
         Args:
-            new_symbol: The symbol that it is made for.
+            new_symbol: The symbol; on a sheet, all others are of its class.
             name: Its class.
             size: Its longer side in the image, in pixels.
             scale: Pixels of a module on the surface.
@@ -270,50 +290,69 @@ class _Easel:
         """
         random = self.random
         rule = SHEETS.get(name, OTHER_SHEETS)
-        if random.random() < rule.share and size < MAX_SHEET_SYMBOL:
-            count = int(random.integers(1, rule.max_others + 1))
-            others = [new_symbol] * count  # parts of one kind, each marked like the next
-            if random.random() < 0.7:
-                others = [symbol(random, name) for _ in range(count)]
-            recognisable = [other for other in others if self._min_size(other, tilt) <= size]
+        is_on_sheet = random.random() < rule.share and size < MAX_SHEET_SYMBOL
+        if is_on_sheet:
+            symbols = self._symbols_of_sheet(new_symbol, name, size, tilt, rule)
             columns = int(random.integers(1, rule.max_columns + 1))
-            return surfaces.sheet(random, [new_symbol, *recognisable], columns, scale)
+            return surfaces.sheet(random, symbols, columns, scale)
 
         texture = self.assets.crop(random, MATERIAL_SIDE, MATERIAL_SIDE)
+        # So that a label reaches at most 1.5 times the image's longer side beyond its symbol.
         room = 1.5 * max(self.taken.shape) / size
         surface = surfaces.label(random, new_symbol, scale, self.assets.lettering, texture, room)
-        if random.random() < 0.15:
+        if random.random() < FRAME_CHANCE:
             surface = surfaces.framed(random, surface, texture)
         return surface
 
-    def add_decoy(self, *, alone: bool = False) -> None:
-        """Put something into the image that is not a symbol.
+    def _symbols_of_sheet(
+        self, new_symbol: Symbol, name: str, size: float, tilt: Tilt, rule: SheetRule
+    ) -> list[Symbol]:
+        """A symbol and the others on its sheet: copies of it, or new ones of its class.
 
-        `alone` means that the image is of this decoy: it is large, perhaps larger than the image.
+        New ones that could not be recognised at this size are left out.
+        """
+        random = self.random
+        count = int(random.integers(1, rule.max_others + 1))
+        others = [new_symbol] * count  # as on parts of one kind, which are all marked alike
+        if random.random() < 0.7:
+            others = [symbol(random, name) for _ in range(count)]
+
+        symbols = [new_symbol]
+        for other in others:
+            if self._min_size(other, tilt) <= size:
+                symbols.append(other)
+        return symbols
+
+    def add_decoy(self, *, close_up: bool = False) -> None:
+        """Put a picture, an object or a lookalike, which is not a symbol, into the image.
+
+        Args:
+            close_up: Whether the image is mainly of this decoy, which is then large and may reach
+                beyond the image.
         """
         random = self.random
         side = min(self.taken.shape)
-        if alone:
-            min_size, max_size = side / 2, side * LARGE
+        if close_up:
+            min_size, max_size = side / 2, side * MAX_CLOSE_UP_SHARE
         else:
             min_size, max_size = 24, 0.9 * side
         size = float(np.exp(random.uniform(np.log(min_size), np.log(max_size))))
 
         choice = random.random()
-        if choice < 0.15:  # an image in the image
+        if choice < PICTURE_CHANCE:
             width = int(size * random.uniform(0.6, 1)) + 4
             crop = self.assets.crop(random, int(size), width)
             surface = Surface(crop, alpha=None, areas=[])
-        elif choice < 0.35 and self.assets.cutouts:
+        elif choice < PICTURE_CHANCE + CUTOUT_CHANCE and self.assets.cutouts:
             surface = self.assets.cutout(random, int(size))
         else:
             surface = negatives.lookalike(
                 random, int(size), self.assets.lettering, self.assets.negatives
             )
         tilt = Tilt(random, flat=self.lens.ideal)
-        self._place(surface, scale=1.0, tilt=tilt, alone=alone)
+        self._place(surface, scale=1.0, tilt=tilt, close_up=close_up)
 
-    def _place(self, surface: Surface, scale: float, tilt: Tilt, *, alone: bool = False) -> None:
+    def _place(self, surface: Surface, scale: float, tilt: Tilt, *, close_up: bool) -> None:
         """Draw a surface where it covers no symbol, and note the symbols on it as placed.
 
         Nothing is drawn if none of a few random positions fits.
@@ -322,23 +361,26 @@ class _Easel:
             surface: What to draw.
             scale: Pixels in the image for a pixel of the surface.
             tilt: How the surface is turned.
-            alone: Whether it may be cut off by the image's edges, as far as its symbols allow.
+            close_up: Whether the image is mainly of this surface. It then lies around the middle,
+                and the image's edges may cut off almost half of its symbol.
         """
         random = self.random
         height, width = self.taken.shape
         surface_height, surface_width = surface.image.shape[:2]
         bend = None
-        if random.random() < 0.15 and not self.lens.ideal:
+        if random.random() < BEND_CHANCE and not self.lens.ideal:
             bend = Bend(random, surface_width, surface_height)
 
+        # A position is where the middle of the first symbol lies, or of a surface without symbols.
         left, top, right, bottom = (0.0, 0.0, float(surface_width), float(surface_height))
         if surface.areas:
             left, top, right, bottom = surface.areas[0].box
         middle = ((left + right) / 2, (top + bottom) / 2)
         extent = float(np.hypot(surface_width, surface_height)) / 2
-        min_visible = self._choose_min_visible(alone=alone)
-        # A close-up lies around the middle of the image, not within a fifth of its edges.
-        margin = 0.2 if alone else 0.0
+        min_visible = self._choose_min_visible(close_up=close_up)
+        margin = 0.0  # a share of the image's width and height
+        if close_up:
+            margin = 0.2
 
         corners = np.array(
             [(0, 0), (surface_width, 0), (surface_width, surface_height), (0, surface_height)],
@@ -348,18 +390,18 @@ class _Easel:
             target = random.uniform(margin, 1 - margin, 2) * (width, height)
             homography = tilt.homography(middle, scale, target, extent)
             quad = moved(homography, corners)
-            outlines = []
+            symbol_outlines = []
             for area in surface.areas:
-                outlines.append(moved(homography, bent(bend, edge_points(area.box))))
-            if self._fits(quad, outlines, min_visible):
+                symbol_outlines.append(moved(homography, bent(bend, edge_points(area.box))))
+            if self._fits(quad, symbol_outlines, min_visible):
                 self._draw(surface, homography, bend, quad)
-                self._note_placed(surface, outlines)
+                self._note_placed(surface, symbol_outlines)
                 return
 
-    def _choose_min_visible(self, *, alone: bool) -> float:
+    def _choose_min_visible(self, *, close_up: bool) -> float:
         """Share of each symbol that has to be inside the image: most symbols are whole."""
-        if alone:
-            return MIN_VISIBLE + 0.02
+        if close_up:
+            return MIN_VISIBLE + 0.02  # a little more, as it may lose some to a cover
         if self.random.random() < 0.6:
             return 0.999
         return 0.55
@@ -384,14 +426,22 @@ class _Easel:
         return not cv2.countNonZero(cv2.bitwise_and(surface_mask, self.taken))
 
     def _visible_share(self, outline: Points) -> float:
-        """Share of an outline's area that is inside the image; little without two corners."""
+        """Share of an outline's area that is inside the image.
+
+        If fewer than two corners are inside, it is at most `MIN_VISIBLE / 2`, which is too little
+        for a label.
+
+        Args:
+            outline: Points `[P, 2]` of four sides in turn, as many on each, the first at a corner.
+        """
         height, width = self.taken.shape
         inside = clipped(outline, width, height)
         if len(inside) < 3:
             return 0.0
         share = area_of(inside) / max(area_of(outline), 1e-6)
 
-        corners = outline[:: len(outline) // 4]
+        points_per_side = len(outline) // 4
+        corners = outline[::points_per_side]
         is_corner_inside = ((corners >= 0) & (corners <= (width, height))).all(1)
         if is_corner_inside.sum() >= 2:
             return share
@@ -400,9 +450,15 @@ class _Easel:
     def _draw(
         self, surface: Surface, homography: Homography, bend: Bend | None, quad: Points
     ) -> None:
-        """Warp a surface into the image, sometimes with a soft shadow on what is below.
+        """Draw a surface into the image, sometimes with a soft shadow on what is below it.
 
-        Only the rectangle around `quad`, where the surface comes to lie, is computed.
+        Only the rectangle around `quad` is computed.
+
+        Args:
+            surface: The surface.
+            homography: From the surface's pixels to the image's.
+            bend: The cylinder that it is bent around before that; None if it is flat.
+            quad: The surface's corners in the image, `[4, 2]`.
         """
         height, width = self.taken.shape
         x1, y1 = np.maximum(np.floor(quad.min(0)).astype(int) - 1, 0)
@@ -410,6 +466,34 @@ class _Easel:
         if x2 <= x1 or y2 <= y1:
             return
 
+        to_rectangle = np.array([[1, 0, -x1], [0, 1, -y1], [0, 0, 1]], float) @ homography
+        size = (int(x2 - x1), int(y2 - y1))
+        warped, alpha = self._warped(surface, to_rectangle, bend, size, drawn_area=area_of(quad))
+
+        rectangle = self.image[y1:y2, x1:x2]
+        if self.random.random() < SHADOW_CHANCE:
+            moved_alpha = np.roll(alpha, 3, (0, 1))  # three pixels down and to the right
+            shadow = cv2.GaussianBlur(moved_alpha, (0, 0), 3) // 3  # it takes a third of the light
+            rectangle[:] = cv2.multiply(rectangle, cv2.merge([255 - shadow] * 3), scale=1 / 255)
+        rectangle[:] = blend(rectangle, warped, alpha)
+
+    def _warped(
+        self,
+        surface: Surface,
+        homography: Homography,
+        bend: Bend | None,
+        size: tuple[int, int],
+        drawn_area: float,
+    ) -> tuple[Image, Mask]:
+        """The colours `[H, W, 3]` and the alpha `[H, W]` of a surface, bent and in perspective.
+
+        Args:
+            surface: The surface.
+            homography: From the surface's pixels to those of the result.
+            bend: The cylinder that it is bent around; None if it is flat.
+            size: Width and height of the result.
+            drawn_area: Area of the whole surface in the image, in pixels, even beyond the result.
+        """
         source = surface.image
         source_alpha = surface.alpha
         if source_alpha is None:
@@ -418,24 +502,17 @@ class _Easel:
             source = bend.applied(source)
             source_alpha = bend.applied(source_alpha)
 
-        interpolation = METHODS[self.random.choice(3, p=[0.75, 0.13, 0.12])]
-        scale = np.sqrt(max(area_of(quad), 1.0) / (source.shape[0] * source.shape[1]))
+        interpolation = INTERPOLATIONS[self.random.choice(3, p=[0.75, 0.13, 0.12])]
+        scale = np.sqrt(max(drawn_area, 1.0) / (source.shape[0] * source.shape[1]))
         if scale < 0.8 and interpolation != cv2.INTER_NEAREST:
             # Where it gets smaller, linear sampling would skip source pixels.
             source = cv2.GaussianBlur(source, (0, 0), 0.35 / scale)
 
-        to_rectangle = np.array([[1, 0, -x1], [0, 1, -y1], [0, 0, 1]], float) @ homography
-        size = (int(x2 - x1), int(y2 - y1))
         warped = cv2.warpPerspective(
-            source, to_rectangle, size, flags=interpolation, borderMode=cv2.BORDER_REPLICATE
+            source, homography, size, flags=interpolation, borderMode=cv2.BORDER_REPLICATE
         )
-        alpha = cv2.warpPerspective(source_alpha, to_rectangle, size, flags=cv2.INTER_LINEAR)
-
-        rectangle = self.image[y1:y2, x1:x2]
-        if self.random.random() < 0.3:
-            shadow = cv2.GaussianBlur(np.roll(alpha, 3, (0, 1)), (0, 0), 3) // 3
-            rectangle[:] = cv2.multiply(rectangle, cv2.merge([255 - shadow] * 3), scale=1 / 255)
-        rectangle[:] = blend(rectangle, warped, alpha)
+        alpha = cv2.warpPerspective(source_alpha, homography, size, flags=cv2.INTER_LINEAR)
+        return warped, alpha
 
     def cover_some(self) -> None:
         """Lay fingers, tape or stickers over parts of some symbols.
@@ -468,9 +545,9 @@ class _Easel:
         return cv2.countNonZero(cv2.subtract(symbol_mask, hidden)) / max(placed.area, 1e-6)
 
     def labels(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Class ids `[G]` and boxes `[G, 4]` of the symbols, around what is visible of each.
+        """Class ids `[G]`, and boxes `[G, 4]` around the visible parts, of the symbols.
 
-        Those of which too little is left in the image or uncovered are left out.
+        Symbols whose visible part is less than `MIN_BOX` pixels wide or high are left out.
         """
         labels = []
         boxes = []

@@ -14,6 +14,10 @@ MIN_CONTRAST, MIN_FAINT = 70, 18  # grey levels between ink and paper, of most a
 MARKED = {QR_CODE, DATA_MATRIX}  # classes that are marked into metal, as dots or squares
 MIN_STYLED_SCALE = 4  # pixels a module from which on modules may be dots, round or spread
 DOTTED_SHARE = 0.12  # of the large symbols of `MARKED` on paper, how many consist of dots
+DOTTED_METAL_SHARE = 0.6  # the same of those on metal
+STYLED_SHARE = 0.2  # of the large QR Codes, how many are drawn as in advertisements
+SPREAD_SHARE = 0.3  # of the other large symbols, on how many the ink has spread or shrunk
+LIGHT_ON_DARK_SHARE = 0.125
 FINDER_SIDE = 7  # modules
 # What marks three corners of a QR Code, from outside in: half its side in modules, and its ink.
 FINDER = ((3.5, 255), (2.5, 0), (1.5, 255))
@@ -50,10 +54,16 @@ class Surface(NamedTuple):
 
 
 def inked(random: Random, symbol: Symbol, scale: int, dotted_share: float = DOTTED_SHARE) -> Mask:
-    """A symbol drawn at `scale` pixels for each module, whose ink may have spread or shrunk.
+    """A symbol in ink; some large ones are styled or dotted, or their ink has spread or shrunk.
 
-    Some large QR Codes are styled, and some large symbols of `MARKED` consist of dots:
-    `dotted_share` is the probability of that.
+    Linear codes, and symbols of less than `MIN_STYLED_SCALE` pixels a module, are always plain.
+
+    Args:
+        random: Where the choices come from.
+        symbol: What to draw.
+        scale: Pixels of a module.
+        dotted_share: Probability that a large symbol of `MARKED`, unless it is styled, consists of
+            dots.
     """
     if symbol.is_bars:
         return _inked_bars(symbol, scale)
@@ -61,11 +71,11 @@ def inked(random: Random, symbol: Symbol, scale: int, dotted_share: float = DOTT
     ink_map = enlarged(symbol.cells, scale)
     if scale < MIN_STYLED_SCALE:
         return ink_map
-    if symbol.label == QR_CODE and random.random() < 0.2:
+    if symbol.label == QR_CODE and random.random() < STYLED_SHARE:
         return styled(random, symbol.cells, scale)
     if symbol.label in MARKED and random.random() < dotted_share:
         return ink_map * _dot_in_each_module(random, symbol.cells, scale)
-    if random.random() < 0.3:
+    if random.random() < SPREAD_SHARE:
         size = int(random.integers(2, max(scale // 2, 2) + 1))
         kernel = np.ones((size, size), np.uint8)
         if random.random() < 0.5:
@@ -101,19 +111,31 @@ def _dot_in_each_module(random: Random, cells: Cells, scale: int) -> Mask:
 
 
 def styled(random: Random, cells: Cells, scale: int) -> Mask:
-    """A QR Code as generators for advertisements draw it: dots or rounded modules, soft corners."""
-    # Blurred and cut at half of the ink, corners of modules become round.
-    blurred = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), scale * random.uniform(0.25, 0.4))
-    ink_map = np.where(blurred > 127, 255, 0).astype(np.uint8)
+    """A QR Code as in advertisements: dots or modules with round corners, and soft finder patterns.
+
+    Args:
+        random: Where the choices come from.
+        cells: The code's modules, `[rows, rows]`, 1 where dark.
+        scale: Pixels of a module.
+    """
+    softness = scale * random.uniform(0.25, 0.4)
     if random.random() < 0.5:
-        ink_map[:] = 0
+        ink_map: Mask = np.zeros((len(cells) * scale, len(cells) * scale), np.uint8)
         _draw_dots(random, ink_map, cells, scale)
+    else:
+        ink_map = _with_round_corners(cells, scale, softness)
 
     roundness = random.random()
-    last = len(cells) - FINDER_SIDE
+    last = len(cells) - FINDER_SIDE  # where the finder patterns on the right and below begin
     for row, column in ((0, 0), (0, last), (last, 0)):
         _draw_finder(ink_map, row, column, scale, roundness=roundness)
     return ink_map
+
+
+def _with_round_corners(cells: Cells, scale: int, softness: float) -> Mask:
+    """Cells whose corners are round: blurred by `softness` pixels, then ink where half is dark."""
+    blurred = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), softness)
+    return np.where(blurred > 127, 255, 0).astype(np.uint8)
 
 
 def _draw_dots(random: Random, ink_map: Mask, cells: Cells, scale: int) -> None:
@@ -158,31 +180,53 @@ def enlarged(cells: Cells, scale: int) -> Mask:
 
 
 def paper_and_ink(random: Random) -> tuple[Field, Field]:
-    """Two colours: mostly black on white, some vivid or faint, one in eight light on dark."""
+    """The colours of paper and of ink, both `[3]`; one time in eight they are exchanged.
+
+    Most are black on white, some are vivid, and some faint.
+    """
     choice = random.random()
     if choice < 0.45:
         paper = colour(random, 205, 255)
         ink = colour(random, 0, 45)
-    elif choice < 0.55:  # printed in one bright colour
-        paper = colour(random, 215, 255)
-        ink = np.zeros(3, np.float32)
-        levels = random.uniform((100, 0), (230, 120))
-        two_channels = random.permutation(3)[:2]
-        ink[two_channels] = levels
-    elif choice < 0.9:  # any colours, moved apart where their contrast is too low
-        paper = colour(random, 90, 255)
-        ink = colour(random, 0, 120)
-        missing_contrast = MIN_CONTRAST - float(paper.mean() - ink.mean())
-        if missing_contrast > 0:
-            paper = np.minimum(paper + missing_contrast, 255)
-            ink = np.maximum(ink - missing_contrast, 0)
-    else:  # faint, the fainter the more often
-        paper = colour(random, 60, 255)
-        low, high = np.log((MIN_FAINT, MIN_CONTRAST))
-        ink = np.maximum(paper - np.exp(random.uniform(low, high)), 0)
+    elif choice < 0.55:
+        paper, ink = _bright_ink_on_white(random)
+    elif choice < 0.9:
+        paper, ink = _any_colours(random)
+    else:
+        paper, ink = _faint_ink(random)
 
-    if random.random() < 0.125:
+    if random.random() < LIGHT_ON_DARK_SHARE:
         return ink, paper
+    return paper, ink
+
+
+def _bright_ink_on_white(random: Random) -> tuple[Field, Field]:
+    """White paper and one bright ink: a strong channel, a weaker one, and one that is 0."""
+    paper = colour(random, 215, 255)
+    ink = np.zeros(3, np.float32)
+    levels = random.uniform((100, 0), (230, 120))  # 100 to 230, and 0 to 120
+    two_channels = random.permutation(3)[:2]
+    ink[two_channels] = levels
+    return paper, ink
+
+
+def _any_colours(random: Random) -> tuple[Field, Field]:
+    """Paper and ink of any colours, moved apart where their contrast is below `MIN_CONTRAST`."""
+    paper = colour(random, 90, 255)
+    ink = colour(random, 0, 120)
+    missing_contrast = MIN_CONTRAST - float(paper.mean() - ink.mean())
+    if missing_contrast > 0:
+        paper = np.minimum(paper + missing_contrast, 255)
+        ink = np.maximum(ink - missing_contrast, 0)
+    return paper, ink
+
+
+def _faint_ink(random: Random) -> tuple[Field, Field]:
+    """Paper of any shade, and an ink that is little darker: faint contrasts are more frequent."""
+    paper = colour(random, 60, 255)
+    low, high = np.log((MIN_FAINT, MIN_CONTRAST))
+    contrast = np.exp(random.uniform(low, high))
+    ink = np.maximum(paper - contrast, 0)
     return paper, ink
 
 
@@ -207,7 +251,7 @@ def label(
         room: The most that it reaches beyond the symbol, as a multiple of the symbol's size.
     """
     is_metal = symbol.label in MARKED and random.random() < 0.22
-    dotted_share = 0.6 if is_metal else DOTTED_SHARE
+    dotted_share = DOTTED_METAL_SHARE if is_metal else DOTTED_SHARE
     symbol_ink = inked(random, symbol, scale, dotted_share)
     height, width = symbol_ink.shape
 
@@ -256,15 +300,23 @@ def _printed_label(
 
 
 def _metal(random: Random, ink_map: Mask, scale: int) -> Image:
-    """Dots peened, or squares etched by laser, into brushed metal: faint, with lit edges."""
+    """Metal with marks that were punched or etched into it: faint, and lit from the upper left.
+
+    Args:
+        random: Where the choices come from.
+        ink_map: 255 where the metal is marked, `[H, W]`.
+        scale: Pixels of a module, to which the lit edges of marks are proportional.
+    """
     height, width = ink_map.shape
     base_colour = colour(random, 60, 215).mean() + random.uniform(-8, 8, 3)
     grey = _metal_grain(random, height, width)
 
-    # Light from the upper left: a mark's edges on that side are lit, and the others dark.
-    shift = max(int(scale * random.uniform(0.1, 0.3)), 1)
-    lit_edges = cv2.subtract(ink_map, np.roll(ink_map, (shift, shift), axis=(0, 1)))
-    dark_edges = cv2.subtract(ink_map, np.roll(ink_map, (-shift, -shift), axis=(0, 1)))
+    # A mark's edges on the upper left are lit, and those on the lower right are dark.
+    edge_width = max(int(scale * random.uniform(0.1, 0.3)), 1)
+    moved_down_right = np.roll(ink_map, (edge_width, edge_width), axis=(0, 1))
+    moved_up_left = np.roll(ink_map, (-edge_width, -edge_width), axis=(0, 1))
+    lit_edges = cv2.subtract(ink_map, moved_down_right)
+    dark_edges = cv2.subtract(ink_map, moved_up_left)
 
     # Grey levels: marks are lighter than the metal, or more rarely darker.
     mark_strength = random.uniform(25, 95) * random.choice([-1, 1], p=[0.6, 0.4])
@@ -330,39 +382,50 @@ def _draw_logo(random: Random, image: Image, lettering: Lettering, symbol_box: R
 
     It hides at most a tenth of the modules, which error correction mostly makes up for.
     """
-    left, top, width, height = symbol_box
-    x = left + width // 2
-    y = top + height // 2
-    half_side = int(width * random.uniform(0.08, 0.15))
+    x = symbol_box.left + symbol_box.width // 2
+    y = symbol_box.top + symbol_box.height // 2
+    half_side = int(symbol_box.width * random.uniform(0.08, 0.15))
     is_disc = random.random() < 0.5
     border_colour = colour(random, 200, 255).tolist()
     fill_colour = colour(random).tolist()
-    for radius, layer_colour in ((half_side, border_colour), (int(half_side * 0.75), fill_colour)):
+    layers = ((half_side, border_colour), (int(half_side * 0.75), fill_colour))
+    for reach, layer_colour in layers:  # from the middle to the edge
         if is_disc:
-            cv2.circle(image, (x, y), radius, layer_colour, cv2.FILLED, cv2.LINE_AA)
+            cv2.circle(image, (x, y), reach, layer_colour, cv2.FILLED, cv2.LINE_AA)
         else:
-            top_left = (x - radius, y - radius)
-            bottom_right = (x + radius, y + radius)
+            top_left = (x - reach, y - reach)
+            bottom_right = (x + reach, y + reach)
             cv2.rectangle(image, top_left, bottom_right, layer_colour, cv2.FILLED)
 
-    side = max(half_side, 3)
-    letters = np.zeros((side, side), np.uint8)
-    lettering.draw_line(random, letters, x=0, y=0, height=side, width=side)
+    # The letters are in a square half as wide as the logo.
+    letters_side = max(half_side, 3)
+    letters = np.zeros((letters_side, letters_side), np.uint8)
+    lettering.draw_line(random, letters, x=0, y=0, height=letters_side, width=letters_side)
     letters_left = x - half_side // 2
     letters_top = y - half_side // 2
-    area = image[letters_top : letters_top + side, letters_left : letters_left + side]
+    area = image[
+        letters_top : letters_top + letters_side, letters_left : letters_left + letters_side
+    ]
     area[letters > 127] = colour(random)
 
 
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
-    """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco).
+    """A sheet with rows of symbols of one class.
 
-    Data Matrix symbols may be marked into metal instead, all dotted or none.
+    Markers may have black squares between them, as on a ChArUco board. Data Matrix symbols may be
+    marked into metal, all of them dotted or none.
+
+    Args:
+        random: Where the choices come from.
+        symbols: What is on it, from left to right and then down.
+        columns: Symbols in a row.
+        scale: Pixels of a module.
     """
     is_metal = symbols[0].label == DATA_MATRIX and random.random() < 0.5
     dotted_share = DOTTED_SHARE
     if is_metal:
-        dotted_share = float(random.random() < 0.6)
+        are_dotted = random.random() < DOTTED_METAL_SHARE
+        dotted_share = 1.0 if are_dotted else 0.0
     ink_maps = [inked(random, symbol, scale, dotted_share) for symbol in symbols]
 
     quiet = max(symbol.quiet for symbol in symbols) * scale
@@ -387,31 +450,45 @@ def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Su
 def _laid_out(
     ink_maps: list[Mask], columns: int, gap: int, *, has_black_squares: bool
 ) -> tuple[Mask, list[Rectangle]]:
-    """Symbols on a grid, from left to right and then down, and where each of them lies.
+    """Lay symbols on a grid, from left to right and then down.
 
-    With black squares, symbols and squares alternate as on a chessboard, so that there are twice as
-    many rows: a symbol of an even column is in the upper row of a pair, one of an odd column in the
-    lower row, and the square is in the other.
+    With black squares, a row of symbols takes two rows of the grid, in which symbols and squares
+    alternate as on a chessboard. Four symbols and four squares in four columns:
+
+        symbol  square  symbol  square
+        square  symbol  square  symbol
+
+    Args:
+        ink_maps: The symbols in ink.
+        columns: Symbols in a row.
+        gap: Pixels between two symbols, and around all of them.
+        has_black_squares: Whether squares are between the symbols.
+
+    Returns:
+        The ink of the sheet, and where each symbol is on it.
     """
     pitch_x = max(ink_map.shape[1] for ink_map in ink_maps) + gap
     pitch_y = max(ink_map.shape[0] for ink_map in ink_maps) + gap
-    rows = (len(ink_maps) + columns - 1) // columns
+    symbol_rows = (len(ink_maps) + columns - 1) // columns
+    grid_rows = symbol_rows
     if has_black_squares:
-        rows = 2 * rows
-    sheet_ink = np.zeros((rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)
+        grid_rows = 2 * symbol_rows
+    sheet_ink = np.zeros((grid_rows * pitch_y + gap, columns * pitch_x + gap), np.uint8)
 
     boxes = []
     for number, ink_map in enumerate(ink_maps):
-        row, column = divmod(number, columns)
+        symbol_row, column = divmod(number, columns)
+        grid_row = symbol_row
         if has_black_squares:
-            upper_row = 2 * row
-            row = upper_row + column % 2
-            square_row = upper_row + 1 - column % 2
+            is_odd_column = column % 2
+            grid_row = 2 * symbol_row + is_odd_column
+            square_row = 2 * symbol_row + 1 - is_odd_column
+            # A square fills its cell of the grid, which begins half a gap before a symbol would.
             square_y = gap // 2 + square_row * pitch_y
             square_x = gap // 2 + column * pitch_x
             sheet_ink[square_y : square_y + pitch_y, square_x : square_x + pitch_x] = 255
 
-        y = gap + row * pitch_y
+        y = gap + grid_row * pitch_y
         x = gap + column * pitch_x
         height, width = ink_map.shape
         sheet_ink[y : y + height, x : x + width] = ink_map

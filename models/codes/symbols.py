@@ -26,6 +26,8 @@ BARS_QUIET = 9  # modules beside linear codes
 MIN_DARK = 0.12  # of a marker's inner cells; a nearly white marker has no recognisable pattern
 STACKED = {Format.DataBarStk, Format.DataBarStkOmni, Format.DataBarExpStk}
 RETAIL = {Format.EAN13, Format.EAN8, Format.UPCA, Format.UPCE}  # these have guard bars
+ZXING_SMALLEST_RECTANGLE, ZXING_LARGEST_RECTANGLE = 25, 48  # its numbers of Data Matrix versions
+MICRO_PDF417_SHARE, COMPACT_PDF417_SHARE = 0.12, 0.13
 DICTIONARIES = (
     "4X4_1000 5X5_1000 6X6_1000 7X7_1000 ARUCO_ORIGINAL APRILTAG_16H5 APRILTAG_25H9 "
     "APRILTAG_36H10 APRILTAG_36H11 ARUCO_MIP_36H12"
@@ -128,44 +130,52 @@ def _log_uniform_length(random: Random, low: int, high: int) -> int:
 
 
 def _qr_code(random: Random) -> Symbol:
-    """A QR Code of any version up to 40; every second one holds an address."""
-    longest = _log_uniform_length(random, 8, 900)
-    shortest = max(longest // 2, 4)
-    if random.random() < 0.12:  # what fills the larger versions, up to 40
-        shortest, longest = 300, 1260
+    """A random QR Code of any version up to 40; half of them hold an address."""
+    max_length = _log_uniform_length(random, 8, 900)
+    min_length = max(max_length // 2, 4)
+    is_large = random.random() < 0.12
+    if is_large:  # what fills the larger versions, up to 40
+        min_length = 300
+        max_length = 1260
 
-    content = text(random, MIXED, shortest, longest)
+    content = text(random, MIXED, min_length, max_length)
     if random.random() < 0.5:
         content = "https://" + content.replace(" ", "")
-    level = str(random.choice(list("LMQH")))  # of error correction
-    return _matrix(QR_CODE, written(content, Format.QRCode, ec_level=level), quiet=4)
+    error_correction = str(random.choice(list("LMQH")))
+    return _matrix(QR_CODE, written(content, Format.QRCode, ec_level=error_correction), quiet=4)
 
 
 def _micro_qr(random: Random) -> Symbol:
-    """A Micro QR Code of the four versions, with digits."""
+    """A random Micro QR Code of one of the four versions, with digits."""
     version = str(random.choice(["M1", "M2", "M3", "M4"], p=[0.1, 0.3, 0.3, 0.3]))
-    longest = {"M1": 5, "M2": 6, "M3": 14, "M4": 21}[version]
-    content = text(random, DIGITS, 1, longest)
+    max_length = {"M1": 5, "M2": 6, "M3": 14, "M4": 21}[version]
+    content = text(random, DIGITS, 1, max_length)
     code = segno.make_micro(content, version=version, error=None, boost_error=False)
     return _matrix(MICRO_QR, np.array(code.matrix, np.uint8), quiet=2)
 
 
 def _data_matrix(random: Random) -> Symbol:
-    """A Data Matrix: mostly square, sometimes one of the rectangles up to 8 x 144 and 26 x 64."""
-    if random.random() < 0.15:
-        version = int(random.integers(25, 49))  # zxing-cpp's numbers of the rectangles
-        longest = 5 if version == 25 else 10  # 25 is the smallest one
-        content = text(random, MIXED, 2, longest)
+    """A random Data Matrix: mostly square, sometimes rectangular, such as 8 x 144 or 26 x 64."""
+    is_rectangular = random.random() < 0.15
+    if is_rectangular:
+        version = int(random.integers(ZXING_SMALLEST_RECTANGLE, ZXING_LARGEST_RECTANGLE + 1))
+        max_length = 10
+        if version == ZXING_SMALLEST_RECTANGLE:
+            max_length = 5
+        content = text(random, MIXED, 2, max_length)
         cells = written(content, Format.DataMatrix, version=version)
     else:
-        longest = _log_uniform_length(random, 4, 900)
-        content = text(random, MIXED, max(longest // 2, 2), longest)
+        max_length = _log_uniform_length(random, 4, 900)
+        content = text(random, MIXED, max(max_length // 2, 2), max_length)
         cells = written(content, Format.DataMatrix)
     return _matrix(DATA_MATRIX, cells, quiet=1)
 
 
 def _barcode(random: Random) -> Symbol:
-    """A linear code, or a stacked form of DataBar, which belongs to the same class."""
+    """A random linear code, or a stacked DataBar, which belongs to the same class.
+
+    A linear code has any aspect up to `MAX_ASPECT`, low ones more often.
+    """
     weights = np.array([linear.weight for linear in LINEAR_FORMATS])
     linear = LINEAR_FORMATS[random.choice(len(LINEAR_FORMATS), p=weights / weights.sum())]
     content = text(random, linear.alphabet, linear.min_length, linear.max_length)
@@ -173,11 +183,13 @@ def _barcode(random: Random) -> Symbol:
     if linear.format in STACKED:
         return _matrix(BARCODE, cells, quiet=2)
 
-    aspect = float(np.exp(random.uniform(0, np.log(MAX_ASPECT))))
+    # All rows but the last are equal: of a retail code, the last has the guard bars alone.
+    bars = cells[:1]
     guards = None
+    aspect = float(np.exp(random.uniform(0, np.log(MAX_ASPECT))))
     if linear.format in RETAIL:
-        guards = cells[-1:]  # the last row has the guard bars alone
-    return Symbol(BARCODE, cells[:1], BARS_QUIET, aspect, guards)
+        guards = cells[-1:]
+    return Symbol(BARCODE, bars, BARS_QUIET, aspect, guards)
 
 
 def _as_content(characters: str, barcode_format: Format) -> str:
@@ -197,25 +209,30 @@ def _as_content(characters: str, barcode_format: Format) -> str:
 
 
 def _pdf417(random: Random) -> Symbol:
-    """PDF417 with rows two to five modules high, or its micro or compact form.
-
-    zxing-cpp draws rows of three modules, and of two in the micro form: one line of each row is
-    taken, and repeated to the height of choice.
-    """
+    """A random PDF417 with rows two to five modules high, or its micro or compact form."""
     content = text(random, MIXED, 6, _log_uniform_length(random, 12, 900))
     row_height = int(random.choice([2, 3, 4, 5], p=[0.3, 0.4, 0.2, 0.1]))
-    choice = random.random()
-    if choice < 0.12:
-        cells = written(content[:60], Format.MicroPDF417)
-        return _matrix(PDF417, np.repeat(cells[::2], row_height, axis=0), quiet=1)
-    if choice < 0.25:
-        cells = written(content[:300], Format.CompactPDF417)
-        return _matrix(PDF417, np.repeat(cells[::3], row_height, axis=0), quiet=2)
 
-    min_columns = max(len(content) // 80, 1)  # fewer would take more rows than the standard has
-    columns = int(random.integers(min_columns, min_columns + 9))
-    cells = written(content, Format.PDF417, columns=columns)
-    return _matrix(PDF417, np.repeat(cells[::3], row_height, axis=0), quiet=2)
+    choice = random.random()
+    if choice < MICRO_PDF417_SHARE:
+        cells = written(content[:60], Format.MicroPDF417)
+        quiet = 1
+        zxing_row_height = 2
+    elif choice < MICRO_PDF417_SHARE + COMPACT_PDF417_SHARE:
+        cells = written(content[:300], Format.CompactPDF417)
+        quiet = 2
+        zxing_row_height = 3
+    else:
+        # Fewer columns would take more rows than the standard has.
+        min_columns = max(len(content) // 80, 1)
+        columns = int(random.integers(min_columns, min_columns + 9))
+        cells = written(content, Format.PDF417, columns=columns)
+        quiet = 2
+        zxing_row_height = 3
+
+    # One line of each row, repeated until the row is as high as was drawn.
+    lines = cells[::zxing_row_height]
+    return _matrix(PDF417, np.repeat(lines, row_height, axis=0), quiet)
 
 
 def _aruco(random: Random) -> Symbol:
@@ -232,9 +249,9 @@ def _aruco(random: Random) -> Symbol:
 
 
 def _aztec(random: Random) -> Symbol:
-    """An Aztec Code of any size."""
-    longest = _log_uniform_length(random, 4, 900)
-    content = text(random, MIXED, max(longest // 2, 2), longest)
+    """A random Aztec Code of any size."""
+    max_length = _log_uniform_length(random, 4, 900)
+    content = text(random, MIXED, max(max_length // 2, 2), max_length)
     return _matrix(AZTEC, written(content, Format.Aztec), quiet=1)
 
 

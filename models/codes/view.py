@@ -31,9 +31,11 @@ class Tilt:
 
     def __init__(self, random: Random, *, flat: bool = False) -> None:
         self.roll = _roll(random, flat=flat)
+        # Drawn for flat surfaces too, which therefore take as many random numbers as others.
         pitch, yaw = _pitch_and_yaw(random)
         if flat:
-            pitch, yaw = 0.0, 0.0
+            pitch = 0.0
+            yaw = 0.0
         self.pitch = pitch
         self.yaw = yaw
 
@@ -66,35 +68,44 @@ class Tilt:
 
 
 def _roll(random: Random, *, flat: bool) -> float:
-    """A rotation within the image, in radians: mostly upright, more or less."""
+    """A random rotation within the image, in radians; about half are within a few degrees of 0.
+
+    A flat surface is upright in seven of ten cases, otherwise turned by a multiple of 90 degrees.
+    """
     choice = random.random()
-    roll = float(np.radians(random.normal(0, 5)))
+    wobble = float(np.radians(random.normal(0, 5)))
     if flat:
-        return float(np.pi / 2 * random.choice(4, p=[0.7, 0.1, 0.1, 0.1]))
-    if choice > 0.6:  # any direction
+        quarter_turns = random.choice(4, p=[0.7, 0.1, 0.1, 0.1])
+        return float(np.pi / 2 * quarter_turns)
+
+    if choice > 0.6:  # 40%: any direction
         return float(random.uniform(0, 2 * np.pi))
-    if choice > 0.45:  # on its side or upside down
-        return float(roll + np.pi / 2 * random.integers(1, 4))
-    if choice > 0.33:  # as bar codes are held: askew, but not on purpose
-        return float(roll + np.radians(random.uniform(10, 25) * random.choice([-1, 1])))
-    return roll
+    if choice > 0.45:  # 15%: on its side or upside down
+        quarter_turns = random.integers(1, 4)
+        return float(wobble + np.pi / 2 * quarter_turns)
+    if choice > 0.33:  # 12%: askew, as people hold bar codes
+        return float(wobble + np.radians(random.uniform(10, 25) * random.choice([-1, 1])))
+    return wobble  # 33%: upright
 
 
 def _pitch_and_yaw(random: Random) -> tuple[float, float]:
-    """Pitch and yaw in radians; one of them may be steep, then the other is not."""
+    """Random pitch and yaw in radians; if one of them is steep, the other is not.
+
+    Two angles are drawn, of which only the first may be steep, and are assigned in either order.
+    """
     limit = random.choice([25, 50, 70], p=[0.6, 0.25, 0.15])  # degrees
     angles = random.uniform(-limit, limit, 2)
     if limit < 70:
-        angles = angles * random.random(2)
+        angles = angles * random.random(2)  # smaller angles more often
     else:
         angles = angles * [1, 0.3]
     if random.random() < 0.05:  # nearly from the side
         angles[0] = random.uniform(65, 80) * random.choice([-1, 1])
 
-    if random.random() >= 0.5:
-        angles = angles[::-1]
-    pitch, yaw = np.radians(angles)
-    return pitch, yaw
+    first, second = np.radians(angles)
+    if random.random() < 0.5:
+        return first, second
+    return second, first
 
 
 def _roll_matrix(angle: float) -> NDArray[np.float64]:
@@ -207,12 +218,14 @@ def clipped(outline: Points, width: float, height: float) -> Points:
         is_inside = depth >= 0
         crosses = is_inside != (next_depth >= 0)
 
-        share_of_way = depth / np.where(crosses, depth - next_depth, 1)  # to the next point
+        depth_lost = np.where(crosses, depth - next_depth, 1)  # 1 avoids a division by 0
+        share_of_way = depth / depth_lost  # to the next point
         crossings = points + (next_points - points) * share_of_way[:, None]
 
-        # Each point is followed by its crossing, and both are taken where they exist.
-        in_order = np.stack([points, crossings], axis=1)
-        points = in_order[np.stack([is_inside, crosses], axis=1)]
+        # Point, its crossing, next point, its crossing and so on: those that exist are selected.
+        points_and_crossings = np.stack([points, crossings], axis=1)  # [P, 2, 2]
+        exists = np.stack([is_inside, crosses], axis=1)  # [P, 2]
+        points = points_and_crossings[exists]
     return points
 
 
