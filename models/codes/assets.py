@@ -63,7 +63,8 @@ class Assets:
             backgrounds = self.photographs
         background = backgrounds[random.integers(len(backgrounds))]
 
-        # Pixels of the background for each pixel of the crop: at most as many as there are, or 1.6.
+        # How many pixels of the background become one of the crop: at most 1.6, or less where the
+        # background is too small for that, and at least 0.4 times as many.
         max_scale = min(background.shape[:2]) / max(height, width)
         scale = random.uniform(0.4, 1) * min(max_scale, 1.6)
         crop_height = max(int(height * scale), 4)
@@ -76,13 +77,7 @@ class Assets:
         if random.random() < 0.3:
             crop = crop[::-1]
         scaled_crop = cv2.resize(crop, (width, height), interpolation=cv2.INTER_LINEAR)
-
-        # A gain for each channel, from 0.7 to 1.2, and one offset.
-        gains = random.uniform(0.6, 1.3, 3) ** 0.7
-        offset = random.uniform(-25, 25)
-        levels = np.arange(256)[:, None] * gains + offset  # [256, 3]
-        lookup_table = np.clip(levels, 0, 255).astype(np.uint8).reshape(1, 256, 3)
-        return cv2.LUT(scaled_crop, lookup_table)
+        return _with_random_tint(random, scaled_crop)
 
     def cutout(self, random: Random, size: int) -> Surface:
         """One of the objects cut out, its longer side `size` pixels."""
@@ -123,6 +118,15 @@ def training_assets(seed: int, folder: str = "") -> Assets:
     return replace(assets, photographs=photographs, cutouts=cutouts)
 
 
+def _with_random_tint(random: Random, image: Image) -> Image:
+    """The image `[H, W, 3]` with a random gain for each channel and a random offset for all."""
+    gains = random.uniform(0.6, 1.3, 3) ** 0.7  # 0.7 to 1.2
+    offset = random.uniform(-25, 25)
+    levels = np.arange(256)[:, None] * gains + offset  # [256, 3]
+    lookup_table = np.clip(levels, 0, 255).astype(np.uint8).reshape(1, 256, 3)
+    return cv2.LUT(image, lookup_table)
+
+
 def held_out_assets(seed: int) -> Assets:
     """The assets of the held-out images: other photographs, fonts, textures and negatives."""
     random = np.random.default_rng([seed, 2])
@@ -143,24 +147,26 @@ def _assets(
     texture_makers: tuple[Callable[[Random, int], Image], ...],
     lookalike_makers: tuple[negatives.Maker, ...],
 ) -> Assets:
-    """Assets whose backgrounds are photographs, views of them, textures, and collages of all that.
+    """Assets whose backgrounds are photographs, views of them, textures, and collages of all these.
 
     Args:
         random: Where the words, the textures, the views and the collages come from.
         photograph_names: Samples of scikit-image and scikit-learn.
         fonts: What text is drawn with.
-        texture_makers: They take turns, with a page of text in place of every fourth.
+        texture_makers: What draws textures, in turn.
         lookalike_makers: What draws lookalikes.
     """
     lettering = Lettering(random, fonts)
     photographs = [photograph(name) for name in photograph_names]
-    backgrounds = [*photographs]
+    backgrounds = list(photographs)
     for _ in range(VIEWS):
         for image in photographs:
             backgrounds.append(textures.warped(random, image))
 
-    for number in range(len(photographs) * TEXTURES_PER_PHOTOGRAPH):
-        if number % TEXTURES_PER_PHOTOGRAPH == 0:
+    texture_count = len(photographs) * TEXTURES_PER_PHOTOGRAPH
+    for number in range(texture_count):
+        is_page_of_text = number % TEXTURES_PER_PHOTOGRAPH == 0
+        if is_page_of_text:
             backgrounds.append(textures.page(random, SIDE, lettering))
         else:
             make_texture = texture_makers[number % len(texture_makers)]

@@ -26,6 +26,12 @@ MIN_SCENE_SIDE = 64  # pixels
 TURNS = ((False, False), (True, True), (False, True), (True, False))
 GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
 
+# How likely each of these is for an image.
+GENERATED_CHANCE = 0.07  # one symbol with little around it, as programs write it
+FULL_SIZE_CHANCE = 0.75  # as large as the canvas; the others are padded
+SQUARE_CHANCE = 0.6  # the others are landscape or portrait, as photographs are
+SYMBOLS_CHANCE = 0.8  # meant to have symbols
+
 
 class Batch(NamedTuple):
     """Images `[B, 3, H, W]`, RGB, uint8, and the objects in them."""
@@ -66,10 +72,10 @@ class Scenes(Dataset[Batch]):
     Args:
         seed: Seed of the series of scenes.
         assets: What scenes are made of.
-        batch_size: Images in a step; a multiple of four times `parts`.
+        batch_size: Images in a step; a multiple of four times `processes`.
         stages: What images are like, by step.
-        part: Which of the `parts` equal parts of each batch to return.
-        parts: The number of parts.
+        rank: Number of this training process, which gets an equal share of each batch.
+        processes: The number of training processes.
 
     Raises:
         ValueError: The batch size is not such a multiple.
@@ -82,28 +88,30 @@ class Scenes(Dataset[Batch]):
         batch_size: int,
         stages: list[Stage],
         *,
-        part: int = 0,
-        parts: int = 1,
+        rank: int = 0,
+        processes: int = 1,
     ) -> None:
-        if batch_size % (len(TURNS) * parts):
+        if batch_size % (len(TURNS) * processes):
             raise ValueError(
-                f"a batch size of {batch_size} is not a multiple of {len(TURNS)} * {parts}"
+                f"a batch size of {batch_size} is not a multiple of {len(TURNS)} * {processes}"
             )
         self.seed = seed
         self.assets = assets
         self.stages = stages
-        self.part = part
-        self.parts = parts
+        self.rank = rank
+        self.processes = processes
         self.new_scenes_per_batch = batch_size // len(TURNS)
-        # Scenes that will be shown again; a worker fills and empties its copy of this.
+        # Scenes that will be shown again. Each rendering process has a copy of this object, and
+        # stores the scenes that it renders here.
         self.scenes_to_reuse: dict[SceneKey, Scene] = {}
 
     def __getitem__(self, step: int) -> Batch:
-        """The batch of a step: four groups of scenes, each in another of the `TURNS`.
+        """Make the batch of a step: a quarter are new scenes, the rest older ones in other turns.
 
-        Group g of the series is shown as it is at step g - 3 * GAP, in the second turn at step
-        g - 2 * GAP, in the third at g - GAP, and in the last at step g. Its scenes are rendered
-        when they are first needed, and stored until their last turn.
+        Scenes belong to groups, and a group is shown at four steps, `GAP` apart, each time in
+        another of the `TURNS`. With a gap of 48, group 144 is shown as it is at step 0, and turned
+        at steps 48, 96 and 144. Scenes are rendered when they are first needed; `scenes_to_reuse`
+        stores them until they are shown for the last time.
         """
         stage = self.stage(step)
         side = self.side(step)
@@ -117,7 +125,7 @@ class Scenes(Dataset[Batch]):
             group = step + (last_turn - turn) * GAP
             start = group * self.new_scenes_per_batch
             stop = start + self.new_scenes_per_batch
-            for index in range(start + self.part, stop, self.parts):
+            for index in range(start + self.rank, stop, self.processes):
                 key = SceneKey(index, side, stage.tiles, stage.hard)
                 scene = self.scenes_to_reuse.pop(key, None)
                 if scene is None:
@@ -134,8 +142,8 @@ class Scenes(Dataset[Batch]):
 
     def stage(self, step: int) -> Stage:
         """The stage that a step belongs to."""
-        begun = [stage for stage in self.stages if stage.step <= step]
-        return begun[-1]
+        stages_so_far = [stage for stage in self.stages if stage.step <= step]
+        return stages_so_far[-1]
 
 
 def turned(scene: Scene, *, swap: bool, flip: bool) -> Scene:
@@ -179,31 +187,34 @@ def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scen
 
 
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
-    """A scene on a square canvas.
+    """A random scene on a square canvas: generated, square, or landscape or portrait.
 
-    One in fourteen is a symbol and next to nothing else. Of the others, two in five are landscape
-    or portrait, as photographs are, and one in four is a small image, down to a quarter of the
-    canvas, with padding around it. One in five is meant to hold no symbol; with those that have
-    none by chance it is one in four.
+    A quarter of the scenes are smaller than the canvas, down to a quarter of its side, with padding
+    around them. A fifth of them are meant to have no symbols; counting those that have none by
+    chance, it is a quarter.
     """
     random = np.random.default_rng([seed, index, 1])
-    if random.random() < 0.07:
+    if random.random() < GENERATED_CHANCE:
         return letterboxed(generated(seed, index, assets, side), side)
 
     longer = side
-    if random.random() >= 0.75:
+    is_full_size = random.random() < FULL_SIZE_CHANCE
+    if not is_full_size:
         longer = int(side * random.uniform(0.25, 0.9))
+
     shorter = longer
-    if random.random() >= 0.6:
+    is_square = random.random() < SQUARE_CHANCE
+    if not is_square:
         shorter = int(longer * random.uniform(0.4, 0.95))
     shorter = max(shorter, MIN_SCENE_SIDE)
     longer = max(longer, MIN_SCENE_SIDE)
 
     height, width = shorter, longer
-    if random.random() < 0.5:
+    is_portrait = random.random() < 0.5
+    if is_portrait:
         height, width = longer, shorter
-    with_symbols = random.random() < 0.8
-    return letterboxed(render(seed, index, assets, height, width, symbols=with_symbols), side)
+    has_symbols = random.random() < SYMBOLS_CHANCE
+    return letterboxed(render(seed, index, assets, height, width, symbols=has_symbols), side)
 
 
 def letterboxed(scene: Scene, side: int) -> Scene:
@@ -259,7 +270,7 @@ def batches(scenes: Scenes, start: int, stop: int, workers: int) -> Iterator[Bat
     return iter(loader)
 
 
-def _start_worker(_: int) -> None:
-    """Use one thread in each worker process."""
+def _start_worker(_worker: int) -> None:
+    """Use one thread in each rendering process."""
     cv2.setNumThreads(1)
     torch.set_num_threads(1)

@@ -105,18 +105,19 @@ def detections(scene: Scene, predict: Predict) -> Detections:
     scale = min(IMGSZ / max(height, width), 1)  # as `letterboxed` computes it
     left = (IMGSZ - round(width * scale)) // 2
     top = (IMGSZ - round(height * scale)) // 2
-    images = collated([letterboxed(scene, IMGSZ)]).images.numpy().astype(np.float32) / 255
+    batch = collated([letterboxed(scene, IMGSZ)])
+    images = batch.images.numpy().astype(np.float32) / 255  # [1, 3, 640, 640]
 
     body = predict(images)[0]  # [4 + K, N]
     all_boxes = body[:4]
     all_scores = body[4:]  # [K, N]
     best = np.argsort(-all_scores, axis=None, kind="stable")[:MAX_DETECTIONS]
-    label, anchor = np.unravel_index(best, all_scores.shape)
-    scores = all_scores[label, anchor]
+    label_ids, anchor_ids = np.unravel_index(best, all_scores.shape)
+    scores = all_scores[label_ids, anchor_ids]
 
-    boxes = (all_boxes[:, anchor].T - np.array([left, top, left, top])) / scale
+    boxes = (all_boxes[:, anchor_ids].T - np.array([left, top, left, top])) / scale
     boxes = np.clip(boxes, 0, [width, height, width, height])
-    return np.column_stack([boxes, scores, label]).astype(np.float64)
+    return np.column_stack([boxes, scores, label_ids]).astype(np.float64)
 
 
 class Sample(NamedTuple):
@@ -162,21 +163,21 @@ def detections_in_file(path: Path, predict: Predict) -> Detections:
 
 
 def measure_samples(predict: Predict, folder: Path, count: int) -> Figures:
-    """Recall of the right class anywhere in the image, and false alarms, as recommended.
+    """Recall of the right class anywhere in an image, and false alarms for each image without it.
 
-    In an image labelled `none:NAME`, all detections are false alarms except those of a class
-    called NAME, if the model has one; such an image then counts for recall too. `other:` is left
-    out.
+    Detections count from the recommended confidence of their class on. In an image labelled
+    `none:NAME`, all detections are false alarms except those of a class called NAME, if the model
+    has one; the image then counts for recall too. Images labelled `other:NAME` are left out.
 
     Args:
         predict: The model.
         folder: Images with `labels.tsv`.
         count: How many of them to take; 0 for all.
     """
-    hits: dict[str, list[bool]] = {}  # by kind of image, and by class
-    alarms: dict[str, list[int]] = {}  # by what the image shows
+    hits: dict[str, list[bool]] = {}  # by kind of image, and by class as well
+    alarm_counts: dict[str, list[int]] = {}  # by what the image shows
     for sample in samples(folder, count):
-        group, _, name = sample.label.rpartition(":")
+        group, _, name = sample.label.rpartition(":")  # the group is empty for a class
         if group == "other":
             continue
         confident = _confident(detections_in_file(sample.path, predict))
@@ -187,34 +188,42 @@ def measure_samples(predict: Predict, folder: Path, count: int) -> Figures:
             hits.setdefault(name, []).append(is_hit)
         if group == "none":
             alarm_count = len(detected_names) - detected_names.count(name)
-            alarms.setdefault(name, []).append(alarm_count)
+            alarm_counts.setdefault(name, []).append(alarm_count)
     return {
-        "recall": {key: float(np.mean(hits[key])) for key in sorted(hits)},
-        "false_alarms": {key: float(np.mean(alarms[key])) for key in sorted(alarms)},
+        "recall": _means(hits),
+        "false_alarms": _means(alarm_counts),
         "pictures": {key: len(hits[key]) for key in sorted(hits)},
-        "negatives": {key: len(alarms[key]) for key in sorted(alarms)},
+        "negatives": {key: len(alarm_counts[key]) for key in sorted(alarm_counts)},
     }
 
 
+def _means(values: dict[str, list[Any]]) -> dict[str, float]:
+    """The mean of each list, in the order of the keys."""
+    return {key: float(np.mean(values[key])) for key in sorted(values)}
+
+
 def measure_images_without_symbols(predict: Predict, folder: Path) -> Figures:
-    """False alarms for each JPEG of a folder where nothing is to be detected."""
-    recommended_count = 0
-    count = 0  # from `CONFIDENCE` on
+    """Mean number of false alarms in the JPEGs of a folder, none of which has symbols.
+
+    They are counted at the recommended confidences of the classes, and at `CONFIDENCE` for all.
+    """
+    recommended_alarms = 0
+    confidence_alarms = 0
     paths = sorted(folder.glob("*.jpg"))
     for path in paths:
         image_detections = detections_in_file(path, predict)
-        recommended_count += len(_confident(image_detections))
-        count += int((image_detections[:, SCORE] >= CONFIDENCE).sum())
+        recommended_alarms += len(_confident(image_detections))
+        confidence_alarms += int((image_detections[:, SCORE] >= CONFIDENCE).sum())
     return {
-        "false_alarms": recommended_count / len(paths),
-        f"false_alarms_at_{CONFIDENCE}": count / len(paths),
+        "false_alarms": recommended_alarms / len(paths),
+        f"false_alarms_at_{CONFIDENCE}": confidence_alarms / len(paths),
     }
 
 
 def _confident(image_detections: Detections) -> Detections:
-    """The detections from the recommended confidence of their class on."""
-    label = image_detections[:, CLASS].astype(int)
-    return image_detections[image_detections[:, SCORE] >= RECOMMENDED[label]]
+    """The detections whose score is at least the recommended confidence of their class."""
+    label_ids = image_detections[:, CLASS].astype(int)
+    return image_detections[image_detections[:, SCORE] >= RECOMMENDED[label_ids]]
 
 
 def duplicates(detections_by_image: list[Detections]) -> float:
@@ -236,17 +245,20 @@ def duplicates(detections_by_image: list[Detections]) -> float:
 def agreement(predict: Predict, scenes: list[Scene]) -> Figures:
     """How much a symbol's score changes when its image is turned by 90 degrees or halved in size.
 
+    A symbol counts if its score is at least `CONFIDENCE` in the image or in the view. In the halved
+    view, its longer side must also have at least `MIN_HALVED_SIDE` pixels.
+
     Returns:
-        For each view, of the symbols detected from `CONFIDENCE` on in the image or in the view, the
-        share detected in both, and the mean difference of their scores; NaN if there are none. In
-        the halved view, only symbols count whose longer side has at least `MIN_HALVED_SIDE` pixels.
+        For each view, the share of these symbols that have such a score in both, and the mean
+        difference of both scores; NaN if no symbol counts.
     """
     turned_pairs: list[tuple[float, float]] = []  # scores in the image and in the view
     halved_pairs: list[tuple[float, float]] = []
     for scene in scenes:
         scores = _best_scores(scene, predict)
 
-        turned_scores = _best_scores(turned(scene, swap=True, flip=True), predict)
+        turned_by_90 = turned(scene, swap=True, flip=True)
+        turned_scores = _best_scores(turned_by_90, predict)
         turned_pairs += zip(scores, turned_scores, strict=True)
 
         halved = _halved(scene)
@@ -265,9 +277,14 @@ def _halved(scene: Scene) -> Scene:
 
 
 def _agreement_figures(score_pairs: list[tuple[float, float]]) -> Figures:
-    """Of pairs with a score from `CONFIDENCE` on: the share with two, and the mean difference."""
-    detected = [pair for pair in score_pairs if max(pair) >= CONFIDENCE]
-    scores = np.array(detected).reshape(-1, 2)
+    """The share of symbols detected twice among those detected, and the mean score difference.
+
+    Args:
+        score_pairs: The scores of each symbol in an image and in a view of it. It is detected where
+            its score is at least `CONFIDENCE`.
+    """
+    detected_pairs = [pair for pair in score_pairs if max(pair) >= CONFIDENCE]
+    scores = np.array(detected_pairs).reshape(-1, 2)
     return {
         "both": float((scores >= CONFIDENCE).all(1).mean()),
         "difference": float(np.abs(scores[:, 0] - scores[:, 1]).mean()),
@@ -322,25 +339,31 @@ def average_precision(
     """COCO's average precision, overall, by class and by size.
 
     Args:
-        truth: What `instances` returns.
+        truth: The labels as COCO's `instances.json`, whose images are numbered from 0.
         detections_by_image: The detections on each of its images, in order.
     """
-    precision = _precision_table(truth, _coco_results(detections_by_image))
+    precision_by_limit = _precision_table(truth, _coco_results(detections_by_image))
     # The last axis has three limits of detections an image; 2 is the highest, 100.
-    precision = precision[..., 2]
+    precision = precision_by_limit[..., 2]  # [IoU, recall, class, size]
     all_sizes = precision[..., 0]
     at_iou_50 = 0
     at_iou_75 = 5  # the thresholds are 0.5, 0.55 and so on
 
     by_size = {}
     for size_number, size in enumerate(("small", "medium", "large"), start=1):  # 0 is all sizes
-        of_size = precision[..., size_number]
-        by_size[size] = {"mAP50-95": _mean(of_size), "mAP50": _mean(of_size[at_iou_50])}
+        size_precision = precision[..., size_number]
+        by_size[size] = {
+            "mAP50-95": _mean(size_precision),
+            "mAP50": _mean(size_precision[at_iou_50]),
+        }
 
     by_class = {}
     for label, name in enumerate(NAMES):
-        of_class = all_sizes[:, :, label]
-        by_class[name] = {"AP50-95": _mean(of_class), "AP50": _mean(of_class[at_iou_50])}
+        class_precision = all_sizes[:, :, label]
+        by_class[name] = {
+            "AP50-95": _mean(class_precision),
+            "AP50": _mean(class_precision[at_iou_50]),
+        }
 
     return {
         "mAP50-95": _mean(all_sizes),

@@ -63,8 +63,8 @@ class Deployed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Boxes and scores `[B, 4 + K, N]` of images `[B, 3, H, W]`, RGB from 0 to 1.
 
-        Cells that do not score best around a symbol get scores of 0, in their scale (`peaks`) and
-        in the scale beside it (`distinct`).
+        A cell gets a score of 0 if another one around the same symbol has a higher score: in its
+        scale (`peaks`), or in the next finer or coarser scale (`distinct`).
         """
         maps = self.neck(self.backbone(images))
         distributions_by_scale, logits_by_scale = self.head.branches(maps)
@@ -79,13 +79,18 @@ class Deployed(nn.Module):
             boxes.append(flat_boxes.unflatten(2, shape))
             scores.append(peaks(logits.sigmoid()))
 
-        for fine, reach in enumerate(REACH):
-            coarse = fine + 1
-            scores[fine], scores[coarse] = distinct(
-                boxes[fine], boxes[coarse], scores[fine], scores[coarse], reach=reach
+        # First the scales of strides 8 and 16, then those of 16 and 32.
+        for fine_scale, reach in enumerate(REACH):
+            coarse_scale = fine_scale + 1
+            scores[fine_scale], scores[coarse_scale] = distinct(
+                fine_boxes=boxes[fine_scale],
+                coarse_boxes=boxes[coarse_scale],
+                fine_scores=scores[fine_scale],
+                coarse_scores=scores[coarse_scale],
+                reach=reach,
             )
 
-        bodies = []
+        bodies = []  # of each scale: [B, 4 + K, H * W]
         for scale_boxes, scale_scores in zip(boxes, scores, strict=True):
             bodies.append(torch.cat([scale_boxes, scale_scores], 1).flatten(2))
         return torch.cat(bodies, 2)
@@ -181,11 +186,14 @@ def folded(network: Network) -> Network:
 
 @torch.no_grad()
 def restore(network: Network, path: Path, images: Tensor) -> None:
-    """Load the weights of an exported file into a network; both heads get those of the file's one.
+    """Load the weights of an exported file into a network; both heads get those of the file's head.
 
     The file has no batch normalisation any more. The network's is chosen so that it changes nothing
-    on these images. The scores of classes that the file lacks start untrained. Blocks that it lacks
-    start as identities whose output is not used yet.
+    on these images: the network runs on them once, and a hook on each normalisation sets it just
+    before it runs, when its input is there to be measured.
+
+    The scores of classes that the file lacks start untrained. Blocks that it lacks start as
+    identities whose output is not used yet.
 
     Args:
         network: A network of the file's widths, with as many blocks or more in each C2f of its
@@ -206,12 +214,14 @@ def restore(network: Network, path: Path, images: Tensor) -> None:
         elif isinstance(module, nn.Conv2d) and module.bias is not None:  # the last of a branch
             weight = file_weights[f"{name_in_file}.weight"]
             bias = file_weights[f"{name_in_file}.bias"]
+            # The file may have fewer classes: the filters of others stay 0, and their biases
+            # untrained.
+            file_channels = len(weight)
             module.weight.zero_()
-            module.weight[: len(weight)] = weight
-            module.bias[: len(bias)] = bias
+            module.weight[:file_channels] = weight
+            module.bias[:file_channels] = bias
 
-    # Each hook sets a normalisation just before it runs, from what reaches it.
-    network.eval()(images)
+    network.eval()(images)  # here the hooks run
     for hook in hooks:
         hook.remove()
     network.train()
@@ -220,9 +230,11 @@ def restore(network: Network, path: Path, images: Tensor) -> None:
 def _restore_conv(module: Conv, file_weights: dict[str, Tensor], name: str) -> RemovableHandle:
     """Restore a convolution's weights now, and its normalisation when the module next runs.
 
-    Filters get the length of untrained ones, on which the optimiser's steps depend, and the
-    normalisation scales its output back. A convolution that the file lacks starts untrained. The
-    last one of a block adds nothing at first, like one that was folded into another.
+    The optimiser's steps depend on the size of weights. So each filter is scaled to the root mean
+    square of an untrained one, and the normalisation scales its output back.
+
+    A convolution that the file lacks starts untrained. The first one of a new block passes its
+    output on, and all others have an output of 0, so that the block changes nothing at first.
 
     Args:
         module: The convolution with its normalisation.
@@ -235,21 +247,24 @@ def _restore_conv(module: Conv, file_weights: dict[str, Tensor], name: str) -> R
     weight = file_weights.get(f"{name}.weight")
     bias = file_weights.get(f"{name}.bias")
     if weight is None:
-        # The first convolution of a new block passes its output on, and all others nothing.
-        output_scale = 1.0 if name.endswith("body.0.conv") else 0.0
+        is_first_of_block = name.endswith("body.0.conv")
+        output_scale = 1.0 if is_first_of_block else 0.0
         scale = torch.full_like(module.norm.bias, output_scale)
     else:
+        # Filters have inputs from blocks that the file lacks; the weights of these are 0.
         missing_inputs = module.conv.in_channels // module.conv.groups - weight.shape[1]
-        weight = functional.pad(weight, (0, 0, 0, 0, 0, missing_inputs))  # from blocks it lacks
-        fan_in = weight[0].numel()
-        length = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)  # root mean square
-        # PyTorch draws weights uniformly up to fan_in ** -0.5, whose root mean square this is.
-        untrained_length = (3 * fan_in) ** -0.5
-        module.conv.weight.copy_(weight * (untrained_length / length)[:, None, None, None])
-        scale = length / untrained_length
+        weight = functional.pad(weight, (0, 0, 0, 0, 0, missing_inputs))
+
+        weights_per_filter = weight[0].numel()
+        rms = weight.square().mean((1, 2, 3)).sqrt().clamp(min=1e-6)  # of each filter
+        # PyTorch draws weights uniformly up to weights_per_filter ** -0.5: this is their RMS.
+        untrained_rms = (3 * weights_per_filter) ** -0.5
+        module.conv.weight.copy_(weight * (untrained_rms / rms)[:, None, None, None])
+        scale = rms / untrained_rms
     shift: Tensor | int = 0 if bias is None else bias
 
     def undo_normalisation(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
+        """Set a normalisation so that of these inputs it makes `inputs * scale + shift`."""
         variance, mean = torch.var_mean(inputs[0], (0, 2, 3))
         norm.running_mean = mean
         norm.running_var = variance
@@ -306,9 +321,11 @@ def export(network: Network, path: Path, metadata: dict[str, str]) -> None:
 def _strip(graph: onnx.GraphProto) -> None:
     """Drop the exporter's stack traces, which contain paths of this machine."""
     del graph.metadata_props[:]
-    for part in [*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]:
-        del part.metadata_props[:]
-        part.doc_string = ""
+    lists = (graph.node, graph.input, graph.output, graph.value_info, graph.initializer)
+    for protos in lists:
+        for proto in protos:
+            del proto.metadata_props[:]
+            proto.doc_string = ""
 
 
 def describe(step: int) -> dict[str, str]:
@@ -321,11 +338,19 @@ def describe(step: int) -> dict[str, str]:
         "imgsz": str([IMGSZ, IMGSZ]),
         "names": str(dict(enumerate(NAMES))),
         "end2end": "True",
-        "detcli.conf": ",".join([str(CONF), *(f"{name}={CONFS[name]}" for name in NAMES)]),
+        "detcli.conf": _recommended_confidences(),
         "detcli.tile": TILE,
         "detcli.preprocess": PREPROCESS,
         "steps": str(step),
     }
+
+
+def _recommended_confidences() -> str:
+    """The value of `--conf` that is recommended: one for all classes, then one for each."""
+    confidences = [str(CONF)]
+    for name in NAMES:
+        confidences.append(f"{name}={CONFS[name]}")
+    return ",".join(confidences)
 
 
 def main() -> None:

@@ -84,74 +84,82 @@ class Pairs(NamedTuple):
     """P pairs of an object and an anchor whose centre is inside its box.
 
     Attributes:
-        item: Index of the object, `[P]`.
-        anchor: Index of the anchor, `[P]`.
+        object_ids: Indices of the objects, `[P]`.
+        anchor_ids: Indices of the anchors, `[P]`.
     """
 
-    item: Tensor
-    anchor: Tensor
+    object_ids: Tensor
+    anchor_ids: Tensor
+
+    def select(self, indices: Tensor) -> "Pairs":
+        """The pairs at these indices `[Q]`."""
+        return Pairs(self.object_ids[indices], self.anchor_ids[indices])
 
 
 class Positives(NamedTuple):
-    """The Q anchors that learn an object, each of them exactly one.
+    """The Q anchors that learn an object; each of them learns exactly one.
 
     Attributes:
-        item: Index of the object, `[Q]`.
-        anchor: Index of the anchor, `[Q]`.
-        target: The score to learn, `[Q]`, from 0 to 1: how well it does compared with the best
-            anchor of its object, times the IoU of that anchor.
+        object_ids: Indices of the objects, `[Q]`.
+        anchor_ids: Indices of the anchors, `[Q]`.
+        targets: The scores to learn, `[Q]`, from 0 to 1: how good the anchor is compared with the
+            best anchor of its object, times the largest IoU that an anchor of the object has.
     """
 
-    item: Tensor
-    anchor: Tensor
-    target: Tensor
+    object_ids: Tensor
+    anchor_ids: Tensor
+    targets: Tensor
 
 
 def candidates(objects: Objects, centres: Tensor) -> Pairs:
     """All pairs where the anchor's centre `[N, 2]` is strictly inside the object's box."""
     near, far = objects.box[:, None].chunk(2, 2)  # [G, 1, 2]
     inside = ((centres > near) & (centres < far)).all(2)  # [G, N]
-    return Pairs(*inside.nonzero(as_tuple=True))
+    object_ids, anchor_ids = inside.nonzero(as_tuple=True)
+    return Pairs(object_ids, anchor_ids)
 
 
 def assign(
     objects: Objects, pairs: Pairs, scores: Tensor, boxes: Tensor, max_anchors: int
 ) -> Positives:
-    """Choose the anchors that learn each object.
+    """Choose the anchors that learn each object, and the score that each of them learns.
 
     Each object takes its best anchors. Then an anchor that several objects of an image took learns
     only the one that its box overlaps most.
 
     Args:
         objects: The labels.
-        pairs: Candidates, in the order of the objects.
+        pairs: P candidates, in the order of the objects.
         scores: Predicted score of the object's class at each pair, `[P]`, after the sigmoid.
         boxes: Predicted box of the anchor of each pair, `[P, 4]`.
         max_anchors: The most anchors for an object.
     """
-    iou = complete_iou(objects.box[pairs.item], boxes).clamp(min=0)  # [P]
-    merit = scores.pow(ALPHA) * iou.pow(BETA)  # the paper's alignment measure
+    ious = complete_iou(objects.box[pairs.object_ids], boxes).clamp(min=0)  # [P]
+    merits = scores.pow(ALPHA) * ious.pow(BETA)  # the paper's alignment measure
 
-    taken = _best(pairs.item, merit, max_anchors)
-    item = pairs.item[taken]
-    anchor = pairs.anchor[taken]
-    iou = iou[taken]
-    merit = merit[taken]
+    best_of_object = _best(pairs.object_ids, merits, max_anchors)
+    claims = pairs.select(best_of_object)
+    claim_ious = ious[best_of_object]
+    claim_merits = merits[best_of_object]
 
-    # One number for each anchor of each image, so that they are grouped by both.
-    anchor_count = int(anchor.max()) + 1 if len(anchor) else 1
-    anchor_in_batch = objects.image[item] * anchor_count + anchor
-    unique = _best(anchor_in_batch, iou, 1)
-    item = item[unique]
-    anchor = anchor[unique]
-    iou = iou[unique]
-    merit = merit[unique]
+    # Of the claims on one anchor of one image, that of the largest IoU stays. An anchor of an image
+    # gets a number of its own among those of the whole batch.
+    anchor_count = 1
+    if len(claims.anchor_ids):
+        anchor_count = int(claims.anchor_ids.max()) + 1
+    anchors_in_batch = objects.image[claims.object_ids] * anchor_count + claims.anchor_ids
+    best_of_anchor = _best(anchors_in_batch, claim_ious, 1)
+    object_ids, anchor_ids = claims.select(best_of_anchor)
+    positive_ious = claim_ious[best_of_anchor]
+    positive_merits = claim_merits[best_of_anchor]
 
+    # The paper's normalised alignment: the best anchor of an object learns the largest IoU that
+    # the object has, and the others less, in proportion to their merit.
     object_count = len(objects.label)
-    top_merit = _largest(item, merit, object_count)[item]
-    top_iou = _largest(item, iou, object_count)[item]
-    target = merit / top_merit.clamp(min=1e-9) * top_iou
-    return Positives(item, anchor, target)
+    top_merits = _largest(object_ids, positive_merits, object_count)[object_ids]
+    top_ious = _largest(object_ids, positive_ious, object_count)[object_ids]
+    targets = positive_merits / top_merits.clamp(min=1e-9) * top_ious
+    return Positives(object_ids, anchor_ids, targets)
 
 
 def _best(group: Tensor, merit: Tensor, count: int) -> Tensor:
@@ -206,10 +214,12 @@ def head_loss(
 ) -> Parts:
     """Loss of one head.
 
+    In the comments on shapes, P pairs are candidates, and Q of them are assigned: positives.
+
     Args:
         output: Side distributions `[B, 4 * 16, N]` and class logits `[B, K, N]`.
         objects: The labels of the B images.
-        pairs: The anchors that may learn each object.
+        pairs: The P anchors and objects that may be assigned to each other.
         grid: The N anchors.
         max_anchors: How many anchors learn an object at most.
     """
@@ -217,45 +227,48 @@ def head_loss(
     logits = output[1].float()  # [B, K, N]
 
     with torch.no_grad():
-        pair_image = objects.image[pairs.item]
-        pair_label = objects.label[pairs.item]
-        pair_scores = logits[pair_image, pair_label, pairs.anchor].sigmoid()  # [P]
-        pair_distributions = distributions[pair_image, pairs.anchor].float()
-        pair_boxes = _decode(pair_distributions, grid, pairs.anchor)  # [P, 4]
-        item, anchor, target = assign(objects, pairs, pair_scores, pair_boxes, max_anchors)
+        pair_image = objects.image[pairs.object_ids]
+        pair_label = objects.label[pairs.object_ids]
+        pair_scores = logits[pair_image, pair_label, pairs.anchor_ids].sigmoid()  # [P]
+        pair_distributions = distributions[pair_image, pairs.anchor_ids].float()
+        pair_boxes = _decode(pair_distributions, grid, pairs.anchor_ids)  # [P, 4]
+        positives = assign(objects, pairs, pair_scores, pair_boxes, max_anchors)
 
-        image = objects.image[item]  # [Q]
+        images = objects.image[positives.object_ids]  # [Q]
+        labels = objects.label[positives.object_ids]
         target_scores = torch.zeros_like(logits)  # 0 for all that learn no object
-        target_scores[image, objects.label[item], anchor] = target
-        target_sum = target.sum().clamp(min=1)  # all parts are means weighted by the target
+        target_scores[images, labels, positives.anchor_ids] = positives.targets
+        # All parts of the loss are means weighted by the targets.
+        target_sum = positives.targets.sum().clamp(min=1)
 
     score_loss = functional.binary_cross_entropy_with_logits(logits, target_scores, reduction="sum")
     score_loss = score_loss / target_sum
 
-    positive_distributions = distributions[image, anchor].float()  # [Q, 64]
-    true_boxes = objects.box[item]  # [Q, 4]
-    iou = complete_iou(true_boxes, _decode(positive_distributions, grid, anchor))
-    box_loss = ((1 - iou) * target).sum() / target_sum
+    positive_distributions = distributions[images, positives.anchor_ids].float()  # [Q, 64]
+    true_boxes = objects.box[positives.object_ids]  # [Q, 4]
+    predicted_boxes = _decode(positive_distributions, grid, positives.anchor_ids)
+    iou = complete_iou(true_boxes, predicted_boxes)
+    box_loss = ((1 - iou) * positives.targets).sum() / target_sum
 
-    focal_loss = _focal(positive_distributions, true_boxes, grid, anchor)
-    distribution_loss = (focal_loss * target).sum() / target_sum
+    focal_loss = _focal(positive_distributions, true_boxes, grid, positives.anchor_ids)
+    distribution_loss = (focal_loss * positives.targets).sum() / target_sum
     return Parts(BOX * box_loss, CLASS * score_loss, DISTRIBUTION * distribution_loss)
 
 
-def _decode(distributions: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
+def _decode(distributions: Tensor, grid: Anchors, anchor_ids: Tensor) -> Tensor:
     """Boxes `[P, 4]` from side distributions `[P, 4 * 16]` at these anchors `[P]`."""
     bins = torch.arange(BINS, dtype=distributions.dtype, device=distributions.device)
     mean_bins = distributions.reshape(-1, 4, BINS).softmax(2) @ bins
-    distances = mean_bins * grid.strides[anchor, None]  # [P, 4]: left, top, right, bottom
+    distances = mean_bins * grid.strides[anchor_ids, None]  # [P, 4]: left, top, right, bottom
     near, far = distances.chunk(2, 1)
-    centre = grid.centres[anchor]
+    centre = grid.centres[anchor_ids]
     return torch.cat([centre - near, centre + far], 1)
 
 
-def _focal(distributions: Tensor, true_boxes: Tensor, grid: Anchors, anchor: Tensor) -> Tensor:
+def _focal(distributions: Tensor, true_boxes: Tensor, grid: Anchors, anchor_ids: Tensor) -> Tensor:
     """Distribution focal loss `[Q]`: cross entropy with the two bins next to each true side."""
-    centre = grid.centres[anchor]
-    stride = grid.strides[anchor, None]
+    centre = grid.centres[anchor_ids]
+    stride = grid.strides[anchor_ids, None]
     distances = torch.cat([centre - true_boxes[:, :2], true_boxes[:, 2:] - centre], 1) / stride
     distances = distances.clamp(0, BINS - 1.01).flatten()  # [4 Q], in bins
     lower_bin = distances.floor()

@@ -231,6 +231,7 @@ class Head(nn.Module):
             )
             for width in widths
         )
+        # Almost all anchors are on no object: an untrained head scores `PRIOR` on all of them.
         for branch in self.score:
             last = branch[-1]  # type: ignore[index] # a ModuleList does not type its members
             nn.init.constant_(last.bias, math.log(PRIOR / (1 - PRIOR)))
@@ -331,8 +332,8 @@ class Backbone(nn.Module):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
-        c2, c4, c8, c16, c32 = plan.channels
-        repeats4, repeats8, repeats16, repeats32 = plan.repeats
+        c2, c4, c8, c16, c32 = plan.channels  # at strides 2 to 32
+        repeats4, repeats8, repeats16, repeats32 = plan.repeats  # bottleneck pairs at these strides
         self.to8 = nn.Sequential(
             Conv(3, c2, kernel=3, stride=2),
             Conv(c2, c4, kernel=3, stride=2),

@@ -80,14 +80,17 @@ def _random_words(random: Random) -> str:
 
 def _rendered_line(text: str, face: cv2.FontFace, weight: int) -> Mask:
     """The text as a mask `[LINE_HEIGHT, W]` that ends one pixel after the last letter."""
-    size = LINE_HEIGHT * 3 // 4
-    canvas = np.zeros((LINE_HEIGHT, size * len(text) + size, 3), np.uint8)
+    font_size = LINE_HEIGHT * 3 // 4
+    max_width = font_size * (len(text) + 1)  # as if letters were as wide as they are high
+    canvas = np.zeros((LINE_HEIGHT, max_width, 3), np.uint8)
+    left_of_baseline = (2, font_size)
+    white = (255, 255, 255)
     cv2.putText(
-        canvas, text, (2, size), (255, 255, 255), face, size, weight, cv2.PUT_TEXT_ALIGN_LEFT
+        canvas, text, left_of_baseline, white, face, font_size, weight, cv2.PUT_TEXT_ALIGN_LEFT
     )
 
     inked_columns = np.flatnonzero(canvas[..., 0].any(0))
-    width = 2
+    width = 2  # where nothing was drawn
     if len(inked_columns):
         width = inked_columns[-1] + 2
     return np.ascontiguousarray(canvas[:, :width, 0])

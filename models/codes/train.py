@@ -31,8 +31,8 @@ from codes.loss import Anchors, Objects, Parts, dual_loss
 from codes.network import STRIDES, Network, Plan, square
 from codes.symbols import NAMES
 
-LAST = "last.pt"
-LOG = "log.tsv"
+CHECKPOINT_NAME = "last.pt"
+LOG_NAME = "log.tsv"
 GRADIENT_LIMIT = 10.0  # longer gradients are scaled down to this norm
 COLUMNS = "step lr many_box many_class many_sides one_box one_class one_sides".split()
 REPORT_EVERY = 50  # steps
@@ -135,10 +135,13 @@ class Trainer:
         self.parallel: nn.Module = self.network
         if settings.processes > 1:
             self.parallel = DistributedDataParallel(self.network)
-        self.average = copy.deepcopy(self.network).eval().requires_grad_(requires_grad=False)
+
+        self.average = copy.deepcopy(self.network).eval()
+        self.average.requires_grad_(requires_grad=False)
 
         parameter_groups = _adamw_groups(self.network, settings.weight_decay)
         self.optimiser = torch.optim.AdamW(parameter_groups, fused=True)
+        # Muon takes matrices only, and updates a weight through a view of it as one.
         self.matrices = {_matrix(weight): weight for weight in _channel_mixing(self.network)}
         self.muon = torch.optim.Muon(
             self.matrices, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
@@ -151,7 +154,11 @@ class Trainer:
         return losses
 
     def backward(self, batch: Batch) -> tuple[Parts, Parts]:
-        """Compute the gradients; returns the losses of both heads."""
+        """Run the network on a batch and replace its gradients by those of the losses.
+
+        Returns:
+            The losses of the one-to-many and of the one-to-one head, without gradients.
+        """
         images = batch.images.to(self.device).contiguous(memory_format=torch.channels_last)
         objects = Objects(
             image=batch.objects.image.to(self.device),
@@ -160,11 +167,11 @@ class Trainer:
         )
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.uses_bfloat16):
             outputs = self.parallel(images.float() / 255)
-        many, one = dual_loss(outputs, objects, self._grid(images))
+        one_to_many, one_to_one = dual_loss(outputs, objects, self._grid(images))
 
         self.network.zero_grad(set_to_none=True)
-        torch.stack([*many, *one]).sum().backward()
-        return _detached(many), _detached(one)
+        torch.stack(one_to_many + one_to_one).sum().backward()
+        return _detached(one_to_many), _detached(one_to_one)
 
     def update(self) -> None:
         """Update the weights from their gradients, then the EMA."""
@@ -248,14 +255,19 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def _adamw_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """AdamW's parameters: weight decay for convolutions, none for biases and normalisation."""
-    left_to_muon = {id(weight) for weight in _channel_mixing(network)}
+    """The parameters that AdamW updates, in two groups: with weight decay, and without.
+
+    Those are all that Muon does not update. Only convolutions decay; biases and normalisation do
+    not.
+    """
+    muon_weights = {id(weight) for weight in _channel_mixing(network)}
     decaying = []
     not_decaying = []
     for parameter in network.parameters():
-        if id(parameter) in left_to_muon:
+        if id(parameter) in muon_weights:
             continue
-        if parameter.ndim > 1:
+        is_convolution = parameter.ndim > 1
+        if is_convolution:
             decaying.append(parameter)
         else:
             not_decaying.append(parameter)
@@ -278,39 +290,48 @@ def _matrix(weight: Tensor) -> Tensor:
 
 
 def lr_at(step: int, settings: Settings) -> float:
-    """The learning rate of a step, counted from 0: linear warm-up, cosine decay, in each cycle."""
-    start = step - step % settings.cycle_steps
-    end = min(start + settings.cycle_steps, settings.steps)
-    is_first_cycle = start == 0
+    """The learning rate of a step, counted from 0.
+
+    In each cycle it rises linearly over the warm-up, and at the end decays to zero along a cosine.
+    The first cycle is constant in between; a further one decays from its first step on.
+    """
+    cycle_start = step - step % settings.cycle_steps
+    cycle_end = min(cycle_start + settings.cycle_steps, settings.steps)
+    is_first_cycle = cycle_start == 0
     if is_first_cycle:
-        lr = settings.lr
+        peak_lr = settings.lr
         decay_steps = settings.lr_decay_steps
     else:
-        lr = settings.restart_lr
-        decay_steps = end - start
-    warmup_share = min((step - start + 1) / settings.warmup_steps, 1)
-    left_of_decay = min((end - step) / max(decay_steps, 1), 1)
-    return lr * warmup_share * (1 - math.cos(math.pi * left_of_decay)) / 2
+        peak_lr = settings.restart_lr
+        decay_steps = cycle_end - cycle_start
+    warmup_share = min((step - cycle_start + 1) / settings.warmup_steps, 1)
+    remaining_share = min((cycle_end - step) / max(decay_steps, 1), 1)  # 1 before the decay
+    return peak_lr * warmup_share * (1 - math.cos(math.pi * remaining_share)) / 2
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """The stages of a run: mosaics of nine scenes, mosaics of four, single scenes.
+    """The stages of a run, in order: mosaics of nine scenes, mosaics of four, single scenes.
 
-    The last steps of each cycle have single scenes on the largest images only; after them single
-    scenes of all sizes go on.
+    The last steps of each cycle have single scenes on the largest images only. The next cycle goes
+    on with single scenes of all sizes.
     """
     run_stages = [
         Stage(0, _sides(NINE, settings), tiles=3),
         Stage(settings.four_from, _sides(FOUR, settings), tiles=2),
         Stage(settings.one_from, _sides(ONE, settings)),
     ]
-    cycle_ends = [*range(settings.cycle_steps, settings.steps, settings.cycle_steps)]
+    cycle_ends = list(range(settings.cycle_steps, settings.steps, settings.cycle_steps))
     cycle_ends.append(settings.steps)
     for cycle_end in cycle_ends:
-        large_from = max(cycle_end - settings.large_steps, 0)
-        run_stages.append(Stage(large_from, (settings.imgsz,)))
+        large_images_start = max(cycle_end - settings.large_steps, 0)
+        run_stages.append(Stage(large_images_start, (settings.imgsz,)))
         run_stages.append(Stage(cycle_end, _sides(ONE, settings)))
-    return [stage._replace(hard=stage.step >= settings.hard_from) for stage in run_stages]
+
+    stages_with_hardness = []
+    for stage in run_stages:
+        is_hard = stage.step >= settings.hard_from
+        stages_with_hardness.append(stage._replace(hard=is_hard))
+    return stages_with_hardness
 
 
 def _sides(shares: tuple[float, ...], settings: Settings) -> tuple[int, ...]:
@@ -323,45 +344,52 @@ def _sides(shares: tuple[float, ...], settings: Settings) -> tuple[int, ...]:
 def train(settings: Settings, folder: Path, device: torch.device, rank: int = 0) -> Trainer:
     """Train to the last step, starting from the folder's checkpoint if there is one.
 
+    Without a checkpoint, training starts from the weights of `settings.start`, if that is set.
+    Process 0 alone writes checkpoints and the log to the folder, and progress to stderr.
+
     Args:
         settings: Hyperparameters.
         folder: Where the checkpoint is read from and written to, with a log of the losses.
         device: Where to train.
-        rank: Number of this training process; process 0 saves and reports.
+        rank: Number of this training process.
 
     Returns:
         The trainer after the last step.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    checkpoint_path = folder / CHECKPOINT_NAME
     trainer = Trainer(settings, device)
     assets = training_assets(settings.seed, settings.photographs)
     run_stages = stages(settings)
-    if (folder / LAST).exists():
-        trainer.load(folder / LAST)
+    if checkpoint_path.exists():
+        trainer.load(checkpoint_path)
     elif settings.start:
-        # On the whole first batch, not on this process's part, so that all processes start alike.
-        scenes = Scenes(settings.seed, assets, settings.batch_size, run_stages)
-        trainer.start(Path(settings.start), scenes[0].images)
+        # From the whole first batch, not this process's share of it, so that all processes start
+        # with the same weights.
+        whole_batches = Scenes(settings.seed, assets, settings.batch_size, run_stages)
+        trainer.start(Path(settings.start), whole_batches[0].images)
 
     scenes = Scenes(
         settings.seed,
         assets,
         settings.batch_size,
         run_stages,
-        part=rank,
-        parts=settings.processes,
+        rank=rank,
+        processes=settings.processes,
     )
+    is_saving_process = rank == 0
     report = None
-    if rank == 0:
-        report = _Report(settings, folder / LOG, trainer.step)
+    if is_saving_process:
+        report = _Report(settings, folder / LOG_NAME, trainer.step)
 
-    stop = settings.stop_at or settings.steps
-    for batch in batches(scenes, trainer.step, stop, settings.workers):
+    last_step = settings.stop_at or settings.steps
+    for batch in batches(scenes, trainer.step, last_step, settings.workers):
         losses = trainer.learn(batch)
         if report is not None:
             report.add(trainer.step, losses)
-            if trainer.step % settings.checkpoint_every == 0 or trainer.step == stop:
-                trainer.save(folder / LAST)
+        is_checkpoint_due = trainer.step % settings.checkpoint_every == 0
+        if is_saving_process and (is_checkpoint_due or trainer.step == last_step):
+            trainer.save(checkpoint_path)
     return trainer
 
 
@@ -409,25 +437,34 @@ class _Report:
     """
 
     def __init__(self, settings: Settings, log_path: Path, step: int) -> None:
-        rows = []
-        if log_path.exists():
-            for row in log_path.read_text().splitlines()[1:]:
-                if int(row.split("\t")[0]) <= step:
-                    rows.append(row)
-        log_path.write_text("\n".join(["\t".join(COLUMNS), *rows, ""]))
-
         self.settings = settings
         self.log_path = log_path
         self.losses: list[Tensor] = []  # of each step since the last report, `[6]`
         self.last_report_s = time.monotonic()
+        self._start_log(step)
+
+    def _start_log(self, step: int) -> None:
+        """Write the log anew: its heading, and the rows of an earlier run up to this step."""
+        lines = ["\t".join(COLUMNS)]
+        if self.log_path.exists():
+            earlier_rows = self.log_path.read_text().splitlines()[1:]
+            for row in earlier_rows:
+                row_step = int(row.split("\t")[0])
+                if row_step <= step:
+                    lines.append(row)
+        self.log_path.write_text("\n".join(lines) + "\n")
 
     def add(self, step: int, losses: tuple[Parts, Parts]) -> None:
-        """Add the losses of a step; every `REPORT_EVERY` steps, write their means.
+        """Add the losses of a step; every `REPORT_EVERY` steps, report their means and drop them.
 
-        They go to stderr and to the log.
+        The means go to stderr and to the log.
+
+        Args:
+            step: Steps taken so far.
+            losses: Those of the one-to-many and of the one-to-one head.
         """
-        many, one = losses
-        self.losses.append(torch.stack([*many, *one]))
+        one_to_many, one_to_one = losses
+        self.losses.append(torch.stack(one_to_many + one_to_one))
         if len(self.losses) < REPORT_EVERY:
             return
 
@@ -466,7 +503,7 @@ class _Report:
 
 
 def main() -> None:
-    """Train as the command line says."""
+    """Train with the settings of the command line, in one process or in several."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--run", type=Path, default=Path("build/codes"), help="folder of the checkpoint"
@@ -478,14 +515,16 @@ def main() -> None:
         parser.add_argument(
             flag, type=value_type, default=field.default, metavar=value_type.__name__
         )
+
     arguments = vars(parser.parse_args())
     folder = arguments.pop("run")
     device = torch.device(arguments.pop("device"))
-    settings = Settings(**arguments)
+    settings = Settings(**arguments)  # all that is left: each is an option
+
     if settings.processes > 1:
         train_in_parallel(settings, folder, device)
     else:
-        cv2.setNumThreads(1)
+        cv2.setNumThreads(1)  # as in the processes that render and train in parallel
         train(settings, folder, device)
 
 

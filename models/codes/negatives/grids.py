@@ -109,20 +109,24 @@ def lamps(random: Random, side: int, _: Lettering) -> Mask:
 
 
 def blinds(random: Random, side: int, _: Lettering) -> Mask:
-    """Slats shaded from edge to edge, with gaps and strings; they lie across or stand upright."""
+    """Blinds whose slats are shaded from edge to edge, with gaps and strings; some hang upright.
+
+    They are drawn with slats across, as one column of tones that is repeated `side` times.
+    """
     height = random_height(random, side, min_ratio=0.4)
-    pitch = random.uniform(4, max(side / 9, 5))
+    pitch = random.uniform(4, max(side / 9, 5))  # pixels from slat to slat
     gap_share = random.uniform(0, 0.4)  # of the pitch
 
-    # Which slat each row of pixels is on, and how far down on it; slats are not quite equal.
+    # Which slat each row of pixels is on, and how far down on it, from 0 to 1. A random walk makes
+    # slats slightly unequal.
     unevenness = np.cumsum(random.normal(0, 0.01, height))
-    position = np.arange(height) / pitch + unevenness
-    slat_number = position.astype(int).clip(0)
-    position_on_slat = position % 1
+    slat_position = np.arange(height) / pitch + unevenness
+    slat_number = slat_position.astype(int).clip(0)
+    share_of_slat = slat_position % 1
 
-    slat_tones = random.uniform(0, 110, int(position.max()) + 2) * 0.4
-    shading = random.uniform(0, 150) * position_on_slat
-    is_gap = position_on_slat < gap_share
+    slat_tones = random.uniform(0, 110, int(slat_position.max()) + 2) * 0.4  # 0 to 44
+    shading = random.uniform(0, 150) * share_of_slat
+    is_gap = share_of_slat < gap_share
     row_tones = np.where(is_gap, 255, slat_tones[slat_number] + shading)
     pixel_column = np.clip(row_tones, 0, 255).astype(np.uint8)[:, None]
     ink_map = np.repeat(pixel_column, side, axis=1)
@@ -132,7 +136,8 @@ def blinds(random: Random, side: int, _: Lettering) -> Mask:
         tone = int(random.integers(0, 256))
         cv2.line(ink_map, (x, 0), (x, height), tone, max(side // 90, 1))
 
-    if random.random() < 0.4:
+    hangs_upright = random.random() < 0.4
+    if hangs_upright:
         ink_map = ink_map.T
     return np.ascontiguousarray(ink_map)
 

@@ -130,19 +130,24 @@ def sausages(random: Random, side: int, _: Lettering) -> Mask:
 
 
 def road_sign(random: Random, side: int, lettering: Lettering) -> Mask:
-    """A border around an arrow, a bar or a word: round, or with three, four or eight corners."""
+    """A sign with a border around an arrow, a bar or a word.
+
+    It is round, or has three, four or eight corners.
+    """
     ink_map = np.zeros((side, side), np.uint8)
     corner_count = int(random.choice([3, 4, 4, 8, 60, 60]))  # with 60 corners it is round
     angles = 2 * np.pi * np.arange(corner_count) / corner_count - np.pi / 2
     angles += np.pi / corner_count * random.integers(2)  # a corner or an edge at the top
     outline = np.column_stack([np.cos(angles), np.sin(angles)])
 
-    # The ink of the border, of the field inside it, and of what is on the field.
+    # The ink of the border, of the field inside it, and of the figure on the field.
     shades = random.choice([(255, 0, 255), (255, 60, 0), (130, 255, 0), (200, 255, 30)])
     border_shade, field_shade, figure_shade = shades.tolist()
-    field_share = random.uniform(0.36, 0.46)  # radius of the field; the sign fills the square
-    for share, shade in ((0.5, border_shade), (field_share, field_shade)):
-        points = (outline * share * side + side / 2).astype(np.int32)
+    # Radii as shares of the side: the sign fills the square.
+    border_radius = 0.5
+    field_radius = random.uniform(0.36, 0.46)
+    for radius, shade in ((border_radius, border_shade), (field_radius, field_shade)):
+        points = (outline * radius * side + side / 2).astype(np.int32)
         cv2.fillPoly(ink_map, [points], shade, cv2.LINE_AA)
 
     half_width = int(side * random.uniform(0.15, 0.27))
@@ -150,28 +155,37 @@ def road_sign(random: Random, side: int, lettering: Lettering) -> Mask:
     if choice < 0.35:
         _draw_sign_arrow(random, ink_map, half_width, figure_shade)
     elif choice < 0.6:
-        middle = side // 2
-        half_height = max(half_width // 3, 1)
-        top_left = (middle - half_width, middle - half_height)
-        bottom_right = (middle + half_width, middle + half_height)
-        cv2.rectangle(ink_map, top_left, bottom_right, figure_shade, cv2.FILLED)
+        _draw_sign_bar(ink_map, half_width, figure_shade)
     else:
         _draw_sign_word(random, ink_map, lettering, half_width, figure_shade)
     return ink_map
 
 
+def _draw_sign_bar(sign: Mask, half_width: int, shade: int) -> None:
+    """Draw a bar across the middle of a sign, a third as high as it is wide."""
+    middle = len(sign) // 2
+    half_height = max(half_width // 3, 1)
+    top_left = (middle - half_width, middle - half_height)
+    bottom_right = (middle + half_width, middle + half_height)
+    cv2.rectangle(sign, top_left, bottom_right, shade, cv2.FILLED)
+
+
 def _draw_sign_arrow(random: Random, sign: Mask, half_width: int, shade: int) -> None:
-    """Draw an arrow from below to the lower left, the right or the top."""
-    side = len(sign)
-    middle = side // 2
-    ends = [
-        (middle - half_width, middle + half_width),
-        (middle + half_width, middle),
-        (middle, middle - half_width),
-    ]
+    """Draw an arrow to the lower left, the right or the top of a sign.
+
+    It starts at the bottom, in the middle or on the left.
+    """
+    middle = len(sign) // 2
+    left = middle - half_width
+    right = middle + half_width
+    top = middle - half_width
+    bottom = middle + half_width
+
+    ends = [(left, bottom), (right, middle), (middle, top)]
     end = ends[int(random.integers(3))]
-    start = (middle - half_width * int(random.integers(2)), middle + half_width)
-    thickness = max(side // 14, 1)
+    starts_on_left = int(random.integers(2))
+    start = (middle - half_width * starts_on_left, bottom)
+    thickness = max(len(sign) // 14, 1)
     cv2.arrowedLine(sign, start, end, shade, thickness, cv2.LINE_AA, tipLength=0.45)
 
 
@@ -197,7 +211,8 @@ def tie(random: Random, side: int, _: Lettering) -> Mask:
     y, x = np.mgrid[:side, :width].astype(np.float32)
     pitch = random.uniform(4, max(width / 2, 5))
 
-    # Broad stripes, and narrow ones on their edges, both down to the left or to the right.
+    # Ink of broad stripes, and more of it on narrow ones at their edges; both fall to the left or
+    # to the right.
     slant = random.choice([-1, 1])
     position_in_pitch = ((x + y * slant) / np.float32(pitch)) % 1
     pattern = (position_in_pitch < random.uniform(0.1, 0.6)) * np.float32(130)
@@ -206,14 +221,17 @@ def tie(random: Random, side: int, _: Lettering) -> Mask:
         is_dot = np.sin(x * 3 / pitch) * np.sin(y * 3 / pitch) > 0.5
         pattern = is_dot * np.float32(150)
 
-    # The knot, which narrows downwards, and the blade, which widens to its point.
+    # x and y as shares of the width and the height, clockwise: the top of the knot, its narrow
+    # lower end, the blade, which widens, its point at the bottom, and back up on the left.
     outline = np.array(
         [(0.3, 0), (0.7, 0), (0.6, 0.12), (1, 0.85), (0.5, 1), (0, 0.85), (0.4, 0.12)], float
     )
     mask: Mask = np.zeros((side, width), np.uint8)
     points = (outline * (width - 1, side - 1)).astype(np.int32)
     cv2.fillPoly(mask, [points], 255, cv2.LINE_AA)
-    return np.where(mask > 127, 70 + pattern, 0).astype(np.uint8)
+
+    cloth_ink = 70
+    return np.where(mask > 127, cloth_ink + pattern, 0).astype(np.uint8)
 
 
 def leaves(random: Random, side: int, _: Lettering) -> Mask:
@@ -232,9 +250,9 @@ def _draw_twig(random: Random, ink_map: Mask) -> None:
     twig_length = side * random.uniform(0.3, 0.9)
     pair_count = int(random.integers(4, 26))
     spacing = twig_length / pair_count
-    leaf_length = spacing * random.uniform(1, 4)
-    leaf_width = min(spacing, 0.5 * leaf_length) * random.uniform(0.5, 0.9)
-    leaf_size = np.array([leaf_length, leaf_width])
+    max_length = spacing * random.uniform(1, 4)
+    max_width = min(spacing, 0.5 * max_length) * random.uniform(0.5, 0.9)
+    max_size = np.array([max_length, max_width])
     shade = int(random.integers(110, 256))
     leaf_angle = np.radians(random.uniform(25, 75))  # from the twig
 
@@ -244,15 +262,16 @@ def _draw_twig(random: Random, ink_map: Mask) -> None:
         taper = 1 - pair / pair_count
         for side_of_twig in (-1, 1):
             direction = heading + leaf_angle * side_of_twig
-            _draw_leaf(ink_map, position, direction, leaf_size, taper, shade)
+            tip = position + np.array([np.cos(direction), np.sin(direction)]) * max_length * taper
+            _draw_leaf(ink_map, position, tip, max_size * taper, np.degrees(direction), shade)
 
 
 def _draw_leaf(
     ink_map: Mask,
     base: NDArray[np.float64],
-    direction: float,
+    tip: NDArray[np.float64],
     size: NDArray[np.float64],
-    taper: float,
+    angle: float,
     shade: int,
 ) -> None:
     """Draw an ellipse with a vein of half its shade.
@@ -260,33 +279,35 @@ def _draw_leaf(
     Args:
         ink_map: Where to draw.
         base: x and y of its stalk.
-        direction: Where its tip points, in radians.
-        size: Length and width of the largest leaf of the twig.
-        taper: What to multiply the size by.
+        tip: x and y of the other end.
+        size: Its length, which is the distance from base to tip, and its width, in pixels.
+        angle: Its direction in degrees.
         shade: Its ink, from 0 to 255.
     """
-    side = ink_map.shape[1]
-    tip = base + np.array([np.cos(direction), np.sin(direction)]) * size[0] * taper
-    middle = ((base + tip) / 2).tolist()
-    rotated_box = (middle, (size * taper).tolist(), np.degrees(direction))
+    middle = (base + tip) / 2
+    rotated_box = (middle.tolist(), size.tolist(), angle)
     cv2.ellipse(ink_map, rotated_box, shade, cv2.FILLED, cv2.LINE_AA)
 
     vein_start = base.astype(int).tolist()
     vein_end = tip.astype(int).tolist()
-    cv2.line(ink_map, vein_start, vein_end, shade // 2, max(side // 250, 1), cv2.LINE_AA)
+    vein_thickness = max(ink_map.shape[1] // 250, 1)
+    cv2.line(ink_map, vein_start, vein_end, shade // 2, vein_thickness, cv2.LINE_AA)
 
 
 def piano(random: Random, side: int, _: Lettering) -> Mask:
     """The keys of a piano: black ones in twos and threes."""
-    key = int(random.integers(6, max(side // 8, 7) + 1))
-    ink_map = np.zeros((int(key * random.uniform(3, 6)), side), np.uint8)
-    ink_map[:, ::key] = 255
-    black_key_height = len(ink_map) * 3 // 5
-    for number in range(1, side // key):
+    key_width = int(random.integers(6, max(side // 8, 7) + 1))  # of a white key
+    height = int(key_width * random.uniform(3, 6))
+    ink_map = np.zeros((height, side), np.uint8)
+    ink_map[:, ::key_width] = 255  # the lines between white keys
+
+    black_key_height = height * 3 // 5
+    half_black_key = key_width // 3
+    for number in range(1, side // key_width):
         if number % 7 in {0, 3}:  # between B and C, and between E and F
             continue
-        x = number * key
-        ink_map[:black_key_height, max(x - key // 3, 0) : x + key // 3] = 255
+        x = number * key_width
+        ink_map[:black_key_height, max(x - half_black_key, 0) : x + half_black_key] = 255
     return ink_map
 
 
@@ -300,11 +321,17 @@ def bookshelf(random: Random, side: int, lettering: Lettering) -> Mask:
         top = int(height * random.uniform(0, 0.3))
         ink_map[top:, left : left + width - 1] = int(random.integers(0, 220))
 
-        # The title runs down the spine; its letters are taken out of the ink.
-        title = np.zeros((max(width * 2 // 3, 3), height - top), np.uint8)
-        lettering.draw_line(random, title, x=4, y=0, height=len(title), width=title.shape[1] - 8)
+        # The title is drawn across a strip of two thirds of the spine's width, as long as the
+        # spine, with four pixels free at both ends. Transposed, the strip runs down the spine.
+        title_height = max(width * 2 // 3, 3)
+        title = np.zeros((title_height, height - top), np.uint8)
+        title_width = title.shape[1] - 8
+        lettering.draw_line(random, title, x=4, y=0, height=title_height, width=title_width)
+
+        # Its letters are taken out of the ink; the last spine may reach beyond the edge.
         title_left = left + width // 6
-        area = ink_map[top:, title_left : title_left + len(title)]
-        area -= np.minimum(title.T[:, : area.shape[1]], area)
+        area = ink_map[top:, title_left : title_left + title_height]
+        letters = title.T[:, : area.shape[1]]
+        area -= np.minimum(letters, area)
         left += width
     return ink_map

@@ -8,21 +8,25 @@ from codes.textures import Lettering, Mask, Random, cloud
 
 
 def cloth(random: Random, side: int, _: Lettering) -> Mask:
-    """Threads in rows that lean left and right by turns, or cross: tweed, wicker, parquet."""
+    """Threads in bands that lean left and right in turn, or cross: tweed, wicker, parquet.
+
+    A wave across the image makes the threads. It is shifted sideways from row to row.
+    """
     height = random_height(random, side, min_ratio=0.5)
-    pitch = random.uniform(4, max(side / 14, 5))
+    pitch = random.uniform(4, max(side / 14, 5))  # pixels from thread to thread
     band_height = random.uniform(10, max(side / 3, 14))
     y, x = np.mgrid[:height, :side].astype(np.float32)
 
-    # Threads are shifted sideways along a zigzag, whose slope changes from band to band, and by
-    # half a pitch in every other band.
+    # The shift grows down one band and shrinks down the next, which makes a zigzag. Every other
+    # band is shifted by half a pitch besides.
     band = y / band_height
     zigzag = np.abs(band % 2 - 1)  # 1 at even band edges, 0 at odd ones
     shift = zigzag * np.float32(band_height * random.uniform(0, 1.5))
     shift += np.float32(pitch / 2) * ((y // band_height) % 2)
 
-    threads = np.sin((x + shift) * np.float32(2 * np.pi / pitch))
-    if random.random() < 0.5:
+    threads = np.sin((x + shift) * np.float32(2 * np.pi / pitch))  # from -1 to 1
+    has_crossing_threads = random.random() < 0.5
+    if has_crossing_threads:
         pitch_y = pitch * random.uniform(0.5, 2)
         threads *= np.sin(y * np.float32(2 * np.pi / pitch_y))
 
@@ -113,16 +117,20 @@ def _draw_rows_of_stars(random: Random, ink_map: Mask) -> None:
 
 
 def halftone(random: Random, side: int, _: Lettering) -> Mask:
-    """A printed image: dots on a turned grid whose size follows its shades."""
+    """A printed image: dots on a turned grid, larger where the image is darker."""
     height = random_height(random, side, min_ratio=0.5)
     angle = random.uniform(0, np.pi / 2)
-    pitch = random.uniform(3, max(side / 12, 4))
+    pitch = random.uniform(3, max(side / 12, 4))  # pixels from dot to dot
     y, x = np.mgrid[:height, :side].astype(np.float32) * np.float32(np.pi / pitch)
-    cos = np.float32(np.cos(angle))
-    sin = np.float32(np.sin(angle))
-    grid = np.cos(x * cos + y * sin) * np.cos(y * cos - x * sin)
+
+    # Two waves at right angles, multiplied: peaks and troughs in turn, like a chessboard.
+    cos_angle = np.float32(np.cos(angle))
+    sin_angle = np.float32(np.sin(angle))
+    waves = np.cos(x * cos_angle + y * sin_angle) * np.cos(y * cos_angle - x * sin_angle)
 
     noise = cloud(random, 128, coarse=3, octaves=4)
-    shades = cv2.resize(noise, (side, height), interpolation=cv2.INTER_LINEAR)
-    # Where a shade is darker, more of the grid's wave is above zero, so that the dot is larger.
-    return np.clip(127 + 255 * (grid + 1.6 * shades - 0.8), 0, 255).astype(np.uint8)
+    shades = cv2.resize(noise, (side, height), interpolation=cv2.INTER_LINEAR)  # from 0 to 1
+    # There is ink where this is above 0. A shade raises or lowers the waves by up to 0.8: where
+    # they are higher, more of each peak is above 0, so that the dot is larger.
+    raised_waves = waves + 1.6 * shades - 0.8
+    return np.clip(127 + 255 * raised_waves, 0, 255).astype(np.uint8)

@@ -240,7 +240,7 @@ def _draw_recycling_mark(random: Random, area: Mask) -> None:
     """Draw three arrows that follow each other around a triangle, each bent at a corner.
 
     Points are complex numbers, x + yj, on a circle of radius 1 around 0. Times 1j, a direction
-    turns by 90 degrees.
+    turns by 90 degrees. A side of the triangle is 1.73 long.
     """
     size = len(area)
     thickness = max(int(size * random.uniform(0.05, 0.13)), 1)
@@ -250,6 +250,7 @@ def _draw_recycling_mark(random: Random, area: Mask) -> None:
     for corner, next_corner, previous_corner in zip(
         corners, next_corners, previous_corners, strict=True
     ):
+        # The shaft comes from the previous side, bends near the corner, and follows the next side.
         direction = (next_corner - corner) / abs(next_corner - corner)
         tail = corner + 0.3 * (previous_corner - corner)
         bend = corner + 0.3 * direction
@@ -257,9 +258,10 @@ def _draw_recycling_mark(random: Random, area: Mask) -> None:
         shaft = _mark_pixels([tail, bend, head_base], size)
         cv2.polylines(area, [shaft], isClosed=False, color=255, thickness=thickness)
 
-        half_base = 0.28j * direction
+        # The head is a triangle, 0.42 long and twice 0.28 wide.
+        half_width = 0.28j * direction
         tip = head_base + 0.42 * direction
-        head = _mark_pixels([head_base + half_base, head_base - half_base, tip], size)
+        head = _mark_pixels([head_base + half_width, head_base - half_width, tip], size)
         cv2.fillPoly(area, [head], 255, cv2.LINE_AA)
 
 

@@ -69,15 +69,15 @@ def test_sides_take_turns(assets):
     assert sides == [64, 96, 64, 96, 64, 96, 96, 96]
 
 
-def test_parts_make_the_batch(assets):
+def test_the_shares_of_all_processes_make_the_batch(assets):
     whole = Scenes(3, assets, 8, STAGES)[0].images
-    parts = [Scenes(3, assets, 8, STAGES, part=part, parts=2)[0].images for part in (0, 1)]
-    assert torch.equal(torch.stack(parts, 1).flatten(0, 1), whole)
+    shares = [Scenes(3, assets, 8, STAGES, rank=rank, processes=2)[0].images for rank in (0, 1)]
+    assert torch.equal(torch.stack(shares, 1).flatten(0, 1), whole)
 
 
 def test_a_batch_that_cannot_be_divided():
     with pytest.raises(ValueError, match="not a multiple"):
-        Scenes(0, None, 10, STAGES, parts=2)
+        Scenes(0, None, 10, STAGES, processes=2)
 
 
 @pytest.mark.parametrize("swap", [False, True])

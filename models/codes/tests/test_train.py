@@ -11,8 +11,8 @@ from codes.assets import training_assets
 from codes.data import Scenes, batches
 from codes.export import export, folded
 from codes.train import (
-    LAST,
-    LOG,
+    CHECKPOINT_NAME,
+    LOG_NAME,
     Settings,
     Trainer,
     has_bfloat16,
@@ -41,7 +41,7 @@ SHORT = Settings(
 def test_a_resumed_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     stopped = train(dataclasses.replace(SHORT, stop_at=2), tmp_path, CPU)
     loaded = Trainer(SHORT, CPU)
-    loaded.load(tmp_path / LAST)
+    loaded.load(tmp_path / CHECKPOINT_NAME)
     assert loaded.step == stopped.step == 2
     for name in ("network", "average", "optimiser", "muon"):
         states = (getattr(trainer, name).state_dict() for trainer in (loaded, stopped))
@@ -91,7 +91,7 @@ def test_images_are_mosaics_of_nine_scenes_then_of_four_then_single_then_large()
 
 def test_training_changes_the_average_and_follows_the_weights(tmp_path):
     trainer = train(SHORT, tmp_path, CPU)
-    saved = torch.load(tmp_path / LAST, weights_only=True)
+    saved = torch.load(tmp_path / CHECKPOINT_NAME, weights_only=True)
     assert saved["step"] == 4
     weights = trainer.network.backbone.to8[0].conv.weight
     average = trainer.average.backbone.to8[0].conv.weight
@@ -135,7 +135,7 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
 def test_the_log_of_a_resumed_run_has_each_step_once(tmp_path, monkeypatch):
     monkeypatch.setattr("codes.train.REPORT_EVERY", 1)
     train(dataclasses.replace(SHORT, stop_at=3), tmp_path, CPU)
-    log = tmp_path / LOG
+    log = tmp_path / LOG_NAME
     log.write_text(log.read_text() + "4\t0.0\n")  # of a step after the last checkpoint
     train(SHORT, tmp_path, CPU)
     head, *rows = [line.split("\t") for line in log.read_text().splitlines()]
@@ -156,13 +156,13 @@ def one_thread():
 def test_processes_average_their_gradients(tmp_path):
     settings = dataclasses.replace(SHORT, batch_size=8, processes=2, steps=1)
     train_in_parallel(settings, tmp_path, CPU)
-    saved = torch.load(tmp_path / LAST, weights_only=True)
+    saved = torch.load(tmp_path / CHECKPOINT_NAME, weights_only=True)
     assert saved["step"] == 1
 
     alone = dataclasses.replace(settings, processes=1)
     trainers = [Trainer(alone, CPU) for _ in range(2)]
-    for part, trainer in enumerate(trainers):
-        scenes = Scenes(0, training_assets(0), 8, stages(alone), part=part, parts=2)
+    for rank, trainer in enumerate(trainers):
+        scenes = Scenes(0, training_assets(0), 8, stages(alone), rank=rank, processes=2)
         trainer.backward(scenes[0])
     first, second = (trainer.network for trainer in trainers)
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
