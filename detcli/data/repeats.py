@@ -4,7 +4,6 @@ A detector takes such an object for an animal again and again. A person looks at
 all of its boxes together.
 """
 
-import itertools
 import math
 import posixpath
 from array import array
@@ -123,13 +122,14 @@ class RepeatFinder:
         """Begin without a record."""
         self.record_count = 0
         self._highest_number = 0  # of groups that were dropped before
-        self._kind_numbers: dict[tuple[str, str], int] = {}  # by the place and the class
-        # of each box that may repeat:
-        self._kinds = array("i")
-        self._records = array("q")
-        self._detections = array("i")
+        # Only boxes of one class at one place are compared: each place and class is a kind.
+        self._kind_numbers: dict[tuple[str, str], int] = {}
+        # An entry for each box that may repeat:
+        self._kinds = array("i")  # a value of `_kind_numbers`
+        self._records = array("q")  # the number of its record
+        self._detections = array("i")  # its index among the detections of the record
         self._scores = array("d")
-        self._edges = array("d")  # four each, in fractions of the image
+        self._edges = array("d")  # x1, y1, x2, y2 in fractions of the image: four entries a box
 
     def add(self, record: RecordJson) -> None:
         """Add the boxes of the next record, which may show the same as boxes of other records.
@@ -139,20 +139,24 @@ class RepeatFinder:
         record_number = self.record_count
         self.record_count += 1
         place = place_of(record)  # the camera: the folder of the image, or the source of its video
-        for index, detection in enumerate(record.get("detections", ())):
+        for detection_index, detection in enumerate(record.get("detections", ())):
             if "repeated" in detection:
                 self._highest_number = max(self._highest_number, detection["repeated"])
                 continue
+
             x1, y1, x2, y2 = fractions_of(detection, record)
             is_empty = x2 <= x1 or y2 <= y1
             if is_empty:
                 continue
-            # Only boxes of one class at one place are compared: they have the number of their kind.
+
+            # A kind that is new gets the next number.
             kind = (place, detection["class_name"])
-            new_number = len(self._kind_numbers)
-            self._kinds.append(self._kind_numbers.setdefault(kind, new_number))
+            next_number = len(self._kind_numbers)
+            kind_number = self._kind_numbers.setdefault(kind, next_number)
+
+            self._kinds.append(kind_number)
             self._records.append(record_number)
-            self._detections.append(index)
+            self._detections.append(detection_index)
             self._scores.append(detection["score"])
             self._edges.extend((x1, y1, x2, y2))
 
@@ -169,15 +173,15 @@ class RepeatFinder:
         records = np.array(self._records, np.int64)
         members_by_box = _members_by_box(boxes, kinds, records, np.array(self._scores))
 
-        names_of_kinds = list(self._kind_numbers)
+        place_and_class_by_kind = list(self._kind_numbers)
         groups = []
         for box_number, members in members_by_box.items():
-            place, class_name = names_of_kinds[self._kinds[box_number]]
+            place, class_name = place_and_class_by_kind[self._kinds[box_number]]
             records_of_group = np.unique(records[members])
             x1, y1, x2, y2 = boxes[box_number].tolist()
             groups.append(
                 RepeatGroup(
-                    number=0,
+                    number=0,  # until all groups are sorted
                     place=place,
                     class_name=class_name,
                     box=(x1, y1, x2, y2),
@@ -203,7 +207,7 @@ def _numbered(groups: list[RepeatGroup], first_number: int) -> list[RepeatGroup]
 def _members_by_box(
     boxes: _Boxes, kinds: _Integers, records: _Integers, scores: _Boxes
 ) -> dict[int, _Integers]:
-    """Group boxes that overlap a box in many images, as `RepeatFinder` describes it.
+    """Form groups of boxes that overlap one box and are in many images.
 
     Each box that is in no group yet, from the highest score to the lowest, begins a group of all
     boxes of its kind that overlap it (`MIN_IOU`), if they are in enough images (`MIN_IMAGES`).
@@ -219,14 +223,17 @@ def _members_by_box(
     """
     nearby = NearbyBoxes(boxes, kinds)
     x1, y1, x2, y2 = boxes.T
-    best_first = np.lexsort((y2, x2, y1, x1, -scores))  # the last key counts first
+    # The last key counts first. Boxes of equal scores are sorted by their corners, so that the
+    # order of the records does not matter.
+    best_first = np.lexsort((y2, x2, y1, x1, -scores))
     is_in_group = np.zeros(len(boxes), np.bool_)
     members_by_box: dict[int, _Integers] = {}
     for start in range(0, len(best_first), BOXES_AT_A_TIME):
         next_boxes = best_first[start : start + BOXES_AT_A_TIME]
         ungrouped = next_boxes[~is_in_group[next_boxes]]
         for box_number in nearby.with_enough_overlaps(ungrouped).tolist():
-            if is_in_group[box_number]:  # by now, as an earlier one of these has begun its group
+            # An earlier box of this loop may have begun a group that this one is in.
+            if is_in_group[box_number]:
                 continue
             members = nearby.overlapping(box_number)
             image_count = len(np.unique(records[members]))
@@ -272,10 +279,10 @@ class NearbyBoxes:
         self._sorted_cell_keys = cell_keys[self._boxes_by_cell]
 
     def with_enough_overlaps(self, box_numbers: _Integers) -> _Integers:
-        """Select the boxes that `MIN_IMAGES` boxes or more overlap, so that they may begin a group.
+        """Select the boxes that `MIN_IMAGES` boxes or more overlap; the others can begin no group.
 
-        Where `MANY_NEARBY` boxes or more are near a box, comparing it with all of them is left to
-        the caller, and the box is selected in any case.
+        A box with `MANY_NEARBY` boxes or more near it is selected without being compared with them:
+        the caller does that if it is still in no group when its turn comes.
 
         Args:
             box_numbers: `(M,)`, boxes in some order.
@@ -285,10 +292,12 @@ class NearbyBoxes:
         """
         ranges = self._ranges_near(box_numbers)
         nearby_counts = (ranges.ends - ranges.begins).sum(axis=1)  # (M,)
-        is_selected = nearby_counts >= MANY_NEARBY
-        is_compared = (nearby_counts >= MIN_IMAGES) & (nearby_counts < MANY_NEARBY)
+        has_many_nearby = nearby_counts >= MANY_NEARBY
+        is_compared = (nearby_counts >= MIN_IMAGES) & ~has_many_nearby
         compared_ranges = _Ranges(ranges.begins[is_compared], ranges.ends[is_compared])
         overlap_counts = self._overlap_counts(box_numbers[is_compared], compared_ranges)
+
+        is_selected = has_many_nearby.copy()
         is_selected[is_compared] = overlap_counts >= MIN_IMAGES
         selected: _Integers = box_numbers[is_selected]
         return selected
@@ -315,17 +324,21 @@ class NearbyBoxes:
         Returns:
             `(M,)`.
         """
-        lengths = ranges.ends - ranges.begins  # (M, 16)
-        # Each box is paired with every box near it; there are P pairs in all.
-        positions = np.repeat(np.arange(len(box_numbers)), lengths.sum(axis=1))  # (P,)
-        boxes = box_numbers[positions]  # (P,)
-        positions_in_order = joined_ranges(ranges.begins.ravel(), lengths.ravel())
-        nearby_boxes = self._boxes_by_cell[positions_in_order]  # (P,)
+        # Each of the M boxes is paired with every box near it; there are P pairs in all. The first
+        # of each is known by its index among the M boxes, `(P,)`, and by its box number, `(P,)`.
+        range_lengths = ranges.ends - ranges.begins  # (M, 16)
+        nearby_counts = range_lengths.sum(axis=1)  # (M,)
+        first_indices = np.repeat(np.arange(len(box_numbers)), nearby_counts)
+        first_numbers = box_numbers[first_indices]
+        positions = joined_ranges(
+            ranges.begins.ravel(), range_lengths.ravel()
+        )  # in `_boxes_by_cell`
+        second_numbers = self._boxes_by_cell[positions]  # (P,)
 
-        ious = overlap(self._boxes[boxes], self._boxes[nearby_boxes])
-        is_same_kind = self._kinds[boxes] == self._kinds[nearby_boxes]
+        ious = overlap(self._boxes[first_numbers], self._boxes[second_numbers])
+        is_same_kind = self._kinds[first_numbers] == self._kinds[second_numbers]
         overlaps = is_same_kind & (ious >= MIN_IOU)
-        return np.bincount(positions[overlaps], minlength=len(box_numbers))
+        return np.bincount(first_indices[overlaps], minlength=len(box_numbers))
 
     def _ranges_near(self, box_numbers: _Integers) -> _Ranges:
         """Find the boxes near some boxes: where those of the 16 cells around each begin and end.
@@ -356,24 +369,25 @@ class NearbyBoxes:
             `(M, 16)`.
         """
         sides, middles = _sides_and_middles(self._boxes[box_numbers])  # (M, 2) each
+        kinds = self._kinds[box_numbers]
+
         # The lower of the two levels is that of the smallest boxes that may overlap.
         smallest_log_sides = np.log(sides) - _REACH_OF_LEVELS
         lower_levels = np.floor(smallest_log_sides / _LEVEL_HEIGHT).astype(np.int64)
         # The first of the two columns and rows is that of the leftmost and topmost middles.
         first_middles = middles - _largest_distances(sides)
-        kinds = self._kinds[box_numbers]
+
         keys_of_cells = []
-        # Along each axis, the level is the lower one or one step above it, and the cell the first
-        # or the next. These are 4 combinations of levels, with 4 combinations of cells each.
-        for level_steps, cell_steps in itertools.product(STEPS_OF_AXES, STEPS_OF_AXES):
+        for level_steps in STEPS_OF_AXES:  # the lower level of widths and heights, or the next
             size_levels = lower_levels + level_steps
             first_cells = np.floor(first_middles / _cell_sizes(size_levels)).astype(np.int64)
-            keys_of_cells.append(_cell_keys(kinds, size_levels, first_cells + cell_steps))
+            for cell_steps in STEPS_OF_AXES:  # the first column and row, or the next
+                keys_of_cells.append(_cell_keys(kinds, size_levels, first_cells + cell_steps))
         return np.stack(keys_of_cells, axis=1)
 
 
 STEPS_OF_AXES = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""All combinations of no step or one step along x and along y."""
+"""All combinations of no step or one step along x and along y, for grids and levels alike."""
 
 _REACH_OF_MIDDLES = (1 - MIN_IOU) / (1 + MIN_IOU) * ROOM
 """The largest distance of the middles of two overlapping boxes, as a fraction of their mean side.
@@ -399,13 +413,13 @@ def _sides_and_middles(boxes: _Boxes) -> tuple[_Boxes, _Boxes]:
 def _cell_sizes(size_levels: _Integers) -> _Boxes:
     """Return the width and height of the cells in the grids of some size levels.
 
-    The middles of the boxes that overlap a box are at most a distance d to the left or to the right
-    of its middle, see `_largest_distances`. A cell is 2 * d wide, so that these middles are in two
-    neighbouring cells at most; its height follows in the same way. Here d is that of the largest
-    box that a box of the level can overlap.
+    A cell is twice as wide as the largest distance, along x, of the middles of two boxes that
+    overlap. So the middles of all boxes that overlap one box are in two neighbouring columns at
+    most. The same holds along y for heights and rows.
 
     Args:
-        size_levels: `(M, 2)`, of widths and of heights.
+        size_levels: `(M, 2)`, of widths and of heights. Level n has the boxes whose side is from
+            `exp(n * _LEVEL_HEIGHT)` to `exp((n + 1) * _LEVEL_HEIGHT)`.
 
     Returns:
         `(M, 2)`, in fractions of the image.
@@ -420,7 +434,8 @@ def _cell_sizes(size_levels: _Integers) -> _Boxes:
 def _largest_distances(sides: _Boxes) -> _Boxes:
     """Return the largest distance between the middle of a box and that of a box that overlaps it.
 
-    Two boxes overlap if their intersection over union is `MIN_IOU` or more.
+    Two boxes overlap if their intersection over union is `MIN_IOU` or more. Their middles are then
+    at most `_REACH_OF_MIDDLES` of their mean side apart, which is largest for the longest box.
 
     Args:
         sides: `(M, 2)`, width and height of each box.
@@ -428,19 +443,23 @@ def _largest_distances(sides: _Boxes) -> _Boxes:
     Returns:
         `(M, 2)`, the distance along x and along y.
     """
-    longest_sides = sides / MIN_IOU  # of a box that overlaps it
-    mean_sides = (sides + longest_sides) / 2
+    longest_overlapping_sides = sides / MIN_IOU
+    mean_sides = (sides + longest_overlapping_sides) / 2
     distances: _Boxes = _REACH_OF_MIDDLES * mean_sides
     return distances
 
 
-_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, which mixes bits well
+# Multiplicative hashing (Knuth): a product with 2^64 over the golden ratio, an odd number, mixes
+# bits upwards, and a shift to the right brings the upper ones down again.
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HASH_SHIFT = np.uint64(29)
 
 
 def _cell_keys(kinds: _Integers, size_levels: _Integers, columns_and_rows: _Integers) -> _Keys:
-    """Hash cells to numbers, by which boxes can be sorted: the same number for equal cells.
+    """Hash cells to numbers, so that boxes can be sorted by the cell that they are in.
 
-    Different cells may get the same number by chance, so boxes of a number have to be compared.
+    Equal cells have equal numbers. Different cells may have equal numbers by chance, so boxes whose
+    cells have the same number have to be compared.
 
     Args:
         kinds: `(M,)`, the kind of the boxes in each cell.
@@ -451,7 +470,8 @@ def _cell_keys(kinds: _Integers, size_levels: _Integers, columns_and_rows: _Inte
         `(M,)`.
     """
     keys = kinds.astype(np.uint64)
-    for numbers in (*size_levels.T, *columns_and_rows.T):
-        mixed = keys ^ (keys >> np.uint64(29))
-        keys = mixed * _ODD_FACTOR + numbers.astype(np.uint64)
+    cell_numbers = np.hstack([size_levels, columns_and_rows])  # (M, 4)
+    for numbers in cell_numbers.T:
+        mixed = keys ^ (keys >> _HASH_SHIFT)
+        keys = mixed * _HASH_FACTOR + numbers.astype(np.uint64)
     return keys

@@ -67,18 +67,21 @@ def _field_types(typed_dict: Any) -> Fields:  # noqa: ANN401 - a TypedDict
 
 @cache
 def _origin_and_arguments(expected: Any) -> tuple[Any, Any]:  # noqa: ANN401 - an annotation
-    """Split a type of JSON into the class of its values and the types that it is made of.
+    """Split an annotation such as `list[int]` into its class, `list`, and its arguments, `int`.
 
-    A TypedDict is a `dict` without arguments here, as its fields are checked elsewhere. A union has
-    its members as arguments.
+    The arguments of a union are its members. A TypedDict is a `dict` without arguments here, as its
+    fields are checked elsewhere.
 
     Examples:
         >>> _origin_and_arguments(list[int])
         (<class 'list'>, (<class 'int'>,))
+        >>> _origin_and_arguments(str)
+        (<class 'str'>, ())
     """
     if is_typeddict(expected):
         return dict, ()
-    return get_origin(expected) or expected, get_args(expected)
+    origin = get_origin(expected)  # None for a plain class
+    return origin or expected, get_args(expected)
 
 
 def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -> str | None:  # noqa: ANN401
@@ -107,18 +110,20 @@ def _fault_of_value(value: Any, expected: Any, required: Collection[str] = ()) -
 
 
 def _is_instance(value: Any, expected: Any) -> bool:  # noqa: ANN401
-    """Tell whether a value of JSON is of a type, without a look at its elements or fields.
+    """Tell whether a value of JSON is of a type, without checking its elements or fields.
 
-    So `["a"]` counts as a `list[int]`. Only a value of a union is checked in full: `["a"]` is not a
+    So `["a"]` counts as a `list[int]`. But for a union, the elements are checked: `["a"]` is not a
     `list[int] | None`, as it is of neither member. An `int` has to be 0 or more, a `float` within
     the range that is read.
     """
     if expected is float:
         is_number = type(value) in {int, float}  # a bool is not
-        return is_number and abs(value) < MAX_NUMBER  # False for NaN
+        return is_number and abs(value) < MAX_NUMBER  # NaN is less than no number
     if expected is int:
         return type(value) is int and 0 <= value <= MAX_WHOLE_NUMBER
+
     origin, arguments = _origin_and_arguments(expected)
+    # Of the annotations of records, only lists and unions have arguments.
     is_union = bool(arguments) and origin is not list
     if not is_union:
         return isinstance(value, origin)
@@ -209,7 +214,8 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
     """Check that a value read from JSON is a record, and convert it from an earlier version.
 
     Args:
-        fields: The value, which others may have written.
+        fields: The value, which others may have written. An error's hint of null in it is replaced
+            by an empty one.
 
     Returns:
         The record. Of its fields, only those that every reader needs are there for sure.
@@ -224,16 +230,16 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
 
     if fields.get("schema_version") == 1:
         fields = _converted_to_version_2(fields)
-    match fields:
-        case {"error": {"hint": None}}:  # the same as no hint
-            fields["error"]["hint"] = ""
+    error = fields.get("error")
+    if isinstance(error, dict) and "hint" in error and error["hint"] is None:
+        error["hint"] = ""
+
+    required = FIELDS_OF_IMAGE
     if "error" in fields:
         required = FIELDS_OF_FAILED_INPUT
-    else:
-        required = FIELDS_OF_IMAGE
     fault = _fault_of_value(fields, RecordJson, required)
     if fault is not None:
-        raise ValueError(fault.removeprefix("."))
+        raise ValueError(fault.removeprefix("."))  # ".width is missing" without its dot
     return cast("RecordJson", fields)
 
 
@@ -433,12 +439,15 @@ def _detection_in_version_2(fields: Any) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(fields, dict):
         return fields
     box: Any = fields.get("box")
-    is_box = _fault_of_value(box, list[float]) is None and len(box) == len(BOX)
-    if not is_box:
+    is_list_of_numbers = _fault_of_value(box, list[float]) is None
+    if not is_list_of_numbers or len(box) != len(BOX):
         return fields
+
+    remaining = dict(fields)
+    del remaining["box"]
     converted = {}
     for name in ("class_id", "class_name", "score"):
-        converted[name] = fields.pop(name, None)
-    converted.update(zip(BOX, fields.pop("box"), strict=True))
-    converted.update(fields)  # the remaining fields
+        converted[name] = remaining.pop(name, None)
+    converted.update(zip(BOX, box, strict=True))
+    converted.update(remaining)
     return converted

@@ -70,36 +70,36 @@ def blend_overlapping(
     iou_threshold: float,
     limit: int,
 ) -> tuple[Boxes, Indices]:
-    """Blend boxes that overlap: take the best, and the mean of all that overlap it, and go on.
+    """Replace each group of overlapping boxes by their mean, as MediaPipe does for BlazeFace.
 
     The best box that remains and those of its class whose IoU with it is above a threshold become
-    one: the mean of their corners, weighted by their scores. All of them are then taken away. This
-    is how MediaPipe suppresses boxes of BlazeFace.
+    one: the mean of their corners, weighted by their scores. All of them are then taken away, and
+    the best box that remains is next.
 
     Args:
         boxes: `(N, 4)` x1, y1, x2, y2, best first.
         score: `(N,)`, from 0 to 1.
         class_id: `(N,)`, the class of each box, from 0.
         iou_threshold: Boxes that overlap by more are blended. It is compared as float32.
-        limit: How many boxes to give at most.
+        limit: How many boxes to return at most.
 
     Returns:
         The blended boxes, `(M, 4)` float32, and the index of the best box of each, `(M,)`.
     """
     candidates = _BoxesOfClasses(boxes, class_id, iou_threshold)
-    blended_boxes: list[npt.NDArray[np.float64]] = []
-    best_of_blends: list[int] = []
+    mean_boxes: list[npt.NDArray[np.float64]] = []
+    best_indices: list[int] = []
     remaining = np.arange(len(boxes))
-    while len(remaining) and len(best_of_blends) < limit:
-        is_blended = candidates.overlapping_first(remaining)
-        group = remaining[is_blended]
+    while len(remaining) and len(best_indices) < limit:
+        overlaps_best = candidates.overlapping_first(remaining)  # also true of the best itself
+        group = remaining[overlaps_best]
         weights = score[group].astype(np.float64)
         corners = boxes[group].astype(np.float64)
-        blended_boxes.append(weights @ corners / weights.sum())
-        best_of_blends.append(int(remaining[0]))
-        remaining = remaining[~is_blended]
-    blended = np.array(blended_boxes, np.float32).reshape(-1, 4)
-    return blended, np.array(best_of_blends, np.int64)
+        mean_boxes.append(weights @ corners / weights.sum())
+        best_indices.append(int(remaining[0]))
+        remaining = remaining[~overlaps_best]
+    blended_boxes = np.array(mean_boxes, np.float32).reshape(-1, 4)
+    return blended_boxes, np.array(best_indices, np.int64)
 
 
 class _BoxesOfClasses:
@@ -213,17 +213,20 @@ class _BoxesOfClasses:
         # Sorted by class, the survivors of each class are a slice of the array.
         by_class = np.argsort(self._class_id[survivors], kind="stable")
         sorted_survivors = survivors[by_class]
-        slice_starts = np.cumsum(survivor_counts) - survivor_counts
+        slice_starts = np.cumsum(survivor_counts) - survivor_counts  # by class
 
         # Each candidate has as many pairs as its class has survivors; there are P pairs in all.
-        classes = self._class_id[candidates]
-        pair_counts = survivor_counts[classes]
-        positions = np.repeat(np.arange(len(candidates)), pair_counts)  # (P,), in `candidates`
-        survivors_of_pairs = sorted_survivors[joined_ranges(slice_starts[classes], pair_counts)]
+        candidate_classes = self._class_id[candidates]  # (C,)
+        pair_counts = survivor_counts[candidate_classes]  # (C,)
+        pair_candidates = np.repeat(
+            np.arange(len(candidates)), pair_counts
+        )  # (P,), in `candidates`
+        survivor_positions = joined_ranges(slice_starts[candidate_classes], pair_counts)  # (P,)
+        pair_survivors = sorted_survivors[survivor_positions]  # (P,), indices of boxes
 
-        overlaps = self._overlaps(candidates[positions], survivors_of_pairs)
+        overlaps = self._overlaps(candidates[pair_candidates], pair_survivors)
         is_duplicate = np.zeros(len(candidates), bool)
-        is_duplicate[positions[overlaps]] = True
+        is_duplicate[pair_candidates[overlaps]] = True
         return is_duplicate
 
     def _overlaps(self, boxes: Indices, others: Indices) -> Mask:

@@ -35,7 +35,7 @@ IndexArray = npt.NDArray[np.intp]
 
 
 def merge(
-    detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float = 0
+    detections_by_area: Sequence[Detections], areas: Sequence[Area], max_small_length: float = 0
 ) -> Detections:
     """Merge the detections of overlapping areas of an image into one detection for each object.
 
@@ -43,24 +43,24 @@ def merge(
     detected several times, and one that reaches beyond a tile is cut off at the tile's edge. Such
     an edge inside the image is a seam, and a detection that ends there is called cut.
 
-    1. The best detection that is not cut is the first object. In each other area, the most similar
-       detection of the same class is the same object, if it is similar enough (SAME_IOU). The best
-       detection that remains is the next object, and so on.
-    2. A cut detection is a piece of the most similar of these objects, if there is one that is
-       similar enough in the region that both areas show, or that contains most of it (MIN_COVERED).
-    3. The remaining cut detections that are similar in the region that both areas show are pieces
-       of one object, whose box encloses them all.
-    4. Of two objects of a class whose boxes are nearly the same (DUPLICATE_IOU), the better one is
-       left.
+    1. Uncut detections are whole objects. They take turns, the best first. Each also stands for
+       the most similar detection of its class in each other area, if their IoU is SAME_IOU or more.
+    2. A cut detection is a piece of the uncut object that it resembles most. It must overlap that
+       object enough in the region that both areas show (SAME_IOU), or lie mostly inside it
+       (MIN_COVERED).
+    3. The remaining cut detections that overlap enough in the region that both areas show are
+       pieces of one object, whose box encloses them all.
+    4. Of two objects of a class whose boxes are nearly the same (DUPLICATE_IOU), only the better
+       one remains.
 
     Args:
         detections_by_area: The detections of each area, in pixels of the area. Boxes may reach
             beyond it.
         areas: The areas in pixels of the image, as from `Tiling.areas`: an area that contains
             others comes after them.
-        small: Length in pixels of the longer side up to which an object counts only if a tile shows
-            it uncut, and not if the whole image alone does. No more than the tiles overlap, so that
-            some tile shows such an object uncut.
+        max_small_length: Pixels of the longer side up to which an object counts only if a tile
+            shows it uncut, and not if the whole image alone does. No more than the tiles overlap,
+            so that some tile shows such an object uncut.
 
     Returns:
         The objects in pixels of the image, the best first. Each has the highest score of its
@@ -69,38 +69,39 @@ def merge(
     if len(detections_by_area) == 1:
         [merged] = detections_by_area
     else:
-        merged = _merge_areas(detections_by_area, areas, small)
+        merged = _merge_areas(detections_by_area, areas, max_small_length)
     remaining = non_maximum_suppression(merged.xyxy, merged.class_id, DUPLICATE_IOU, len(merged))
     return with_rows(merged, remaining)
 
 
 def _merge_areas(
-    detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
+    detections_by_area: Sequence[Detections], areas: Sequence[Area], max_small_length: float
 ) -> Detections:
     """Find out which detections of several areas show the same object, and merge these.
 
-    An uncut detection shows a whole object; a cut one, which ends at an edge of its tile, may show
-    a piece. So the objects are those of the uncut detections first, and then cut detections are
-    added to them, or joined to further objects.
+    A detection that ends at an edge of its tile is cut: it may show a piece of an object. Uncut
+    detections show whole objects, and are assigned to objects first. Cut detections are then added
+    to these objects, or put together to further objects.
 
     Args:
         detections_by_area: The detections of each area, in pixels of the area.
         areas: The areas in pixels of the image, the whole image last.
-        small: Length in pixels of the longer side up to which an object counts only if a tile shows
-            it uncut; 0 for none.
+        max_small_length: Pixels of the longer side up to which an object counts only if a tile
+            shows it uncut; 0 for none.
 
     Returns:
         One detection for each object in pixels of the image, the best first.
     """
-    candidates = _Candidates(detections_by_area, areas, small)
+    candidates = _Candidates(detections_by_area, areas, max_small_length)
     assignment = _Assignment(candidates)
+
     # The last key of `lexsort` is the first to decide: uncut detections come before cut ones. In
     # both groups, the highest score comes first, and of equal scores that of the lower area.
     order = np.lexsort([-candidates.score, candidates.is_cut])
-    for detection in order.tolist():
-        if detection not in assignment.representatives:
-            assignment.assign(detection)
-    return candidates.merge_objects(assignment.representatives, assignment.members_by_object)
+    for detection_index in order.tolist():
+        if detection_index not in assignment.representatives:
+            assignment.assign(detection_index)
+    return candidates.merge_objects(assignment.representatives, assignment.pieces_by_object)
 
 
 class _Match(NamedTuple):
@@ -114,23 +115,28 @@ class _Match(NamedTuple):
 class _Assignment:
     """Which object each detection belongs to, where several areas may show the same object.
 
-    A detection is an index into the candidates. An object is known by one of its detections, its
-    representative. Detections that have not been assigned to an object yet have none.
+    Detections are named by their indices in the candidates, and an object by the index of one of
+    its detections, its representative.
+
+    Attributes:
+        representatives: By detection, the representative of its object. Detections that have not
+            been assigned to an object yet are missing.
+        pieces_by_object: By representative, all detections of an object that is put together from
+            cut ones.
     """
 
     def __init__(self, candidates: "_Candidates") -> None:
         """Find the detections that may show the same object; none is assigned to one yet.
 
         Args:
-            candidates: The detections of all areas; each is named by its index here.
+            candidates: The detections of all areas.
         """
         self._candidates = candidates
-        # By detection, the one that represents its object.
         self.representatives: dict[int, int] = {}
-        # Of objects that consist of cut detections only, all of these, by the representative.
-        self.members_by_object: dict[int, list[int]] = {}
+        self.pieces_by_object: dict[int, list[int]] = {}
 
-        # By detection, those of other areas that may show its object, the most similar first.
+        # By detection, the detections of other areas that may show its object, the most similar
+        # first.
         self._matches: defaultdict[int, list[int]] = defaultdict(list)
         most_similar_first = sorted(
             candidates.matching_pairs(),
@@ -144,8 +150,8 @@ class _Assignment:
         """Assign a detection to an object.
 
         An uncut detection becomes a new object. A cut one, which ends at an edge of its tile, is a
-        piece of the object of the most similar uncut detection; if it is similar to none, it is
-        joined with cut detections that are similar.
+        piece of the object of the most similar uncut detection; if it is similar to none, it is put
+        together with cut detections that are similar.
 
         The detection must not be assigned yet, and all uncut ones have to be assigned before the
         first cut one.
@@ -158,7 +164,7 @@ class _Assignment:
             most_similar = uncut_matches[0]
             self.representatives[detection] = self.representatives[most_similar]
         else:
-            self._join_cut_objects(detection)
+            self._join_pieces(detection)
 
     def _start_object(self, detection: int, uncut_matches: list[int]) -> None:
         """Make an uncut detection the representative of a new object.
@@ -176,8 +182,8 @@ class _Assignment:
         for match in self._candidates.first_of_each_area(unassigned):
             self.representatives[match] = detection
 
-    def _join_cut_objects(self, detection: int) -> None:
-        """Join a cut detection and the objects of the cut detections that are similar to it.
+    def _join_pieces(self, detection: int) -> None:
+        """Merge a cut detection with the similar objects that are put together from cut ones.
 
         An object that is larger than a tile is detected in pieces, one in each tile that shows a
         part of it. The pieces become one object, whose representative is the first of them.
@@ -185,43 +191,45 @@ class _Assignment:
         Args:
             detection: The index of a cut detection that is similar to no uncut one.
         """
-        members: list[int] = []
-        for joined_object in sorted(self._objects_in_pieces_like(detection)):
-            members += self.members_by_object.pop(joined_object)
-        members.append(detection)
-        representative = members[0]
-        self.members_by_object[representative] = members
-        for member in members:
-            self.representatives[member] = representative
+        pieces: list[int] = []
+        for similar_object in sorted(self._similar_objects_in_pieces(detection)):
+            pieces += self.pieces_by_object.pop(similar_object)
+        pieces.append(detection)
 
-    def _objects_in_pieces_like(self, detection: int) -> set[int]:
-        """Find the objects that consist of cut detections, one of which is similar to this one.
+        representative = pieces[0]
+        self.pieces_by_object[representative] = pieces
+        for piece in pieces:
+            self.representatives[piece] = representative
 
-        In each tile only the most similar one counts, as a tile shows an object once.
+    def _similar_objects_in_pieces(self, detection: int) -> set[int]:
+        """Find the objects, put together from cut detections, to which a cut detection belongs.
+
+        They are those with a piece that is similar to the detection. Of the similar pieces in a
+        tile only the most similar one counts, as a tile shows an object once.
 
         Args:
             detection: The index of a cut detection, which ends at an edge of its tile.
 
         Returns:
-            The objects, each by the index of the detection that represents it.
+            The representatives of the objects.
         """
         similar_pieces = []
         for match in self._matches[detection]:
             match_object = self.representatives.get(match)
-            is_in_pieces = match_object in self.members_by_object
-            if is_in_pieces:
+            is_piece = match_object in self.pieces_by_object
+            if is_piece:
                 similar_pieces.append(match)
         most_similar_pieces = self._candidates.first_of_each_area(similar_pieces)
         return {self.representatives[piece] for piece in most_similar_pieces}
 
 
 class _Candidates:
-    """The detections of all areas in arrays, with boxes in pixels of the whole image.
+    """The N detections of all V areas in arrays, with boxes in pixels of the whole image.
 
     Attributes:
         names: The names of the classes.
         areas: `(V, 4)`, left, top, right, bottom of each area.
-        area_index: `(N,)`, the area of each detection.
+        area_index: `(N,)`, which of the areas each detection is from.
         score: `(N,)`.
         class_id: `(N,)`.
         boxes: `(N, 4)` x1, y1, x2, y2.
@@ -229,15 +237,18 @@ class _Candidates:
     """
 
     def __init__(
-        self, detections_by_area: Sequence[Detections], areas: Sequence[Area], small: float
+        self,
+        detections_by_area: Sequence[Detections],
+        areas: Sequence[Area],
+        max_small_length: float,
     ) -> None:
         """Collect the detections of all areas, and find out which of them are cut at a seam.
 
         Args:
-            detections_by_area: The detections of each area, in pixels of the area. What reaches
-                beyond the area is clipped.
+            detections_by_area: The detections of each area, in pixels of the area. Boxes are
+                clipped to the area.
             areas: The areas in pixels of the image, the whole image last.
-            small: Length in pixels of the longer side up to which a detection is dropped unless a
+            max_small_length: Pixels of the longer side up to which a detection is dropped unless a
                 tile shows it uncut; 0 for none.
         """
         self.names = detections_by_area[0].names
@@ -248,8 +259,9 @@ class _Candidates:
             clipped_by_area.append(detections.within(size))
 
         # All N detections in arrays, one area after the other.
-        counts = [len(detections) for detections in clipped_by_area]
-        self.area_index: IndexArray = np.repeat(np.arange(len(counts)), counts)
+        detection_counts = [len(detections) for detections in clipped_by_area]
+        area_indices = np.arange(len(clipped_by_area))
+        self.area_index: IndexArray = np.repeat(area_indices, detection_counts)
         self.score: Floats = np.concatenate([detections.score for detections in clipped_by_area])
         self.class_id = np.concatenate([detections.class_id for detections in clipped_by_area])
         boxes_in_areas = np.concatenate([detections.xyxy for detections in clipped_by_area])
@@ -259,42 +271,43 @@ class _Candidates:
         offsets = np.tile(area_of_detection[:, :2], 2)  # (N, 4) left, top, left, top
         self.boxes: Boxes = boxes_in_areas + offsets
         self.is_cut = self._ends_at_seams(area_of_detection)
-        if small:
-            self._drop_small(small)
+        if max_small_length:
+            self._drop_small(max_small_length)
 
     def _ends_at_seams(self, area_of_detection: Boxes) -> npt.NDArray[np.bool_]:
-        """Tell of each box whether it ends at a seam, which is an edge of its area in the image.
+        """Tell which boxes end at a seam: an edge of their area that is inside the image.
 
         Args:
             area_of_detection: `(N, 4)`, left, top, right, bottom of the area of each detection.
 
         Returns:
-            `(N,)`, true where one of the four sides of the box is close to such an edge.
+            `(N,)`, true where one of the four sides of the box is close to a seam.
         """
         left_top = self.areas[:, :2].min(axis=0)
         right_bottom = self.areas[:, 2:].max(axis=0)
-        image = np.hstack([left_top, right_bottom])  # (4,)
+        image_edges = np.hstack([left_top, right_bottom])  # (4,)
+
         sizes = area_of_detection[:, 2:] - area_of_detection[:, :2]  # (N, 2) width, height
         tolerance = SEAM_WIDTH * np.tile(sizes, 2)  # (N, 4) in pixels
         is_near_edge = np.abs(self.boxes - area_of_detection) <= tolerance  # (N, 4)
         # Where an edge of the area is also the edge of the image, nothing is cut.
-        is_inner_edge = area_of_detection != image  # (N, 4)
-        ends: npt.NDArray[np.bool_] = (is_near_edge & is_inner_edge).any(axis=1)
-        return ends
+        is_seam = area_of_detection != image_edges  # (N, 4)
+        ends_at_seam: npt.NDArray[np.bool_] = (is_near_edge & is_seam).any(axis=1)
+        return ends_at_seam
 
-    def _drop_small(self, small: float) -> None:
+    def _drop_small(self, max_small_length: float) -> None:
         """Drop the small detections, except those that a tile shows uncut.
 
         A tile shows a small object larger than the whole image does, so its detection is better.
         The whole image is the last area.
 
         Args:
-            small: Length in pixels of the longer side up to which a detection is small.
+            max_small_length: Pixels of the longer side up to which a detection is small.
         """
         longer_sides = (self.boxes[:, 2:] - self.boxes[:, :2]).max(axis=1)
         is_of_whole_image = self.area_index == len(self.areas) - 1
         is_uncut_in_tile = ~(self.is_cut | is_of_whole_image)
-        remains = (longer_sides > small) | is_uncut_in_tile
+        remains = (longer_sides > max_small_length) | is_uncut_in_tile
         self.area_index = self.area_index[remains]
         self.score = self.score[remains]
         self.class_id = self.class_id[remains]
@@ -374,19 +387,18 @@ class _Candidates:
         Returns:
             The indices of the first and of the second detection of each pair, `(P,)` each.
         """
-        detections_here = np.flatnonzero(self.area_index == area_index)
-        overlaps_this_area = (
-            area(intersection_boxes(self.areas, self.areas[area_index])) > 0
-        )  # (V,), by area
-        is_in_later_area = self.area_index > area_index  # (N,), by detection
-        is_in_overlapping_area = overlaps_this_area[self.area_index]  # (N,)
-        detections_there = np.flatnonzero(is_in_later_area & is_in_overlapping_area)
+        intersections = intersection_boxes(self.areas, self.areas[area_index])  # (V, 4), by area
+        overlaps_this_area = area(intersections) > 0  # (V,)
+        is_in_overlapping_area = overlaps_this_area[self.area_index]  # (N,), by detection
+        is_in_later_area = self.area_index > area_index  # (N,)
+        in_this_area = np.flatnonzero(self.area_index == area_index)  # indices of detections
+        in_later_areas = np.flatnonzero(is_in_later_area & is_in_overlapping_area)
 
-        classes_here = self.class_id[detections_here]
-        is_same_class = classes_here[:, np.newaxis] == self.class_id[detections_there]
+        # A row for each detection of this area, a column for each of the later areas.
+        is_same_class = self.class_id[in_this_area][:, np.newaxis] == self.class_id[in_later_areas]
         rows, columns = np.nonzero(is_same_class)
-        first = detections_here[rows]
-        second = detections_there[columns]
+        first = in_this_area[rows]
+        second = in_later_areas[columns]
         boxes_overlap = area(intersection_boxes(self.boxes[first], self.boxes[second])) > 0
         return first[boxes_overlap], second[boxes_overlap]
 
@@ -407,17 +419,17 @@ class _Candidates:
                 yield detection
 
     def merge_objects(
-        self, representatives: Mapping[int, int], members_by_object: Mapping[int, list[int]]
+        self, representatives: Mapping[int, int], pieces_by_object: Mapping[int, list[int]]
     ) -> Detections:
         """Return one detection for each object, the highest score first.
 
         It has the class and the box of the object's representative, and the highest score of all
-        its detections.
+        its detections. The box of an object in pieces encloses all of them.
 
         Args:
-            representatives: Of each detection, the one that represents its object, by index.
-            members_by_object: Of each object that is put together from cut detections, by its
-                representative: all of them. The object's box encloses theirs.
+            representatives: By detection, the one that represents its object.
+            pieces_by_object: By representative, all detections of an object that is put together
+                from cut ones.
         """
         detection_count = len(self.score)
         representative_of_detection = np.array(
@@ -426,9 +438,9 @@ class _Candidates:
         score = np.zeros_like(self.score)
         np.maximum.at(score, representative_of_detection, self.score)
         boxes = self.boxes.copy()
-        for representative, members in members_by_object.items():
-            boxes[representative, :2] = self.boxes[members, :2].min(axis=0)
-            boxes[representative, 2:] = self.boxes[members, 2:].max(axis=0)
+        for representative, pieces in pieces_by_object.items():
+            boxes[representative, :2] = self.boxes[pieces, :2].min(axis=0)
+            boxes[representative, 2:] = self.boxes[pieces, 2:].max(axis=0)
 
         objects = np.unique(representative_of_detection)
         best_first = objects[rank_descending(score[objects])]

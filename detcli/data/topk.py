@@ -91,55 +91,56 @@ def _largest(keys: Array, k: int) -> Indices:
     """
     length = keys.shape[-1]
     if k == length:
-        all_indices = np.empty(keys.shape, np.int64)
-        all_indices[...] = np.arange(length)
-        return all_indices
+        return np.broadcast_to(np.arange(length, dtype=np.int64), keys.shape).copy()
     if k == 0:
         return np.empty((*keys.shape[:-1], 0), np.int64)
 
-    # If no peaks are equal, k columns remain when the others are left out, see `_contenders`.
+    # `_without_hopeless_columns` reads a row as a table with DEPTH lines. It leaves k of its
+    # columns, or more if several of them have equal maxima.
     remaining_length = DEPTH * k
-    leaves_out_most = length > MIN_REDUCTION * remaining_length
-    if length >= LONG_ROW and leaves_out_most:
+    is_much_shorter = MIN_REDUCTION * remaining_length < length
+    if length >= LONG_ROW and is_much_shorter:
         return _largest_of_long_rows(keys, k)
     return _kth_and_above(keys, k)
 
 
 def _largest_of_long_rows(keys: Array, k: int) -> Indices:
-    """Find the k largest entries of each row as `_largest` does, after most others are left out.
+    """Find the k largest entries of each row as `_largest` does, faster where rows are long.
 
-    It is faster where rows are long and k is small.
+    Most entries of a row are left out first; the rest contains the k largest.
     """
-    leading = keys.shape[:-1]
-    indices = np.empty((*leading, k), np.int64)
-    for position in np.ndindex(leading):
-        row = keys[position]
-        contenders = _contenders(row, k)
-        indices[position] = contenders[_kth_and_above(row[contenders], k)]
+    leading_shape = keys.shape[:-1]
+    indices = np.empty((*leading_shape, k), np.int64)
+    for row_position in np.ndindex(leading_shape):
+        row = keys[row_position]
+        contenders = _without_hopeless_columns(row, k)  # indices in the row
+        winners = _kth_and_above(row[contenders], k)  # indices in `contenders`
+        indices[row_position] = contenders[winners]
     return indices
 
 
-def _contenders(row: Array, k: int) -> Indices:
+def _without_hopeless_columns(row: Array, k: int) -> Indices:
     """Leave out most entries of a long row that cannot be among its k largest.
 
-    The row is read as a table of DEPTH lines, and the largest entry of each column of the table is
-    found, its peak. At least k entries are as large as the k-th largest peak. So a column whose
-    peak is below that holds none of the k largest entries, nor any that equals the last of them.
+    The row is read as a table of DEPTH lines, and a column is left out if its maximum is less than
+    the k-th largest of these maxima: k other columns then have an entry that is larger than all of
+    its entries. For k = 1, two lines and the row [1, 5, 2, 0, 3, 9], columns are [1, 0], [5, 3] and
+    [2, 9], and their maxima 1, 5 and 9: only the last column remains.
 
     Args:
         row: `(N,)`.
         k: Less than the number of columns, which is N // DEPTH.
 
     Returns:
-        `(M,)`, the indices of the remaining entries, ascending: those in columns with large peaks,
+        `(M,)`, the indices of the remaining entries, ascending: those in columns with large maxima,
         and those at the end of the row that do not fill a line of the table.
     """
     column_count = len(row) // DEPTH
     table_size = DEPTH * column_count
-    peaks = row[:table_size].reshape(DEPTH, column_count).max(axis=0)
+    maxima = row[:table_size].reshape(DEPTH, column_count).max(axis=0)
     kth_largest_position = column_count - k  # in ascending order
-    kth_largest_peak = np.partition(peaks, kth_largest_position)[kth_largest_position]
-    columns = np.flatnonzero(peaks >= kth_largest_peak)
+    kth_largest_maximum = np.partition(maxima, kth_largest_position)[kth_largest_position]
+    columns = np.flatnonzero(maxima >= kth_largest_maximum)
 
     # The entry in a line and a column of the table has the index line * column_count + column.
     line_starts = np.arange(DEPTH) * column_count
@@ -173,35 +174,36 @@ def _kth_and_above(keys: Array, k: int) -> Indices:
     return indices.reshape((*keys.shape[:-1], k))
 
 
-def _without_surplus_ties(positions: Indices, keys: Array, kth: Array, k: int) -> Indices:
-    """Leave exactly k positions of each row, where more entries reach the k-th largest value.
+def _without_surplus_ties(positions: Indices, keys: Array, kth_largest: Array, k: int) -> Indices:
+    """Select exactly k positions of each row, where more entries reach the k-th largest value.
 
-    The entries that equal that value are ties. Those with the lowest positions stay, as many as
-    there is room for beside the larger entries.
+    The entries that equal that value are ties. After the larger entries, the ties with the lowest
+    positions are selected, as many as there is room for.
 
     Args:
         positions: `(P,)`, ascending, the positions in the flattened `keys` of all entries that are
             at least as large as the k-th largest of their row.
         keys: `(..., N)`.
-        kth: `(..., 1)`, the k-th largest value of each row.
-        k: The number of positions to leave of each row.
+        kth_largest: `(..., 1)`, the k-th largest value of each row.
+        k: The number of positions to select in each row.
     """
-    # The comments show the values for k = 2 and the rows [5, 7, 5, 5] and [9, 1, 1, 9], of which
-    # the positions are [0, 1, 2, 3, 4, 7], and 5 and 9 the k-th largest values.
+    # The comments show the values for k = 2 and the rows [5, 7, 5, 5] and [9, 1, 1, 9]. Positions
+    # are [0, 1, 2, 3, 4, 7], and the k-th largest values 5 and 9.
     row_length = keys.shape[-1]
-    kth_of_position = kth.ravel()[positions // row_length]  # [5, 5, 5, 5, 9, 9]
-    is_tie = keys.ravel()[positions] == kth_of_position  # [T, F, T, T, T, T]
+    row_count = kth_largest.size
+    rows = positions // row_length  # [0, 0, 0, 0, 1, 1]
+    is_tie = keys.ravel()[positions] == kth_largest.ravel()[rows]  # [T, F, T, T, T, T]
 
     # Row by row: first the larger entries, then the ties, both with ascending positions.
     larger_then_ties = np.concatenate([positions[~is_tie], positions[is_tie]])
-    order = np.argsort(larger_then_ties // row_length, kind="stable")
-    preferred_first = larger_then_ties[order]  # [1, 0, 2, 3, 4, 7]
+    row_by_row = np.argsort(larger_then_ties // row_length, kind="stable")
+    preferred_first = larger_then_ties[row_by_row]  # [1, 0, 2, 3, 4, 7]
 
-    # Each row has k positions or more, of which the first k stay.
-    row_starts = np.searchsorted(preferred_first // row_length, np.arange(kth.size))  # [0, 4]
+    # Each row has k positions or more, and its first k are selected.
+    row_starts = np.searchsorted(preferred_first // row_length, np.arange(row_count))  # [0, 4]
     first_k_of_rows = row_starts[:, np.newaxis] + np.arange(k)  # [[0, 1], [4, 5]]
-    remaining: Indices = np.sort(preferred_first[first_k_of_rows], axis=1)  # [[0, 1], [4, 7]]
-    return remaining.ravel()
+    selected: Indices = np.sort(preferred_first[first_k_of_rows], axis=1)  # [[0, 1], [4, 7]]
+    return selected.ravel()
 
 
 def _descending(keys: Array) -> Indices:
@@ -233,11 +235,14 @@ def _ordered_without_nan(values: Array) -> Array:
     highest = values.max()  # NaN if there is one anywhere
     if highest == highest:  # noqa: PLR0124 - only NaN differs from itself, and `isnan` takes longer
         return values
+
     integer = np.dtype(f"i{values.dtype.itemsize}").type
     limits = np.iinfo(integer)
-    positive_zero = values.dtype.type(0)  # turns -0 into +0 where it is added
+    # -0 and +0 are equal but have different bits: -0 + 0 is +0.
+    values_without_negative_zero = values + values.dtype.type(0)
+
     # The bits of a float (IEEE 754), read as an integer, sort as the float does if it is positive.
     # Those of negative floats sort backwards, until all bits but the sign are flipped.
-    bits = (values + positive_zero).view(integer)
+    bits = values_without_negative_zero.view(integer)
     keys = np.where(bits < 0, bits ^ limits.max, bits)
     return np.where(np.isnan(values), limits.min, keys)
