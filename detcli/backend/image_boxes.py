@@ -46,8 +46,8 @@ def batch_to_detections(
     """Turn the boxes that were selected in each image of a batch into detections.
 
     The boxes of all images are mapped at once, which takes a quarter of the time that
-    `to_detections` takes image by image. Boxes that have to be dropped, or warned about, are rare:
-    a batch with such a box is left to that function.
+    `to_detections` takes image by image. That function does it if the batch has a box that has to
+    be dropped or warned about, which is rare.
 
     Args:
         selections: The selected boxes of each image.
@@ -64,12 +64,13 @@ def batch_to_detections(
     if boxes_of_all_images is None:
         return [to_detections(selection, letterbox, contract) for selection, letterbox in images]
 
+    # Split the boxes, which lie image after image.
     detections_by_image = []
-    first_box = 0  # that of the image, among those of all images
+    start = 0
     for selection, letterbox in images:
-        next_first_box = first_box + len(selection.score)
+        end = start + len(selection.score)
         detections = Detections(
-            boxes_of_all_images[first_box:next_first_box],
+            boxes_of_all_images[start:end],
             selection.score,
             selection.class_id,
             contract.names,
@@ -77,7 +78,7 @@ def batch_to_detections(
             image_size=letterbox.picture,
         )
         detections_by_image.append(detections)
-        first_box = next_first_box
+        start = end
     return detections_by_image
 
 
@@ -132,8 +133,8 @@ def _map_ordinary_boxes(
 def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Contract) -> Detections:
     """Turn the boxes that were selected on the network's input into detections of the image.
 
-    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box that has no
-    area only because it lies beside the image, and is clipped, is dropped silently.
+    Boxes with NaN or infinity, or without an area, are dropped with a warning. A box beside the
+    image is dropped without a warning: it loses its area only when it is clipped to the image.
 
     Args:
         selection: Boxes on the network's input, in pixels or, as the contract says, in fractions.
@@ -145,15 +146,14 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
     """
     boxes_in_input = _scale_fractions(selection.boxes, letterbox, contract)
     boxes = letterbox.to_image(boxes_in_input)
-    # Looked at before clipping, as that takes the area of a box beside the image.
-    was_empty = ~_has_area(boxes)
+    had_area_before_clipping = _has_area(boxes)
     if contract.clips:
         boxes = clipped(boxes, letterbox.picture)
     is_finite = np.isfinite(boxes).all(axis=1)
     _warn_about_boxes(
         boxes,
         infinite_count=int(np.count_nonzero(~is_finite)),
-        empty_count=int(np.count_nonzero(is_finite & was_empty)),
+        empty_count=int(np.count_nonzero(is_finite & ~had_area_before_clipping)),
     )
 
     detections = Detections(
@@ -161,7 +161,7 @@ def to_detections(selection: SelectedBoxes, letterbox: Letterbox, contract: Cont
         selection.score,
         selection.class_id,
         contract.names,
-        selected=selection.score,
+        selected=selection.score,  # also the scores of boxes that are dropped below
         image_size=letterbox.picture,
     )
     is_valid = is_finite & _has_area(boxes)

@@ -14,9 +14,10 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from detcli.backend.nvidia import (
     DRIVER,
@@ -24,9 +25,9 @@ from detcli.backend.nvidia import (
     GpuFacts,
     ask_driver,
     cuda_command,
+    explain_lack_of_code,
     fitting_extra,
     has_gpu,
-    lacking_code,
 )
 from detcli.backend.session import (
     CUDA,
@@ -153,7 +154,7 @@ def require_code(ordinal: int) -> None:
     """
     facts = ask_driver()
     gpus = facts.gpus[ordinal : ordinal + 1]  # empty if the driver does not list the GPU
-    reason = lacking_code(gpus, onnxruntime.__version__, runtime_cuda())
+    reason = explain_lack_of_code(gpus, onnxruntime.__version__, runtime_cuda())
     if reason:
         hint = CPU_INSTEAD
         # The extra has to fit this GPU; other GPUs of the machine do not matter.
@@ -483,7 +484,7 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
     """
     providers: list[Provider] = [(provider, {})]
     if provider == TENSORRT:
-        providers = [(TENSORRT, QUICK_BUILD), (CUDA, {})]
+        providers = [(TENSORRT, QUICK_BUILD), (CUDA, {})]  # CUDA runs what TensorRT leaves
     try:
         if provider in {CUDA, TENSORRT}:
             require_provider(provider)
@@ -493,14 +494,24 @@ def _placement_of(graph: bytes, provider: str, title: str) -> Placement:
 
     if nodes is None:  # this ONNX Runtime does not tell
         return Placement(provider, usable=True)
+    return _counted_placement(provider, nodes)
+
+
+def _counted_placement(provider: str, nodes: Mapping[str, Sequence[Any]]) -> Placement:
+    """Count the nodes that a provider runs by operator, and list those that others run.
+
+    Args:
+        provider: The provider's name.
+        nodes: The nodes that each provider runs, by its name.
+    """
     operator_counts: Counter[str] = Counter()
-    nodes_elsewhere = []
+    nodes_of_others = []
     for running_provider, nodes_of_provider in nodes.items():
         for node in nodes_of_provider:
             operator = operator_of(node)
             if running_provider == provider:
                 operator_counts[operator] += 1
             else:
-                nodes_elsewhere.append(LeftNode(node.name, operator, running_provider))
-    node_counts = dict(operator_counts.most_common())
-    return Placement(provider, usable=True, taken=node_counts, left=tuple(nodes_elsewhere))
+                nodes_of_others.append(LeftNode(node.name, operator, running_provider))
+    most_frequent_first = dict(operator_counts.most_common())
+    return Placement(provider, usable=True, taken=most_frequent_first, left=tuple(nodes_of_others))

@@ -133,22 +133,21 @@ def ask_driver() -> DriverFacts:
     Returns:
         What the driver reports; only an error if there is no driver.
     """
-    count = ctypes.c_int()
+    gpu_count = ctypes.c_int()
+    gpus: list[GpuFacts] = []
     try:
         driver = ctypes.CDLL(DRIVER)
         cuda = _supported_cuda(driver)
         status = driver.cuInit(0)
         if status == 0:
-            status = driver.cuDeviceGetCount(ctypes.byref(count))
-        gpus = tuple(_describe_gpu(driver, ordinal) for ordinal in range(count.value))
-    except OSError as error:  # the library is missing
+            status = driver.cuDeviceGetCount(ctypes.byref(gpu_count))
+        if status == 0:
+            for ordinal in range(gpu_count.value):
+                gpus.append(_describe_gpu(driver, ordinal))
+    # The library is missing, or another one has its name, but not its functions.
+    except (OSError, AttributeError) as error:
         return DriverFacts(load_error=str(error))
-    except AttributeError as error:  # another library has its name, but not its functions
-        return DriverFacts(load_error=str(error))
-
-    if status:
-        gpus = ()
-    return DriverFacts(status=status, cuda=cuda, gpus=gpus)
+    return DriverFacts(status=status, cuda=cuda, gpus=tuple(gpus))
 
 
 def _supported_cuda(driver: ctypes.CDLL) -> str | None:
@@ -216,8 +215,8 @@ def _supports_cuda(facts: DriverFacts, major: int) -> bool:
     return int(newest_major) >= major
 
 
-def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
-    """Explain that an installed ONNX Runtime contains code for none of these GPUs.
+def explain_lack_of_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
+    """Explain in a sentence that an installed ONNX Runtime has code for none of these GPUs.
 
     Args:
         gpus: The GPUs that it is to run on.
@@ -228,12 +227,14 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
         A sentence for the user. None if there is code for one of the GPUs, or if detcli does not
         know what code this version of ONNX Runtime contains.
     """
-    extra = _extra_of_installed(runtime, cuda)
-    if extra is None or extra.suits(gpus):
+    installed_extra = _extra_of_installed(runtime, cuda)
+    if installed_extra is None or installed_extra.suits(gpus):
         return None
+
+    # `architectures` lists the compute capabilities that it was compiled for.
     capabilities = set()
-    for code in ARCHITECTURE.finditer(extra.architectures):
-        capabilities.add(f"{code['major']}.{code['minor']}")
+    for architecture in ARCHITECTURE.finditer(installed_extra.architectures):
+        capabilities.add(f"{architecture['major']}.{architecture['minor']}")
     return (
         f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
         f"{gpus[0].capability}: it was compiled for "
@@ -242,22 +243,26 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
 
 
 def _extra_of_installed(runtime: str, cuda: str | None) -> CudaExtra | None:
-    """Find the extra whose `architectures` are those of the installed ONNX Runtime.
+    """Find the extra of detcli whose `architectures` also hold for the installed ONNX Runtime.
+
+    They were read from one version of ONNX Runtime. A newer one may contain code for others.
 
     Args:
-        runtime: The version of ONNX Runtime, such as "1.26.0".
+        runtime: The installed version of ONNX Runtime, such as "1.26.0".
         cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
 
     Returns:
-        The extra for this CUDA. None if there is none, or if the version is newer than the one that
-        its architectures were read from, as it may contain other code.
+        The extra for this CUDA; None if there is none, or if the installed version is newer than
+        that of the extra.
     """
     if not cuda:
         return None
     cuda_major, _, _ = cuda.partition(".")
-    version = tuple(int(digits) for digits in re.findall(r"\d+", runtime)[:3])
+    installed_version = tuple(int(digits) for digits in re.findall(r"\d+", runtime)[:3])
     for extra in CUDA_EXTRAS:
-        if int(cuda_major) == extra.cuda and version <= extra.runtime:
+        is_of_cuda = int(cuda_major) == extra.cuda
+        is_newer_than_extra = installed_version > extra.runtime
+        if is_of_cuda and not is_newer_than_extra:
             return extra
     return None
 
@@ -265,12 +270,15 @@ def _extra_of_installed(runtime: str, cuda: str | None) -> CudaExtra | None:
 def cuda_command(installed_cuda: str | None = None) -> str:
     """Choose the command that installs CUDA for this machine's driver and GPUs.
 
+    The command installs one of detcli's extras, each of which has the libraries of one CUDA.
+
     Args:
-        installed_cuda: The CUDA that the installed ONNX Runtime was built for, such as "12.8". Its
-            extra is chosen if it fits, as another one would mix two releases of CUDA.
+        installed_cuda: The CUDA that the installed ONNX Runtime was built for, such as "12.8". The
+            extra for it is chosen if this machine can run it, as another one would mix two releases
+            of CUDA.
 
     Returns:
-        The command; that of the newest extra if none fits.
+        The command; that of the newest extra if this machine can run none.
     """
     facts = ask_driver()
     installed_major, _, _ = (installed_cuda or "").partition(".")
@@ -278,10 +286,11 @@ def cuda_command(installed_cuda: str | None = None) -> str:
         is_installed = str(extra.cuda) == installed_major
         if is_installed and _supports_cuda(facts, extra.cuda) and extra.suits(facts.gpus):
             return extra.command
-    extra_that_fits = fitting_extra(facts)
-    if extra_that_fits is None:
-        return CUDA_EXTRAS[0].command
-    return extra_that_fits.command
+
+    newest_fitting_extra = fitting_extra(facts)
+    if newest_fitting_extra is not None:
+        return newest_fitting_extra.command
+    return CUDA_EXTRAS[0].command  # the newest
 
 
 def _describe_gpu(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:

@@ -73,14 +73,18 @@ def open_on_cpu(model: PreparedModel, threads: int, *, spins: bool) -> TensorSes
     if not _has_cache_entry(model):
         return opener.open(model.graph)
 
+    # `cached` calls `optimise` only if the cache has no entry. That opens the model from the graph
+    # that is not optimised, as `first_use.session`.
     first_use = _FirstUse(model, opener)
     try:
         optimised_graph = cached(_entry_name(model), first_use.optimise)
     except _NotSavedError as error:
         log.info("%s: its optimised graph is not cached: %s", model.name, error)
         optimised_graph = UNUSABLE
-    if first_use.session is not None:  # to fill the cache, the model was opened already
+    if first_use.session is not None:
         return first_use.session
+
+    # The entry of an earlier use, which may say that there is no graph to use.
     if optimised_graph != UNUSABLE:
         try:
             return opener.open(optimised_graph)
@@ -162,10 +166,10 @@ class _FirstUse:
         self.session: TensorSession | None = None
 
     def optimise(self) -> bytes:
-        """Optimise the graph, and compare what it computes with what the model computes.
+        """Optimise the graph, and prove that it still computes what the model computes.
 
-        For that, the model is opened from the graph that is not optimised. It stays open as
-        `session`.
+        The proof compares two sessions. The one of the graph that detcli cuts, which is not
+        optimised, stays open as `session`.
 
         Returns:
             The optimised graph; UNUSABLE if there is none, or if it computes something else.
@@ -175,16 +179,12 @@ class _FirstUse:
             _NotSavedError: The optimised graph could not be saved, as the disk is full.
         """
         model = self._model
-        session = self._opener.open(model.graph)
-        self.session = session
+        self.session = self._opener.open(model.graph)
         optimised_graph = self._optimised_graph()
         if optimised_graph == UNUSABLE:
             return UNUSABLE
         try:
-            optimised_session = self._opener.open(optimised_graph)
-            is_same = run_with_time_limit(
-                PROOF_LIMIT_S, lambda: computes_same(session, optimised_session, model)
-            )
+            is_same = self._computes_same(self.session, optimised_graph)
         except (DetcliError, LateError, MemoryError, cv2.error) as error:
             reason = str(error) or type(error).__name__
             log.info("%s: its optimised graph is not used: %s", model.name, reason)
@@ -195,16 +195,33 @@ class _FirstUse:
         log.info("%s: its optimised graph computes the same head, and is cached", model.name)
         return optimised_graph
 
-    def _optimised_graph(self) -> bytes:
-        """Let ONNX Runtime optimise the graph; UNUSABLE if it cannot save the optimised one.
+    def _computes_same(self, session: TensorSession, optimised_graph: bytes) -> bool:
+        """Tell whether an optimised graph computes what a session of the model computes.
 
         Raises:
-            _NotSavedError: It could not be saved, perhaps for want of space for temporary files.
+            DetcliError: The optimised graph cannot be opened, or a run failed.
+            LateError: The runs took too long.
+        """
+        optimised_session = self._opener.open(optimised_graph)
+        return run_with_time_limit(
+            PROOF_LIMIT_S, lambda: computes_same(session, optimised_session, self._model)
+        )
+
+    def _optimised_graph(self) -> bytes:
+        """Let ONNX Runtime optimise the graph.
+
+        Returns:
+            The optimised graph; UNUSABLE if ONNX Runtime can never make one of this graph.
+
+        Raises:
+            _NotSavedError: ONNX Runtime failed this time, perhaps for want of space for temporary
+                files. A later use may succeed.
         """
         model = self._model
         levels = onnxruntime.GraphOptimizationLevel
-        # The highest level lays out weights for one kind of processor. It is safe only if this kind
-        # is known, as then it is part of the name of the cache entry.
+        # The highest level lays out weights for one kind of processor. Other kinds must not read
+        # such a graph from the cache: it is safe where the kind is known, since the name of the
+        # cache entry then contains it.
         is_processor_known = processor() != ""
         if is_processor_known:
             level = levels.ORT_ENABLE_ALL

@@ -136,23 +136,24 @@ def select(
 
     Args:
         head: `(4 + C, N)`, 4 box rows and the scores of C classes, for each of N anchors.
-        options: Which detections to keep. With `class_ids`, other classes are treated as if the
-            head lacked them.
+        options: Which detections to keep. With `class_ids`, the scores of other classes are
+            ignored.
         cxcywh: Whether the box rows are centre and size instead of two corners.
         logits: Whether the scores are logits.
 
     Returns:
         At most `max_det` boxes with their scores and classes, best first.
     """
+    box_rows = head[:4]  # (4, N)
+    scores = head[4:]  # (C, N)
     if logits:
         options = on_logits(options)
     if options.within_anchors:
         anchor_count = head.shape[1]
         options = replace(options, max_det=min(options.max_det, anchor_count))
 
-    scores = head[4:]  # (C, N)
     class_ids = np.arange(len(scores))  # (C,)
-    if options.class_ids is not None:  # C is the number of these from here on
+    if options.class_ids is not None:  # only these classes are left: C is their number now
         class_ids = np.array(sorted(options.class_ids), np.int64)
         scores = scores[class_ids]
     scores = scores.astype(np.float32, copy=False)
@@ -162,7 +163,8 @@ def select(
     else:
         selected = _select_scores_by_class(scores, class_ids, options)
 
-    boxes = _to_corners(head[:4, selected.anchor].T.astype(np.float32), cxcywh=cxcywh)
+    selected_boxes = box_rows[:, selected.anchor].T.astype(np.float32)  # (K, 4)
+    boxes = _to_corners(selected_boxes, cxcywh=cxcywh)
     selection = SelectedBoxes(boxes, selected.score, class_ids[selected.class_index])
     return _without_duplicates(selection, options, logits=logits)
 
@@ -344,24 +346,25 @@ def _select_scores_of_best_anchors(scores: Floats, options: SelectionOptions) ->
         scores: `(C, N)`, the scores of each of N anchors for C classes.
         options: The confidence, and the number of detections to keep.
     """
+    class_count = len(scores)
     anchor_score = _best_score_of_anchors(scores)  # (N,)
     anchors = _best_anchors(anchor_score, options)  # (K,), the best first
     # The scores of the best anchor for all C classes, then those of the second, and so on.
     flat_scores = scores[:, anchors].T.ravel()  # (K * C,)
 
+    # Leave out scores that cannot be among the best `max_det`, so that they need not be sorted. If
+    # there are `max_det` anchors, their best scores fill all places: nothing lower counts.
     if len(anchors) < options.max_det:
         is_candidate = flat_scores > np.float32(options.conf)
     else:
-        # The best score of each of these anchors makes `max_det` detections already. A score below
-        # the lowest of them is not among the best `max_det`, and need not be sorted.
         lowest_best_score = anchor_score[anchors].min(initial=np.inf)  # inf if `max_det` is 0
         is_candidate = flat_scores >= lowest_best_score
-    candidates = np.flatnonzero(is_candidate)  # positions in `flat_scores`
+    candidate_positions = np.flatnonzero(is_candidate)  # in `flat_scores`
 
     # Of equal scores, `top_k` prefers the lower position, which is that of the better anchor.
-    score, best = top_k(flat_scores[candidates], options.max_det)  # (M,)
-    class_count = len(scores)
-    anchor_rank, class_index = np.divmod(candidates[best], class_count)
+    score, best = top_k(flat_scores[candidate_positions], options.max_det)  # (M,)
+    selected_positions = candidate_positions[best]  # (M,), in `flat_scores`
+    anchor_rank, class_index = np.divmod(selected_positions, class_count)
     return _SelectedScores(anchors[anchor_rank], score, class_index)
 
 
@@ -409,10 +412,11 @@ def _select_best_class(scores: Floats, options: SelectionOptions) -> _SelectedSc
 
 
 def _select_every_class(scores: Floats, options: SelectionOptions) -> _SelectedScores:
-    """Select each anchor with each class whose score is above the confidence.
+    """Select each anchor with each class whose score is above the confidence, the best first.
 
-    All of them are candidates for non-maximum suppression, so their number is not limited here. Of
-    equal scores, that of the lower anchor comes first, and of one anchor, that of the lower class.
+    All of them are candidates for non-maximum suppression, so their number is not limited here.
+    Where scores are equal, the lower anchor comes first. Where they are of one anchor, the lower
+    class does.
 
     Args:
         scores: `(C, N)`, the scores of each of N anchors for C classes.
@@ -420,12 +424,15 @@ def _select_every_class(scores: Floats, options: SelectionOptions) -> _SelectedS
     """
     if _has_nan(scores):
         warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
-    scores_of_anchors = scores.T  # (N, C), so that anchors come first in the order of positions
+
+    # `nonzero` goes through the rows: with a row for each anchor, its results are sorted by anchor,
+    # then by class.
+    scores_of_anchors = scores.T  # (N, C)
     is_confident = scores_of_anchors > np.float32(options.conf)
     anchors, class_index = np.nonzero(is_confident)
-    score = scores[class_index, anchors]
-    order = rank_descending(score)
-    return _SelectedScores(anchors[order], score[order], class_index[order])
+    selected_score = scores[class_index, anchors]
+    order = rank_descending(selected_score)
+    return _SelectedScores(anchors[order], selected_score[order], class_index[order])
 
 
 def _best_score_of_anchors(scores: Floats) -> Floats:

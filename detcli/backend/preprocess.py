@@ -79,25 +79,28 @@ def _resample_rows(
 ) -> Pixels:
     """Resize an image and its border along the first axis: `(H, W, 3)` -> `(height, W, 3)`, uint8.
 
-    Each output row is a weighted sum of a few rows of the bordered image. They are computed in
-    blocks of a few output rows, as the product of a matrix of weights and the rows of the image;
-    rows of the border, whose pixels are all of one level, are added without a product. All sums
-    are exact, since weights are multiples of 1 / `WEIGHT_UNITS`, so their order does not matter.
+    Each output row is a weighted sum of a few rows of the image with its border. A block of
+    neighbouring output rows needs nearly the same rows, so it is computed as one product of
+    matrices: the weights, and these rows of the image. All pixels of the border have one level, so
+    the border adds the same number to all pixels of an output row, and needs no product.
+
+    Weights are multiples of 1 / `WEIGHT_UNITS`, so that all sums are exact in any order.
     """
-    source = image.reshape(len(image), -1)  # (H, W * 3)
-    value_count = source.shape[1]
+    image_values = image.reshape(len(image), -1)  # (H, W * 3)
+    value_count = image_values.shape[1]
     resized = np.empty((height, value_count), np.uint8)
     bordered_height = border.before + len(image) + border.after
     for block in _weight_blocks(bordered_height, height, interpolation):
-        rows, weights = _image_rows_and_weights(block, border, len(image))
-        border_weights = block.weights.sum(axis=1) - weights.sum(axis=1)  # (rows,)
+        image_rows, image_weights = _image_rows_and_weights(block, border, len(image))
+        border_weights = block.weights.sum(axis=1) - image_weights.sum(axis=1)  # (output rows,)
         border_sums = border_weights[:, np.newaxis] * border.level
 
         # A product is limited in size, to stay in the cache and on one thread.
         columns_at_a_time = max(1, MAX_PRODUCTS // block.weights.size)
         for first_column in range(0, value_count, columns_at_a_time):
             columns = slice(first_column, first_column + columns_at_a_time)
-            sums = weights @ source[rows, columns].astype(np.float64)  # (rows, columns)
+            values = image_values[image_rows, columns].astype(np.float64)  # (image rows, columns)
+            sums = image_weights @ values  # (output rows, columns)
             sums += border_sums
             sums += 0.5  # rounds, as the conversion to uint8 cuts off the fraction
             resized[block.rows, columns] = np.clip(sums, 0, 255, out=sums)
@@ -156,8 +159,8 @@ def _weight_blocks(
     """Compute the weights that resize an axis from `source` to `target` pixels, in blocks.
 
     A block covers a few neighbouring output rows. Its weights are a matrix with a row for each of
-    them and a column for each source row that any of them needs. For example, two output rows of
-    which each is the mean of two source rows:
+    them and a column for each source row that any of them needs. For example, two output rows, each
+    the mean of two source rows:
 
         0.5  0.5  0    0
         0    0    0.5  0.5
@@ -166,15 +169,19 @@ def _weight_blocks(
     blocks = []
     for begin in range(0, target, ROWS_PER_BLOCK):
         end = min(begin + ROWS_PER_BLOCK, target)
-        # The source rows go from the first of the first output row to the last of the last.
+        # From the first source row of the first output row to the last one of the last.
         source_begin = int(taps.first[begin])
         source_end = int(taps.end[end - 1])
+
         weights = np.zeros((end - begin, source_end - source_begin))
         for target_row in range(begin, end):
-            tap_count = int(taps.end[target_row] - taps.first[target_row])
-            first_column = int(taps.first[target_row]) - source_begin
+            # This output row is made of the source rows from `first` on, `tap_count` in all.
+            first = int(taps.first[target_row])
+            tap_count = int(taps.end[target_row]) - first
+            row_in_block = target_row - begin
+            first_column = first - source_begin
             columns = slice(first_column, first_column + tap_count)
-            weights[target_row - begin, columns] = taps.weights[target_row, :tap_count]
+            weights[row_in_block, columns] = taps.weights[target_row, :tap_count]
         blocks.append(_WeightBlock(slice(begin, end), slice(source_begin, source_end), weights))
     return tuple(blocks)
 
@@ -182,9 +189,10 @@ def _weight_blocks(
 def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
     """Compute from which source pixels of an axis each target pixel is made, with which weights.
 
-    A target pixel lies at a place in the source, its centre, and is made of the source pixels
-    around that (its taps), as far as the kernel reaches. The kernel widens as the image shrinks, so
-    that every source pixel counts. The order of the operations, and thus the rounding, is Pillow's.
+    The centre of a target pixel is a point on the source's axis, where source pixel n reaches from
+    n to n + 1. The target pixel is made of the source pixels around that point (its taps), as far
+    as the kernel reaches. The kernel widens as the image shrinks, so that every source pixel
+    counts. The order of the operations, and thus the rounding, is Pillow's.
 
     Args:
         source: The number of source pixels.
@@ -196,12 +204,13 @@ def _taps(source: int, target: int, interpolation: Interpolation) -> _Taps:
     widening = max(scale, 1.0)
     reach = kernel_reach * widening  # in source pixels
     centre = (np.arange(target) + 0.5) * scale  # (target,)
+    # The 0.5 rounds to the nearest pixel, as the conversion to int cuts off the fraction.
     first = np.maximum((centre - reach + 0.5).astype(int), 0)
     end = np.minimum((centre + reach + 0.5).astype(int), source)
 
     tap_count = (end - first).max()
     positions = first[:, np.newaxis] + np.arange(tap_count)  # (target, taps), source pixels
-    distances = positions - centre[:, np.newaxis] + 0.5
+    distances = positions - centre[:, np.newaxis] + 0.5  # of the middles of source pixels
     weights = kernel(distances * (1 / widening))
     is_no_tap = positions >= end[:, np.newaxis]  # where a target pixel has fewer taps than others
     weights[is_no_tap] = 0
@@ -273,11 +282,11 @@ def fit_letterbox(
 
     Args:
         image: Height and width of the image.
-        canvas: Height and width of the network's input, where that does not follow from the
-            image.
+        canvas: Height and width of the network's input. They are ignored where the size of the
+            image alone decides about the input.
         preprocessing: How the model's images are resized.
-        stride: For --rect: an image that keeps its proportions gets a canvas of its own, the
-            smallest that holds it with sides that are multiples of this. None for `canvas`.
+        stride: For --rect: images that keep their proportions are padded only to the next multiple
+            of this, and not to `canvas`. None for `canvas`.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -292,10 +301,13 @@ def fit_letterbox(
         case Resize.NONE:
             padded = _rounded_up(image, preprocessing.multiple)
             return Letterbox(image, padded, (1.0, 1.0), image)
+
+    # All others keep the proportions of the image.
     letterbox = _fit_with_proportions(image, canvas, preprocessing)
     if stride is None:
         return letterbox
-    return _fit_with_proportions(image, _rounded_up(letterbox.resized, stride), preprocessing)
+    small_canvas = _rounded_up(letterbox.resized, stride)
+    return _fit_with_proportions(image, small_canvas, preprocessing)
 
 
 def _rounded_up(size: Size, multiple: int) -> Size:
@@ -398,23 +410,27 @@ def _resize_with_border(
 def _borders(image: Pixels, letterbox: Letterbox, level: int) -> tuple[Border, Border]:
     """Return the border above and below an image, and the one to its left and right.
 
+    The letterbox has the border's size for the full size of the image. It shrinks with an image
+    that was decoded at a reduced size.
+
     Args:
-        image: The image, which may have been decoded at a reduced size.
-        letterbox: The sizes of the image at its full size with and without its border, and how
-            much of the border is above the image and to its left.
+        image: The image.
+        letterbox: The full size of the image, its size with the border, and how much of the border
+            is above the image and to its left.
         level: The value of the border's pixels.
     """
-    bordered_size = letterbox.bordered_size or letterbox.picture
+    full_size = letterbox.picture
+    bordered_size = letterbox.bordered_size or full_size  # None without a border
     borders = []
     for axis in (0, 1):  # height and width
         length = image.shape[axis]
-        reduction = length / letterbox.picture[axis]  # 1 for an image at its full size
+        reduction = length / full_size[axis]  # 1 for an image at its full size
         before = round(letterbox.border[axis] * reduction)
         bordered_length = round(bordered_size[axis] * reduction)
         after = max(0, bordered_length - length - before)
         borders.append(Border(before, after, level))
-    rows, columns = borders
-    return rows, columns
+    rows_border, columns_border = borders
+    return rows_border, columns_border
 
 
 def resize(image: Pixels, size: Size, interpolation: Interpolation) -> Pixels:

@@ -70,8 +70,8 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
     """Tell TensorRT the range of input shapes of a graph with dynamic axes (its shape profile).
 
     Without a profile, TensorRT builds its engine for the first batch, and again, for minutes, for
-    each smaller or larger batch. Height and width are those of the canvas, unless narrow images
-    have narrow inputs: a fixed size lets TensorRT choose faster kernels.
+    each smaller or larger batch. Height and width have a range only if images have inputs of
+    different sizes: with a fixed size TensorRT chooses faster kernels.
 
     Args:
         model: The model.
@@ -92,9 +92,10 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
 
     largest_size = model.canvas or contract.default_size
     smallest_size = largest_size
-    if model.narrows or model.canvas is None:
+    has_smaller_inputs = model.narrows or model.canvas is None
+    if has_smaller_inputs:
         smallest_size = (contract.stride, contract.stride)
-    largest_gpu_batch = BATCHES[0]
+    largest_batch = max(BATCHES)
 
     def shape_text(batch: int, size: tuple[int, int]) -> str:
         """Write a shape such as "images:1x3x640x640", with what the graph fixes of it."""
@@ -104,7 +105,7 @@ def profile_of(model: PreparedModel, images_per_run: int = BATCHES[-1]) -> dict[
     return {
         "trt_profile_min_shapes": shape_text(1, smallest_size),
         "trt_profile_opt_shapes": shape_text(images_per_run, largest_size),
-        "trt_profile_max_shapes": shape_text(largest_gpu_batch, largest_size),
+        "trt_profile_max_shapes": shape_text(largest_batch, largest_size),
     }
 
 
@@ -198,18 +199,19 @@ def tensor_providers(device: Device, options: DeviceOptions, *, half: bool) -> S
 
     Args:
         device: The GPU, with or without TensorRT.
-        options: What the user chose for the device; only the memory limit (which limits CUDA
-            alone) and float16 (which only TensorRT can choose) count here.
+        options: What the user chose for the device. Of these, CUDA takes the memory limit, and
+            TensorRT whether it computes in float16.
         half: Whether the graph computes in float16 itself.
 
     Returns:
         The CUDA provider; before it, the TensorRT provider if the device uses it.
     """
     ordinal = device.ordinal or 0
-    # No stream is shared with the provider, as ONNX Runtime copies the arrays itself.
-    cuda = cuda_provider(ordinal, None, options, half=half)
+    # The provider creates a stream itself, as ONNX Runtime copies the arrays to and from the GPU.
+    cuda = cuda_provider(ordinal, stream=None, options=options, half=half)
     if not device.uses_tensorrt:
-        return (cuda,)
+        return [cuda]
     # A cache of engines would be useless here: each call loads another graph, once.
     tensorrt_options = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half or half)}
-    return (TENSORRT, tensorrt_options), cuda
+    tensorrt = (TENSORRT, tensorrt_options)
+    return [tensorrt, cuda]

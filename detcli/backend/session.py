@@ -126,10 +126,13 @@ def open_session(
     An execution provider is the part of ONNX Runtime that runs nodes on one kind of device. Nodes
     that the first provider lacks run on the next, or on the CPU.
 
+    With the constant `CPU` itself as providers, loading stops after a time limit. With others there
+    is none, and it is checked which nodes run on the first. That includes an equal list with the
+    CPU provider, which serves to see which nodes it runs.
+
     Args:
         graph: A serialised ONNX model.
-        providers: The constant `CPU`, with which loading stops after a time limit. Or other
-            providers, without a limit; then it is checked which nodes run on the first.
+        providers: The providers, the preferred one first.
         title: What the graph is called in errors.
         threads: Threads that share the work of a node; 0 leaves the number to ONNX Runtime.
         spins: Whether these threads keep busy while they wait for the next node.
@@ -143,17 +146,17 @@ def open_session(
     options.intra_op_num_threads = threads
     if not spins:
         options.add_session_config_entry(ALLOW_SPINNING, "0")
-    # It has to be that constant. Another list may name the CPU too, to see which nodes it runs.
-    is_on_cpu = providers is CPU
+    is_cpu_constant = providers is CPU
     try:
-        if is_on_cpu:
+        if is_cpu_constant:
             return run_with_timeout(
                 LOAD_TIMEOUT_S, title, lambda: _create_quietly(graph, options, providers)
             )
         session = _create_with_placement(graph, options, providers)
     except (*FAILURES, ValueError) as error:
-        raise _creation_error(reason(error), title, on_cpu=is_on_cpu) from error
-    check_placement(session, [name for name, _ in providers], title)
+        raise _creation_error(reason(error), title, on_cpu=is_cpu_constant) from error
+    provider_names = [name for name, _ in providers]
+    check_placement(session, provider_names, title)
     return session
 
 

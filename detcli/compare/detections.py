@@ -270,10 +270,11 @@ def _unmatched(
 ) -> _Unmatched:
     """Find the detections of one side that have no counterpart on the other side.
 
-    The other side may have had a counterpart and dropped it, as its score was lower by as much as
-    the tolerance allows. For example, a run that was saved with a confidence of 0.25 lacks all
-    scores up to that. With a tolerance of 0.02, the counterpart of a detection with 0.26 may have
-    had 0.245. Such a detection is borderline, and only counted.
+    The counterpart may have scored less, by as much as the tolerance, and so have been dropped by
+    the other side. For example, a run that was saved with a confidence of 0.25 lacks all scores up
+    to that. With a tolerance of 0.02, the counterpart of a detection with 0.26 may have had 0.245.
+    Such a detection is borderline, and only counted. The other side certainly lacks a detection
+    with 0.28.
 
     Args:
         detections: The detections of the side.
@@ -281,18 +282,18 @@ def _unmatched(
         other_side: The detections of the other side.
         rules: The confidence, the tolerance, and how many detections a side selects.
     """
-    other_selects_above = _certainly_selected_above(other_side, rules)
+    max_dropped_by_selection = _highest_score_without_counterpart(other_side, rules)
     certain = []
     borderline_count = 0
     for index in np.flatnonzero(detections.score > np.float32(rules.conf)).tolist():
         if index in matched:
             continue
+
         # A side that was saved earlier may have run with a higher confidence for this class.
         class_id = int(detections.class_id[index])
         recorded_conf = rules.class_recorded_above.get(class_id, rules.all_recorded_above)
-        other_records_above = recorded_conf + rules.tolerance.score
-        # A counterpart of a detection with a higher score would not have been dropped.
-        highest_borderline_score = max(other_selects_above, other_records_above)
+        max_not_recorded = recorded_conf + rules.tolerance.score
+        highest_borderline_score = max(max_dropped_by_selection, max_not_recorded)
         if float(detections.score[index]) > highest_borderline_score:
             certain.append(index)
         else:
@@ -300,21 +301,25 @@ def _unmatched(
     return _Unmatched(tuple(certain), borderline_count)
 
 
-def _certainly_selected_above(side: Detections, rules: Rules) -> float:
-    """Return the score above which a side certainly selects what the other side has detected.
+def _highest_score_without_counterpart(side: Detections, rules: Rules) -> float:
+    """Return the highest score of a detection whose counterpart this side may have dropped.
 
-    It is the confidence. But a side that has as many detections as it may select has dropped others
-    that score less than its lowest; and the scores of the two sides may differ by the tolerance. So
-    if it may select 300, has 300, the lowest with 0.4, and the tolerance is 0.02, this is 0.42.
+    Usually it is the confidence. But a side that has as many detections as it may select has
+    dropped all that score less than its lowest, and the scores of two sides may differ by the
+    tolerance. Say the side may select 300 detections, has 300, and the lowest has 0.4. With a
+    tolerance of 0.02, this is 0.42: what the other side detects with a higher score, this side
+    would have selected.
 
     Args:
         side: The detections of the side, with the scores of all that it selected.
         rules: The confidence, the tolerance, and how many detections a side selects.
     """
+    # Some selected detections may have been dropped later: `selected` has the scores of all.
     selected_scores = side.score
     if side.selected is not None:
         selected_scores = side.selected
-    if len(selected_scores) < rules.max_det:
+    is_selection_full = len(selected_scores) >= rules.max_det
+    if not is_selection_full:
         return rules.conf
     lowest_selected = float(selected_scores.min())
     return max(rules.conf, lowest_selected + rules.tolerance.score)
@@ -355,6 +360,9 @@ class ImageReport:
 def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageReport:
     """Summarize the comparison of one image in numbers, and list its unmatched detections.
 
+    The sides of an image agree if every detection has a counterpart within the tolerance, and both
+    sides have sorted theirs by score.
+
     Args:
         origin: Where the image comes from.
         comparison: The detections of both sides, and how they match.
@@ -364,7 +372,10 @@ def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageR
     right = comparison.right
     conf = np.float32(rules.conf)
     pairs = comparison.agreeing_pairs + comparison.disagreeing_pairs
-    has_wrong_boxes = bool(comparison.disagreeing_pairs or comparison.missing or comparison.extra)
+    has_disagreeing_boxes = bool(
+        comparison.disagreeing_pairs or comparison.missing or comparison.extra
+    )
+    is_sorted_by_score = comparison.order is not Order.WRONG
     return ImageReport(
         source=origin.source,
         frame=origin.frame,
@@ -378,7 +389,7 @@ def image_report(origin: Origin, comparison: Comparison, rules: Rules) -> ImageR
         largest_score_difference=max((pair.score_difference for pair in pairs), default=0.0),
         largest_corner_difference=max((pair.corner_difference for pair in pairs), default=0.0),
         order=comparison.order,
-        agrees=not has_wrong_boxes and comparison.order is not Order.WRONG,
+        agrees=is_sorted_by_score and not has_disagreeing_boxes,
     )
 
 

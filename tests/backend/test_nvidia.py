@@ -17,9 +17,9 @@ from detcli.backend.nvidia import (
     ask_driver,
     count_gpus,
     cuda_command,
+    explain_lack_of_code,
     fitting_extra,
     gpu_uuid,
-    lacking_code,
 )
 from detcli.core.errors import DeviceError
 
@@ -188,7 +188,7 @@ def test_what_code_runs_on(architectures, capabilities, unsupported):
 )
 def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lacks):
     gpus = [GpuFacts("NVIDIA B200", capability, 0) for capability in capabilities]
-    message = lacking_code(gpus, runtime, cuda)
+    message = explain_lack_of_code(gpus, runtime, cuda)
     assert (message is not None) == lacks
     if message and cuda == "13.0":
         assert message == (

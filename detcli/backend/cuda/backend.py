@@ -90,13 +90,13 @@ class _SelectedRows:
     ) -> None:
         """Prepare to copy the rows; the GPU need not have written them yet.
 
-        The method `copy` is added to the slot's list `unread`: all in it are called before the slot
-        is handed to another batch.
+        This also adds the method `copy` to the slot's list `unread`. The slot calls all methods in
+        that list before it is handed to another batch.
 
         Args:
             slot: The memory of the batch.
-            selection: The selection, which is enqueued already. Only it knows in which form the
-                rows are written.
+            selection: The selection, whose kernels are enqueued already; it reads the rows that
+                they write.
             download: The part of the slot's memory on the host that the GPU writes the rows to.
             end_stage: Is called with `Stage.DOWNLOAD` after the rows have been copied.
         """
@@ -235,28 +235,30 @@ class CudaBackend:
             buffer: The batch, from `prepare`.
 
         Returns:
-            The same batch with the network's output: in the GPU's memory, where the run is only
-            enqueued, or on the host if the number of rows in the output is not known before.
+            The same batch with the network's output. It is in the GPU's memory, and the runs that
+            write it are only enqueued. If only a run tells how many rows the output has, it is on
+            the host.
         """
         slot = self._slot_of(buffer)
         image_count, channels, height, width = buffer.shape
         images_per_run = self._images_per_run(image_count)
         self._warn_about_many_runs(image_count, images_per_run)
         run_count = image_count // images_per_run
-        shape_of_run = (images_per_run, channels, height, width)
-        bytes_per_run = math.prod(shape_of_run) * self._network.input_dtype.itemsize
+        run_shape = (images_per_run, channels, height, width)
+        bytes_per_run = math.prod(run_shape) * self._network.input_dtype.itemsize
 
         self._gpu.make_current()  # another detector may have made its own GPU current
         self._inference_count += 1
         batch = replace(buffer, inference=self._inference_count)
         with self._explain_lack_of_memory(batch.shape):
-            first_input = self._shared.device("input", run_count * bytes_per_run).address
-        self._letterbox(batch, first_input)
+            input_address = self._shared.device("input", run_count * bytes_per_run).address
+        self._letterbox(batch, input_address)
 
-        input_addresses = [first_input + run * bytes_per_run for run in range(run_count)]
+        # The inputs of the runs lie one behind the other.
+        run_addresses = [input_address + run * bytes_per_run for run in range(run_count)]
         if self._network.rows_vary:
-            return self._infer_to_host(batch, slot, input_addresses, shape_of_run)
-        return self._infer_on_device(batch, slot, input_addresses, shape_of_run)
+            return self._infer_to_host(batch, slot, run_addresses, run_shape)
+        return self._infer_on_device(batch, slot, run_addresses, run_shape)
 
     def _letterbox(self, batch: Batch, input_address: int) -> None:
         """Enqueue the kernel that writes a batch into the network's input.
@@ -283,7 +285,7 @@ class CudaBackend:
         batch: Batch,
         slot: Slot,
         input_addresses: Sequence[int],
-        shape_of_run: tuple[int, int, int, int],
+        run_shape: tuple[int, int, int, int],
     ) -> Batch:
         """Enqueue the runs of the network on a batch, whose output stays in the GPU's memory.
 
@@ -291,29 +293,34 @@ class CudaBackend:
             batch: The batch.
             slot: The memory that it owns.
             input_addresses: The device address of the input of each run.
-            shape_of_run: `(B, 3, H, W)` of that input.
+            run_shape: `(B, 3, H, W)` of that input.
+
+        Returns:
+            The batch with the address and the shape of the output, in which the runs follow each
+            other.
         """
         run_count = len(input_addresses)
-        _, first_length, second_length = self._network.output_shape(shape_of_run)
-        images_per_run = shape_of_run[0]
-        numbers_per_run = images_per_run * first_length * second_length
-        bytes_per_run = numbers_per_run * self._network.output_dtype.itemsize
+        run_output_shape = self._network.output_shape(run_shape)  # (B, rows, columns)
+        run_output_bytes = math.prod(run_output_shape) * self._network.output_dtype.itemsize
         with self._explain_lack_of_memory(batch.shape):
-            first_output = self._shared.device("output", run_count * bytes_per_run).address
+            output_address = self._shared.device("output", run_count * run_output_bytes).address
+
         with slot.marked():
-            for run, input_address in enumerate(input_addresses):
-                output_address = first_output + run * bytes_per_run
-                self._network.run(input_address, output_address, shape_of_run)
+            for run, run_input_address in enumerate(input_addresses):
+                run_output_address = output_address + run * run_output_bytes
+                self._network.run(run_input_address, run_output_address, run_shape)
             self._end_stage(Stage.NETWORK)
-        output_shape = (run_count * images_per_run, first_length, second_length)
-        return replace(batch, output=first_output, output_shape=output_shape)
+
+        images_per_run, row_count, column_count = run_output_shape
+        output_shape = (run_count * images_per_run, row_count, column_count)
+        return replace(batch, output=output_address, output_shape=output_shape)
 
     def _infer_to_host(
         self,
         batch: Batch,
         slot: Slot,
         input_addresses: Sequence[int],
-        shape_of_run: tuple[int, int, int, int],
+        run_shape: tuple[int, int, int, int],
     ) -> Batch:
         """Run a network whose number of rows varies, and wait for its output on the host.
 
@@ -321,12 +328,12 @@ class CudaBackend:
             batch: The batch.
             slot: The memory that it owns.
             input_addresses: The device address of the input of each run.
-            shape_of_run: `(B, 3, H, W)` of that input.
+            run_shape: `(B, 3, H, W)` of that input.
         """
         rows: list[HeadArray] = []
         with slot.marked():
             for input_address in input_addresses:
-                rows.extend(self._network.run_to_host(input_address, shape_of_run))
+                rows.extend(self._network.run_to_host(input_address, run_shape))
             self._end_stage(Stage.NETWORK)
         return replace(batch, rows=tuple(rows))
 
@@ -474,34 +481,34 @@ class CudaBackend:
         return buffer.slot
 
     def _selection_for(
-        self, buffer: Batch, image_count: int, options: SelectionOptions
+        self, batch: Batch, image_count: int, options: SelectionOptions
     ) -> SelectionKernels | HostSelection:
-        """Return what selects from the network's output for a batch: kernels, or the host.
+        """Choose whether kernels or the host select from the network's output for a batch.
 
         The GPU has kernels for heads. The host selects where it has none:
 
         - from rows that the graph has selected itself,
-        - with suppression to which an anchor gives a box for every class,
+        - with non-maximum suppression that compares all classes of an anchor, not only the best,
         - with suppression that blends overlapping boxes.
 
         Args:
-            buffer: The batch, with the network's output.
+            batch: The batch, with the network's output.
             image_count: Its images, without the black ones that fill up a run of the network.
             options: Which detections to keep.
         """
-        _, first_length, second_length = buffer.output_shape
+        _, row_count, column_count = batch.output_shape
         has_rows = self._contract.layout is Layout.ROWS
         if has_rows or options.suppresses_every_class or options.blends:
             return HostSelection(
                 self._gpu,
-                (image_count, first_length, second_length),
+                (image_count, row_count, column_count),
                 self._network.output_dtype,
                 self._contract,
                 options,
             )
-        anchor_count = second_length
+        anchor_count = column_count
         if self._contract.anchors_first:
-            anchor_count = first_length
+            anchor_count = row_count
         head = self._head_shape(image_count, anchor_count)
         return self._kernels_for(head, options)
 
@@ -547,17 +554,18 @@ class CudaBackend:
 
 
 def smallest_run(count: int) -> int:
-    """Choose on how many images a network runs at a time, if it takes any number of them.
+    """Choose the batch size of a network that takes any, for a number of images.
 
-    Only 1 and the few numbers in `BATCHES` are used, since each new number costs time to plan. It
-    is the smallest that is enough for all images; or the largest, which then runs several times.
+    Only 1 and the few sizes in `BATCHES` are used, since the network takes time to plan each new
+    one. The smallest size that is enough for all images is chosen. If none is, it is the largest,
+    and the network runs several times.
 
     Args:
         count: The number of images in the batch.
     """
     if count <= 1:
         return 1
-    for batch_size in reversed(BATCHES):  # the smallest first
+    for batch_size in reversed(BATCHES):  # which has the largest first
         if batch_size >= count:
             return batch_size
     return BATCHES[0]

@@ -214,15 +214,16 @@ class Gpu:
     def upload(self, copies: Iterable[tuple[int, int, int]]) -> None:
         """Enqueue copies from page-locked host memory to the device, beside work that still runs.
 
-        They run on the upload stream, and do not wait for work that is already on the main stream,
-        `queue`. So that work must not use the targets of the copies. Work that is enqueued on the
-        main stream afterwards waits until the copies are done.
+        The GPU has two streams here: the main stream `queue`, and one for uploads, on which the
+        copies run. They do not wait for work that is already on the main stream, so that work must
+        not use the targets of the copies. Work that is enqueued on the main stream later waits for
+        the copies.
 
         Args:
             copies: The target address, the source address and the size in bytes of each copy.
         """
         # New memory exists only when the main stream has come as far as its allocation. If a target
-        # may be new, the copies have to wait for that.
+        # may be new, the copies wait for that; the next ones need not, unless memory is allocated.
         if self._has_allocated:
             self._has_allocated = False
             self.call(self._upload_stream.wait, self.queue)

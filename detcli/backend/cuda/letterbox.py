@@ -33,11 +33,12 @@ BLOCK = 256  # threads: a tile of 32 by 8 pixels
 TILE_WIDTH = 32
 TILE_HEIGHT = 8
 
-IMAGE = np.dtype(
+IMAGE_DESCRIPTOR = np.dtype(
     [(name, np.uint64) for name in ("pixels", "columns", "rows", "pitch")]
     + [(name, np.uint32) for name in ("left", "top", "width", "height")]
 )
-"""`Image` of kernels/letterbox.cu; the first three are offsets, and addresses when staged."""
+"""`Image` of kernels/letterbox.cu. Pixels, columns and rows are offsets in the block of memory that
+is uploaded. They become device addresses when the descriptors are staged."""
 
 
 class LetterboxBatch:
@@ -52,9 +53,10 @@ class LetterboxBatch:
     ) -> None:
         """Lay out all that the kernel reads in one block of memory; nothing is copied yet.
 
-        Each part gets an offset in the block: the tables of values and of weights, the pixels of
-        each image, and a descriptor of each image with the offsets of its tables and pixels. Room
-        for the descriptors is reserved first; they are filled in as the parts get their offsets.
+        Each array gets an offset in the block: the lookup tables, the tables of weights, the pixels
+        of each image, and a descriptor of each image with the offsets of its tables and pixels.
+        Room for the descriptors is reserved first; they are filled in as the arrays get their
+        offsets.
 
         Args:
             images: `(H, W, 3)` uint8 BGR each, which may be views.
@@ -67,12 +69,13 @@ class LetterboxBatch:
         self._pad = preprocessing.pad
         self._red_plane = 2 if preprocessing.bgr else 0  # the channel of the input for red
 
+        # `_reserve` adds an array to the block, and so changes the following two.
         self.size = 0  # of the block so far, in bytes
-        self._parts: list[tuple[int, npt.NDArray[Any]]] = []  # each with its offset
-        self._tables: dict[int, int] = {}  # the offset of each table of weights, by its `id`
-        self._reserve_values(preprocessing, dtype)
+        self._arrays: list[tuple[int, npt.NDArray[Any]]] = []  # each with its offset
+        self._table_offsets: dict[int, int] = {}  # of the tables of weights, by the `id` of each
+        self._reserve_lookup_tables(preprocessing, dtype)
 
-        descriptors = np.zeros(len(images), IMAGE)
+        descriptors = np.zeros(len(images), IMAGE_DESCRIPTOR)
         self._descriptors_offset = self._reserve(descriptors)
         source_images = _resized_where_needed(images, letterboxes, preprocessing)
         for descriptor, image, letterbox in zip(
@@ -93,17 +96,19 @@ class LetterboxBatch:
             staging: Page-locked memory of at least `self.staged_size` bytes.
             device: Memory of the GPU of at least `self.size` bytes.
         """
-        # The target address, the source address and the size in bytes of each copy.
+        # The target address, the source address and the size in bytes of each copy. The first
+        # copies all that is staged.
         copies = [(device.address, staging.address, self.staged_size)]
-        for offset, part in self._parts:
+        for offset, array in self._arrays:
             is_page_locked_image = offset >= self.staged_size  # these come after what is staged
             if is_page_locked_image:
-                copies.append((device.address + offset, part.ctypes.data, part.nbytes))
+                copies.append((device.address + offset, array.ctypes.data, array.nbytes))
             else:
-                _stage(part, staging.array[offset : offset + part.nbytes], device.address)
+                staged_bytes = staging.array[offset : offset + array.nbytes]
+                _stage(array, staged_bytes, block_address=device.address)
 
         gpu.upload(copies)
-        self._parts.clear()  # so that the images can be freed
+        self._arrays.clear()  # so that the images can be freed
 
     def enqueue(self, gpu: "Gpu", device: "DeviceMemory", tensor: int) -> None:
         """Enqueue the kernel that letterboxes the images, after their upload.
@@ -125,16 +130,16 @@ class LetterboxBatch:
             (tiles_across, tiles_down, image_count),
             BLOCK,
             device.address + self._descriptors_offset,
-            device.address + self._values_offset,
+            device.address + self._lookup_offset,
             tensor,
             np.uint32(height),
             np.uint32(width),
             np.uint32(self._pad),
             np.uint32(self._red_plane),
-            np.uint32(self._table_step),
+            np.uint32(self._lookup_step),
         )
 
-    def _describe(self, descriptor: Any, image: Pixels, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of IMAGE
+    def _describe(self, descriptor: Any, image: Pixels, letterbox: Letterbox) -> None:  # noqa: ANN401 - a record of IMAGE_DESCRIPTOR
         """Fill in the descriptor of an image, but for where its pixels are."""
         height, width = letterbox.resized
         descriptor["columns"] = self._reserve_table(column_taps(image.shape[1], width))
@@ -145,24 +150,25 @@ class LetterboxBatch:
         descriptor["width"] = width
         descriptor["height"] = height
 
-    def _reserve_values(self, preprocessing: Preprocessing, dtype: np.dtype[Any]) -> None:
-        """Reserve room for the table of what a pixel's value becomes in each channel.
+    def _reserve_lookup_tables(self, preprocessing: Preprocessing, dtype: np.dtype[Any]) -> None:
+        """Reserve room for a lookup table of each channel, from pixel values to network inputs.
 
-        The kernel reads the channels of an image as blue, green and red, and steps from the table
-        of one to that of the next. If all are the same, there is one, and the step is 0.
+        The kernel reads the channels of an image as blue, green and red, and takes a step from the
+        table of a channel to the next. If all channels have the same table, there is only one, and
+        the step is 0.
         """
-        # `(3, 256)`, channels in the model's order.
-        table = input_value_tables(preprocessing, dtype)
-        table_in_bgr = table
+        tables = input_value_tables(preprocessing, dtype)  # (3, 256), channels in the model's order
+        tables_in_bgr = tables
         if not preprocessing.bgr:
-            table_in_bgr = table[::-1]
-        is_same_for_all_channels = (table == table[0]).all()
+            tables_in_bgr = tables[::-1]
+
+        is_same_for_all_channels = (tables == tables[0]).all()
         if is_same_for_all_channels:
-            self._table_step = 0
-            self._values_offset = self._reserve(table_in_bgr[:1])
+            self._lookup_step = 0
+            self._lookup_offset = self._reserve(tables_in_bgr[:1])
         else:
-            self._table_step = table.shape[1]
-            self._values_offset = self._reserve(table_in_bgr)
+            self._lookup_step = tables.shape[1]
+            self._lookup_offset = self._reserve(tables_in_bgr)
 
     def _reserve_images(
         self, descriptors: npt.NDArray[Any], source_images: Sequence[Pixels]
@@ -182,36 +188,42 @@ class LetterboxBatch:
         for index in page_locked_indices:
             descriptors["pixels"][index] = self._reserve(source_images[index])
 
-    def _reserve(self, part: npt.NDArray[Any]) -> int:
+    def _reserve(self, array: npt.NDArray[Any]) -> int:
         """Reserve room for an array in what is uploaded, and return its offset there.
 
-        The array is copied by `enqueue`, so its content may still change.
+        The array is copied by `upload`, so its content may still change.
         """
         offset = self.size
-        self._parts.append((offset, part))
-        self.size += math.ceil(part.nbytes / ALIGNMENT) * ALIGNMENT
+        self._arrays.append((offset, array))
+        self.size += math.ceil(array.nbytes / ALIGNMENT) * ALIGNMENT
         return offset
 
     def _reserve_table(self, taps: Taps) -> int:
-        """Reserve room for a table, once for all images of a size, and return its offset."""
-        if id(taps) not in self._tables:
-            self._tables[id(taps)] = self._reserve(taps)
-        return self._tables[id(taps)]
+        """Reserve room for a table of weights, once for all images of a size; return its offset."""
+        # Tables are cached, so images of a size share one array, which is recognised by its `id`.
+        if id(taps) not in self._table_offsets:
+            self._table_offsets[id(taps)] = self._reserve(taps)
+        return self._table_offsets[id(taps)]
 
 
-def _stage(part: npt.NDArray[Any], staging: npt.NDArray[np.uint8], device_address: int) -> None:
-    """Copy a part to where it is uploaded from, with addresses in place of its offsets.
+def _stage(
+    array: npt.NDArray[Any], staged_bytes: npt.NDArray[np.uint8], block_address: int
+) -> None:
+    """Copy an array to the memory that it is uploaded from, and turn its offsets into addresses.
+
+    Only the descriptors of images have offsets in them.
 
     Args:
-        part: A table, an image, or the descriptors, which alone have offsets in them.
-        staging: The bytes of page-locked memory to copy it to, as many as the part has.
-        device_address: Where the first byte of the block will be in the memory of the GPU.
+        array: A table, an image, or the descriptors.
+        staged_bytes: The bytes of page-locked memory to copy it to, as many as the array has.
+        block_address: Where the block that offsets refer to will begin in the GPU's memory.
     """
-    staged_part = staging.view(part.dtype).reshape(part.shape)
-    np.copyto(staged_part, part)
-    if part.dtype == IMAGE:
+    staged_array = staged_bytes.view(array.dtype).reshape(array.shape)
+    np.copyto(staged_array, array)
+    has_offsets = array.dtype == IMAGE_DESCRIPTOR
+    if has_offsets:
         for name in ("pixels", "columns", "rows"):
-            staged_part[name] += np.uint64(device_address)
+            staged_array[name] += np.uint64(block_address)
 
 
 def _resized_where_needed(
@@ -241,7 +253,10 @@ def _resized_where_needed(
 
 @functools.lru_cache(maxsize=256)  # a few KiB each; most images share a few sizes
 def column_taps(source: int, target: int) -> Taps:
-    """Return from which source pixels each output column is made, and with which weights.
+    """Return from which source columns each output column is made, and with which weights.
+
+    An output column before the centre of the first source column, or after that of the last, is
+    made of that column alone, as in OpenCV.
 
     Args:
         source: The width of the image in pixels.
@@ -250,19 +265,19 @@ def column_taps(source: int, target: int) -> Taps:
     Returns:
         `(target, 4)`: for each output column, two source columns and their weights.
     """
-    near, fraction = _neighbours(source, target)
-    is_beyond_first_or_last_centre = (near < 0) | (near >= source - 1)
-    fraction[is_beyond_first_or_last_centre] = 0  # that pixel alone has full weight
-    return _taps(near, fraction, source)
+    pixel_before, fraction = _neighbours(source, target)
+    has_one_neighbour = (pixel_before < 0) | (pixel_before >= source - 1)
+    fraction[has_one_neighbour] = 0  # the second column of the two gets no weight
+    return _taps(pixel_before, fraction, source)
 
 
 @functools.lru_cache(maxsize=256)
 def row_taps(source: int, target: int) -> Taps:
-    """Return from which source pixels each output row is made, and with which weights.
+    """Return from which source rows each output row is made, and with which weights.
 
-    An output row beyond the centre of the first or last source row lies between that row and none.
-    It is computed from that row twice, with both weights, as OpenCV does. Full weight, as in
-    columns, might be rounded to another value.
+    An output row before the centre of the first source row, or after that of the last, is made of
+    that row twice, with two weights, as in OpenCV. The two products are rounded separately, so the
+    result may differ from that of one full weight, which columns have.
 
     Args:
         source: The height of the image in pixels.
@@ -271,8 +286,8 @@ def row_taps(source: int, target: int) -> Taps:
     Returns:
         `(target, 4)`: for each output row, two source rows and their weights.
     """
-    near, fraction = _neighbours(source, target)
-    return _taps(near, fraction, source)
+    pixel_before, fraction = _neighbours(source, target)
+    return _taps(pixel_before, fraction, source)
 
 
 def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
@@ -290,8 +305,8 @@ def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.ND
         `(target,)` each.
 
     Examples:
-        >>> near, fraction = _neighbours(2, 4)  # the centres are at -0.25, 0.25, 0.75 and 1.25
-        >>> near.tolist(), fraction.tolist()
+        >>> pixel_before, fraction = _neighbours(2, 4)  # centres at -0.25, 0.25, 0.75 and 1.25
+        >>> pixel_before.tolist(), fraction.tolist()
         ([-1, 0, 0, 1], [0.75, 0.25, 0.75, 0.25])
     """
     scale = 1 / (target / source)  # as in OpenCV; `source / target` may be rounded to another value
@@ -301,13 +316,15 @@ def _neighbours(source: int, target: int) -> tuple[npt.NDArray[np.int32], npt.ND
     return pixel_before.astype(np.int32), centre - pixel_before
 
 
-def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int) -> Taps:
+def _taps(
+    pixel_before: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source: int
+) -> Taps:
     """Build a table of two source pixels and their weights for each output pixel of an axis.
 
     It is read-only because it is cached, and so all callers share it.
 
     Args:
-        near: `(length,)`, the source pixel before the centre of each output pixel.
+        pixel_before: `(length,)`, the source pixel before the centre of each output pixel.
         fraction: `(length,)`, how far past that pixel the centre lies, from 0 to 1.
         source: The number of source pixels; indices beyond the first or last become that one.
 
@@ -315,9 +332,9 @@ def _taps(near: npt.NDArray[np.int32], fraction: npt.NDArray[np.float32], source
         `(length, 4)`: near and far source pixel, and their weights, which add up to `ONE`.
     """
     full_weight = np.float32(ONE)
-    taps = np.empty((len(near), 4), np.int32)
-    taps[:, 0] = np.clip(near, 0, source - 1)
-    taps[:, 1] = np.clip(near + 1, 0, source - 1)
+    taps = np.empty((len(pixel_before), 4), np.int32)
+    taps[:, 0] = np.clip(pixel_before, 0, source - 1)
+    taps[:, 1] = np.clip(pixel_before + 1, 0, source - 1)
     taps[:, 2] = np.rint((np.float32(1) - fraction) * full_weight)
     taps[:, 3] = np.rint(fraction * full_weight)
     taps.flags.writeable = False

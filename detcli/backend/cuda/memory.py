@@ -126,14 +126,14 @@ class ImageMemory:
         return self._idle[min(fitting_sizes)].pop()
 
     def _reserve(self, size: int) -> "list[PinnedMemory] | None":
-        """Count `size` more bytes as page-locked; `_pin` then locks them.
+        """Count `size` more bytes as page-locked before `_pin` locks them.
 
-        If that exceeds the limit, idle memory is evicted until they fit. The caller holds the lock,
-        and frees the evicted memory after releasing the lock.
+        If that exceeds the limit, idle memory is evicted until they fit: it is no longer counted.
+        The caller holds the lock, and frees the evicted memory after releasing the lock.
 
         Returns:
-            The evicted memory, to be freed; None if the new memory would exceed the limit even
-            without any idle memory.
+            The evicted memory; empty if the new memory fits without that, None if it would exceed
+            the limit even without any idle memory, and is not counted.
         """
         idle: list[PinnedMemory] = []
         for idle_of_size in self._idle.values():
@@ -162,8 +162,8 @@ class ImageMemory:
             evicted: Memory to free first; it is no longer counted, and no longer among the idle.
 
         Returns:
-            The new memory; None if the system locks no more pages. Then the limit falls to what is
-            locked, so that nobody tries again.
+            The new memory; None if the system locks no more pages. The limit is then lowered for
+            good to what is locked now, so that no later image asks the system for more.
         """
         pinned = None
         try:
@@ -171,12 +171,12 @@ class ImageMemory:
                 self._gpu.call(memory.close)
             with contextlib.suppress(MemoryError):
                 pinned = self._gpu.pin(size)
-        finally:
+        finally:  # after an error of `close` as well, `size` must not stay counted
             if pinned is None:
                 with self._lock:
                     self._pinned_size -= size
                     self._limit = self._pinned_size
-                    self._max_limit = self._pinned_size
+                    self._max_limit = self._pinned_size  # up to which `follow` raises the limit
         return pinned
 
     def _free_returned(self) -> None:
@@ -267,8 +267,9 @@ class Slot:
     def marked(self) -> Iterator[None]:
         """Mark the work that is enqueued in the block, so that `wait` waits for it.
 
-        The mark is an event that the GPU reaches after that work. A slot has only one, which is
-        recorded again for later work, and even if the block fails, as some may be enqueued.
+        The mark is an event that the GPU reaches after that work. A slot has one event, which moves
+        to the end of the work of each later block. It is recorded even if a block fails, since some
+        of its work may be enqueued.
         """
         try:
             yield

@@ -118,9 +118,10 @@ class Network:
         self._captured_count = 0
 
     def output_shape(self, shape: InputShape) -> tuple[int, int, int]:
-        """Return the shape of the output for an input of a shape.
+        """Return the shape of the output for an input of this shape.
 
-        It must be known without a run on the input itself, so not if `rows_vary`.
+        Do not call this if `rows_vary`: the shape then depends on the images, and not on the shape
+        of the input alone.
 
         Args:
             shape: `(B, 3, H, W)` of the input.
@@ -184,12 +185,13 @@ class Network:
         self._count_repeats(shape)
         key = (input_address, output_address, shape)
         with self._translate_failures(shape):
-            # It is taken out, and put back as the last: they are in the order of their last use.
-            # One whose run fails is not put back.
+            # The bindings are in the order of their last use: this one is taken out, and put back
+            # as the last after its run. A binding whose run fails is dropped.
             binding = self._bindings.pop(key, None)
+            is_second_run = binding is not None and binding.graph == NO_GRAPH
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
-            elif binding.graph == NO_GRAPH and self._may_capture():
+            elif is_second_run and self._may_capture():
                 self._plan_capture(binding)
             self._execute(binding)
             self._bindings[key] = binding
@@ -311,19 +313,20 @@ class Network:
         )
         return io
 
-    def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
-        """Return ONNX Runtime's options of a run.
+    def _run_options(self, graph_id: int, *, wait: bool = False) -> Any:  # noqa: ANN401
+        """Make the options that ONNX Runtime takes for one run.
 
         Args:
-            graph: The id of the CUDA graph that the run captures or replays, or NO_GRAPH.
-            wait: Whether the host waits for the end of the run.
+            graph_id: The id of the CUDA graph that the run captures or replays, or NO_GRAPH.
+            wait: Whether the host waits until the GPU has finished the run, and not only until the
+                run is enqueued.
         """
         options = onnxruntime.RunOptions()
         options.log_severity_level = FATAL
         if not wait:
             options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self._can_capture:
-            options.add_run_config_entry("gpu_graph_id", str(graph))
+            options.add_run_config_entry("gpu_graph_id", str(graph_id))
         return options
 
     @contextlib.contextmanager
@@ -429,8 +432,8 @@ def _open_tensorrt(
     """Load a model with TensorRT; nodes that TensorRT does not know run on CUDA.
 
     TensorRT builds an engine, the network compiled for the GPU, which takes minutes. It is built
-    once for a range of input shapes, the profile. Where there is no profile, or this version
-    refuses it, an engine is built for each shape that comes.
+    once for a range of input shapes, the profile. Where there is no profile, or TensorRT refuses to
+    use it, an engine is built for each shape that comes.
 
     Args:
         model: The model to load.
@@ -441,17 +444,20 @@ def _open_tensorrt(
     """
     ordinal = device.ordinal or 0
     cuda = cuda_provider(ordinal, stream, options, half=model.half)
+
+    def open_with(profile: dict[str, str]) -> Network:
+        """Load the model with a profile; an empty one is no profile."""
+        tensorrt = tensorrt_provider(ordinal, stream, options, model, profile)
+        session = open_session(model.graph, (tensorrt, cuda), model.name)
+        return Network(session, model.contract, ("cuda", ordinal))
+
     profile = profile_of(model, images_per_run)
     if profile:
-        tensorrt = tensorrt_provider(ordinal, stream, options, model, profile)
         try:
-            session = open_session(model.graph, (tensorrt, cuda), model.name)
-            return Network(session, model.contract, ("cuda", ordinal))
+            return open_with(profile)
         except OptionRefusedError as error:
             log.info("TensorRT plans for each number of images anew: %s", error)
-    tensorrt = tensorrt_provider(ordinal, stream, options, model, {})
-    session = open_session(model.graph, [tensorrt, cuda], model.name)
-    return Network(session, model.contract, ("cuda", ordinal))
+    return open_with({})
 
 
 def _open_with_graphs(

@@ -41,7 +41,7 @@ ALIGNMENT = 256  # bytes, of each array in the workspace
 NUMBER_BYTES = 4  # of each number in the workspace and in the result
 COLUMNS = 6  # of a row: x1, y1, x2, y2, score, class id
 BOX_ROWS = 4  # of the network's output; those of the scores follow
-COUNTS_OF_IMAGE = 2  # in the result, before the rows: of rows, and of scores that are NaN
+COUNTS_OF_IMAGE = 2  # numbers in the result before the rows: how many rows, how many NaN scores
 # CUDA graphs that are kept, one for each pair of addresses to read from and to write to. Each batch
 # in flight has such a pair.
 MAX_GRAPHS = 16
@@ -100,7 +100,7 @@ class SelectionKernels:
         self._class_count = head.rows - BOX_ROWS
         if options.class_ids is not None:
             self._class_count = len(options.class_ids)
-        self._set_capacities()
+        self._set_capacities()  # on which the sizes of the workspace depend
 
         self._counts = struct.Struct(f"{COUNTS_OF_IMAGE * head.batch}I")
         self._offsets: dict[str, int] = {}  # of each array in the workspace
@@ -108,18 +108,24 @@ class SelectionKernels:
         self._class_ids: DeviceMemory | None = None  # None if all classes are selected
         self._thresholds: DeviceMemory | None = None  # None if all classes have one confidence
         self._upload_classes()
-        # CUDA graphs of all kernels, by the address of the heads and that of the result.
+        # CUDA graphs of all kernels, by two addresses: of the heads, and of the result on the host.
         self._graphs: dict[tuple[int, int], Graph] = {}
 
     def _set_capacities(self) -> None:
-        """Compute how much room an image needs, and with it the size of a result in bytes.
+        """Set how many scores, anchors and detections of an image there is room for.
 
-        It sets `max_det` and `result_size`, and for each image the number of its scores, of anchors
-        to rank, and of keys that the ranking needs in device memory.
-
-        With suppression an anchor gives one detection at most, and all anchors are ranked by their
-        scores. Without it, each class of an anchor may give one, and only as many anchors as can
-        become detections are ranked.
+        - `max_det`: detections. With suppression, or if the options limit them to the number of
+        anchors
+          (`within_anchors`), they are at most as many as anchors. Otherwise each class of an anchor
+          may give one.
+        - `result_size`: bytes of the result for all images.
+        - `_score_count`: scores.
+        - `_ranked_anchors`: anchors that are ranked by their best scores. With suppression these
+        are
+          all. Without it, the best `max_det` suffice.
+        - `_spill_capacity`: sort keys of ranked anchors that do not fit into the fast memory of a
+        block
+          of threads, and are in device memory.
         """
         options = self._options
         head = self._head
@@ -169,33 +175,32 @@ class SelectionKernels:
         """Return the size in bytes of each array in the workspace.
 
         Their names are those of the arrays in the kernels. A survivor is an anchor with a score
-        above the confidence.
+        above the confidence. The best survivors are ranked: listed in the order of their best
+        scores.
         """
         per_image = NUMBER_BYTES * self._head.batch
         per_anchor = per_image * self._head.anchors
         per_ranked_anchor = per_image * self._ranked_anchors
         per_detection = per_image * self.max_det
-        sizes = {
+        has_nms = self._options.nms_iou is not None
+        return {
             # of each anchor its two best scores, and the class of the best
             "best_key": per_anchor,
             "second_key": per_anchor,
             "best_class": per_anchor,
-            # the anchors above the confidence, two numbers each; then the best of them in order
+            # the survivors, two numbers each; then the best of them in order
             "survivors": 2 * per_anchor,
             "survivor_count": per_image,
             "ranked": per_ranked_anchor,
             "ranked_count": per_image,
             "spill": 2 * per_image * self._spill_capacity,  # what does not fit into shared memory
-            "wide": 0,  # for `select` only: the ranked anchors whose other classes may count, too
-            "row_class": 0,  # for `nms` only: the class of each detection
+            # without suppression only: the ranked anchors of which another class may count, too
+            "wide": 0 if has_nms else per_detection,
+            # with suppression only: the class of each detection
+            "row_class": per_detection if has_nms else 0,
             "nan_count": per_image,
             "result": self.result_size,
         }
-        if self._options.nms_iou is None:
-            sizes["wide"] = per_detection
-        else:
-            sizes["row_class"] = per_detection
-        return sizes
 
     def enqueue(self, heads: int, download: int) -> None:
         """Enqueue the selection from the heads of a batch, as one CUDA graph.
@@ -238,19 +243,22 @@ class SelectionKernels:
             self._launch(graph, heads, result_on_device)
             graph.copy(download, result_on_device, self.result_size)
 
-    def _launch(self, graph: "Graph", heads: int, result: int) -> None:
-        """Append the kernels: the best scores of each anchor, then selection or suppression.
+    def _launch(self, graph: "Graph", heads_address: int, result_address: int) -> None:
+        """Append the kernels that turn heads into a result.
+
+        The first finds the best scores of each anchor. The others select detections from them, with
+        or without suppression.
 
         Args:
             graph: The graph to append to.
-            heads: The device address of the heads.
-            result: The address that the counts and rows are written to.
+            heads_address: The device address of the heads.
+            result_address: The address that the counts and rows are written to.
         """
-        self._launch_class_max(graph, heads)
+        self._launch_class_max(graph, heads_address)
         if self._options.nms_iou is None:
-            self._launch_select(graph, heads, result)
+            self._launch_select(graph, heads_address, result_address)
         else:
-            self._launch_suppression(graph, heads, result, self._options.nms_iou)
+            self._launch_suppression(graph, heads_address, result_address, self._options.nms_iou)
 
     def _launch_class_max(self, graph: "Graph", heads: int) -> None:
         """Append the kernel that finds the best scores of each anchor.
@@ -280,7 +288,8 @@ class SelectionKernels:
         """Append the kernel that selects the best scores of the best anchors, without suppression.
 
         These are steps 2 and 3 of the specification in `backend.postprocess`. The order of the
-        arguments is that of the parameters in select.cu.
+        arguments is that of the parameters in select.cu; `_workspace_sizes` says what the arrays
+        hold.
 
         Args:
             graph: The graph to append to.

@@ -109,7 +109,8 @@ class OpenvinoBackend(HostBackend):
     ) -> Pending:
         """Return a function that waits for the network and selects the detections of each image.
 
-        While an observer measures the stages, they are selected before this returns.
+        While an observer measures the stages, the function is called before this returns: the time
+        of the selection can only be measured if it does not end later.
 
         Args:
             buffer: The started inference, from `infer`. Several selections may read it; it counts
@@ -124,13 +125,15 @@ class OpenvinoBackend(HostBackend):
         """
         buffer.unread_count += 1
 
-        @functools.cache  # so that a second call is not counted as another selection
+        # The cache makes a second call return the first list, without counting as another
+        # selection.
+        @functools.cache
         def wait_for_detections() -> list[Detections]:
             return self._read_detections(buffer, letterboxes, options)
 
         if self._observer is not None:
             wait_for_detections()
-        self._end_stage(Stage.SELECTION)
+        self._end_stage(Stage.SELECTION)  # only tells the observer, if there is one
         return wait_for_detections
 
     def _read_detections(
@@ -138,11 +141,12 @@ class OpenvinoBackend(HostBackend):
     ) -> list[Detections]:
         """Wait for the network, and select the detections of each image from its output.
 
-        The output is in OpenVINO's requests, which the network ran in. After the last selection
-        that reads it, they become idle, to be used for another batch.
+        The output is in OpenVINO's requests, which the network ran in. The last selection that
+        reads it makes them idle, so that another batch can use them.
 
         Args:
-            started: The started inference.
+            started: The started inference. The count of selections that have not read it falls by
+                one.
             letterboxes: How each image lies on the network's input. Images without one are padding.
             options: Which detections to keep.
         """

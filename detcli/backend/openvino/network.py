@@ -151,11 +151,14 @@ def _read_or_compile(
         check: Called with the network in float32 if it has to be compiled.
     """
     compilation = _Compilation(core, graph, device_name, config, check)
-    content = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
-    if compilation.compiled is not None:  # it was not in the cache
+    # `cached` calls `export` only if the cache lacks the network. `compiled` is then the network,
+    # which need not be read from the bytes that were exported.
+    exported_network = cached(f"prepared/{compilation.cache_key()}.openvino", compilation.export)
+    if compilation.compiled is not None:
         return compilation.compiled
+
     try:
-        return core.import_model(content, device_name, config)
+        return core.import_model(exported_network, device_name, config)
     except RuntimeError as error:
         log.info("OpenVINO does not take its own copy from the cache: %s", reason(error))
         return core.compile_model(core.read_model(graph.content), device_name, config)

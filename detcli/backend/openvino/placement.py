@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from detcli.backend.openvino.library import open_core, reason
+from detcli.backend.openvino.library import Core, open_core, reason
 from detcli.config.device import Device
 from detcli.core.errors import DetcliError
 
@@ -21,8 +21,8 @@ def placement_of(graph: bytes, title: str) -> "Placement":
     """Find out whether OpenVINO can run a graph on the CPU, and count its nodes by operator.
 
     OpenVINO runs a graph only if it supports all of its nodes, so it leaves none to another
-    provider. It replaces many of them by several nodes that only it has. The graph's nodes are
-    counted, not those, so that the numbers compare with other providers'.
+    provider. It may replace a node by several others of OpenVINO's. The nodes of the ONNX graph are
+    counted, and not those, so that the numbers compare with other providers'.
 
     Args:
         graph: The content of an ONNX file.
@@ -38,21 +38,32 @@ def placement_of(graph: bytes, title: str) -> "Placement":
     except DetcliError as error:
         return _refusal(str(error), error.hint)
     try:
-        model = core.read_model(graph)
-        supported_names = core.query_model(model, "CPU")
+        unsupported_operator = _unsupported_operator(core, graph)
     except RuntimeError as error:
         return _refusal(f"OpenVINO cannot load {title}: {reason(error)}", "use --device cpu")
-
-    for node in model.get_ops():
-        operator = node.get_type_name()
-        if operator not in NOT_COMPUTED and node.get_friendly_name() not in supported_names:
-            problem = f"OpenVINO cannot load {title}: it has no {operator}"
-            return _refusal(problem, "use --device cpu")
+    if unsupported_operator is not None:
+        problem = f"OpenVINO cannot load {title}: it has no {unsupported_operator}"
+        return _refusal(problem, "use --device cpu")
 
     operator_counts = Counter(node.op_type for node in onnx.load_from_string(graph).graph.node)
     del operator_counts["Constant"]  # which computes nothing
     node_counts = dict(operator_counts.most_common())
     return Placement(PROVIDER_NAME, usable=True, taken=node_counts, left=())
+
+
+def _unsupported_operator(core: Core, graph: bytes) -> str | None:
+    """Return the first operator of a graph that OpenVINO does not support on the CPU, if any.
+
+    Raises:
+        RuntimeError: OpenVINO cannot read the graph at all.
+    """
+    model = core.read_model(graph)
+    supported_names = core.query_model(model, "CPU")
+    for node in model.get_ops():
+        operator: str = node.get_type_name()
+        if operator not in NOT_COMPUTED and node.get_friendly_name() not in supported_names:
+            return operator
+    return None
 
 
 def _refusal(problem: str, hint: str) -> "Placement":

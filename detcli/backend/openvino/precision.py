@@ -33,8 +33,8 @@ class RunningLayer(NamedTuple):
 def choose_precision(core: Core, openvino_name: str, *, half: bool) -> str:
     """Choose the precision to ask OpenVINO for, which has to be one that the device computes in.
 
-    It is always asked for, since OpenVINO's own default is half precision wherever the device has
-    it.
+    OpenVINO is always told a precision: left alone, it computes in half precision wherever the
+    device has it.
 
     Args:
         core: OpenVINO's Core.
@@ -48,21 +48,22 @@ def choose_precision(core: Core, openvino_name: str, *, half: bool) -> str:
         DeviceError: The device does not compute in that precision, or would only imitate it.
     """
     precision = "f32"
+    hint = "use --half, or --device openvino:CPU"  # if the device does not compute in float32
     if half:
         device_type = openvino_name.partition(".")[0]  # "GPU" of "GPU.1", the second graphics card
         precision = HALF_PRECISIONS[device_type]
+        hint = "leave --half out"
+
     device_capabilities = core.get_property(openvino_name, "OPTIMIZATION_CAPABILITIES")
     is_supported = CAPABILITIES[precision] in device_capabilities
-    if precision == "bf16" and not (is_supported and _multiplies_bf16(core)):
-        raise DeviceError(
-            "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
-            "could only imitate",
-            "leave it out, or convert the model with detcli convert --int8",
-        )
-    if not is_supported:
-        hint = "use --half, or --device openvino:CPU"
-        if half:
-            hint = "leave --half out"
+    if precision == "bf16":  # of a CPU, which may list it although it only imitates it
+        if not (is_supported and _multiplies_bf16(core)):
+            raise DeviceError(
+                "--half would be slower: this processor does not multiply in bfloat16, which "
+                "OpenVINO could only imitate",
+                "leave it out, or convert the model with detcli convert --int8",
+            )
+    elif not is_supported:
         raise DeviceError(
             f"OpenVINO's {openvino_name} does not compute in {precision}, but in "
             f"{', '.join(device_capabilities)}",

@@ -16,9 +16,9 @@ from detcli.backend.nvidia import (
     NO_GPU,
     DriverFacts,
     driver_version,
+    explain_lack_of_code,
     fitting_extra,
     has_gpu,
-    lacking_code,
 )
 from detcli.config.device import Device
 from detcli.core import frozen
@@ -282,7 +282,7 @@ def _explain_unfit_driver(
     driver_is_too_old = facts.cuda is not None and _major(facts.cuda) < _major(cuda)
     if driver_is_too_old:
         return _explain_old_driver(facts, host, cuda)
-    lack_of_code = lacking_code(facts.gpus, version, cuda)
+    lack_of_code = explain_lack_of_code(facts.gpus, version, cuda)
     if not lack_of_code:
         return None
     extra = fitting_extra(facts)
