@@ -91,6 +91,7 @@ class Scenes(Dataset[Batch]):
         rank: int = 0,
         processes: int = 1,
     ) -> None:
+        """Divide each batch among the turns and the processes; nothing is rendered yet."""
         if batch_size % (len(TURNS) * processes):
             raise ValueError(
                 f"a batch size of {batch_size} is not a multiple of {len(TURNS)} * {processes}"

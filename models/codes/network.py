@@ -212,6 +212,14 @@ class Head(nn.Module):
     def __init__(
         self, widths: Sequence[int], classes: int, box_channels: int, class_channels: int
     ) -> None:
+        """Make both branches of each scale.
+
+        Args:
+            widths: Channels of the map of each scale, the finest first.
+            classes: K.
+            box_channels: Channels inside a box branch.
+            class_channels: Channels inside a class branch.
+        """
         super().__init__()
         self.box = nn.ModuleList(
             nn.Sequential(
@@ -331,6 +339,7 @@ class Backbone(nn.Module):
     """
 
     def __init__(self, plan: Plan) -> None:
+        """Make the stem, of two convolutions, and the stages, as wide and deep as the plan says."""
         super().__init__()
         c2, c4, c8, c16, c32 = plan.channels  # at strides 2 to 32
         repeats4, repeats8, repeats16, repeats32 = plan.repeats  # bottleneck pairs at these strides

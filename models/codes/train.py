@@ -123,6 +123,7 @@ class Trainer:
     """
 
     def __init__(self, settings: Settings, device: torch.device) -> None:
+        """Make an untrained network, the EMA of its weights, and their two optimisers."""
         torch.manual_seed(settings.seed)
         self.settings = settings
         self.device = device
@@ -437,6 +438,7 @@ class _Report:
     """
 
     def __init__(self, settings: Settings, log_path: Path, step: int) -> None:
+        """Begin a report, and write the log anew without the rows of steps after this one."""
         self.settings = settings
         self.log_path = log_path
         self.losses: list[Tensor] = []  # of each step since the last report, `[6]`

@@ -202,46 +202,46 @@ class SelectionKernels:
             "result": self.result_size,
         }
 
-    def enqueue(self, heads: int, download: int) -> None:
+    def enqueue(self, heads_address: int, download_address: int) -> None:
         """Enqueue the selection from the heads of a batch, as one CUDA graph.
 
         The graph is made when the two addresses are first used, and kept for the next time.
 
         Args:
-            heads: The device address of the heads.
-            download: The address of page-locked memory, of `result_size` bytes, that the result is
-                written to.
+            heads_address: The device address of the heads.
+            download_address: The address of page-locked memory, of `result_size` bytes, that the
+                result is written to.
         """
-        graph = self._graphs.get((heads, download))
+        graph = self._graphs.get((heads_address, download_address))
         if graph is None:
             if len(self._graphs) == MAX_GRAPHS:
                 self._graphs.clear()
             graph = self._gpu.graph()
-            self._graphs[heads, download] = graph
-            self._fill_graph(graph, heads, download)
+            self._graphs[heads_address, download_address] = graph
+            self._fill_graph(graph, heads_address, download_address)
         graph.enqueue()
 
-    def _fill_graph(self, graph: "Graph", heads: int, download: int) -> None:
+    def _fill_graph(self, graph: "Graph", heads_address: int, download_address: int) -> None:
         """Append to a new graph all that selects from the heads and brings the result to the host.
 
         Args:
             graph: The graph, without anything in it.
-            heads: The device address of the heads.
-            download: The address of page-locked memory for the result.
+            heads_address: The device address of the heads.
+            download_address: The address of page-locked memory for the result.
         """
         result_on_device = self._address("result")
         if self._head.anchors == 0:
             # A kernel without blocks would be an error. A result of zeros has no rows.
             graph.clear(result_on_device, self.result_size)
-            graph.copy(download, result_on_device, self.result_size)
+            graph.copy(download_address, result_on_device, self.result_size)
         elif self._options.nms_iou is None:
             # The kernels only write their result. So they write it to the host's memory, over the
             # bus, which saves a copy.
-            self._launch(graph, heads, download)
+            self._launch(graph, heads_address, download_address)
         else:
             # Suppression reads the rows that it has written, so they are on the device.
-            self._launch(graph, heads, result_on_device)
-            graph.copy(download, result_on_device, self.result_size)
+            self._launch(graph, heads_address, result_on_device)
+            graph.copy(download_address, result_on_device, self.result_size)
 
     def _launch(self, graph: "Graph", heads_address: int, result_address: int) -> None:
         """Append the kernels that turn heads into a result.
@@ -260,7 +260,7 @@ class SelectionKernels:
         else:
             self._launch_suppression(graph, heads_address, result_address, self._options.nms_iou)
 
-    def _launch_class_max(self, graph: "Graph", heads: int) -> None:
+    def _launch_class_max(self, graph: "Graph", heads_address: int) -> None:
         """Append the kernel that finds the best scores of each anchor.
 
         It also lists the survivors, the anchors with a score above the confidence, and counts NaN.
@@ -268,10 +268,10 @@ class SelectionKernels:
 
         Args:
             graph: The graph to append to.
-            heads: The device address of the heads.
+            heads_address: The device address of the heads.
         """
         head = self._head
-        arguments = self._head_arguments(heads) + self._threshold_arguments()
+        arguments = self._head_arguments(heads_address) + self._threshold_arguments()
         arguments += self._anchor_arguments()
         arguments += [
             self._address("nan_count"),
@@ -284,7 +284,7 @@ class SelectionKernels:
         grid = (blocks_per_image, head.batch, 1)
         graph.launch(kernel, grid, CLASS_MAX_THREADS, *arguments)
 
-    def _launch_select(self, graph: "Graph", heads: int, result: int) -> None:
+    def _launch_select(self, graph: "Graph", heads_address: int, result_address: int) -> None:
         """Append the kernel that selects the best scores of the best anchors, without suppression.
 
         These are steps 2 and 3 of the specification in `backend.postprocess`. The order of the
@@ -293,11 +293,11 @@ class SelectionKernels:
 
         Args:
             graph: The graph to append to.
-            heads: The device address of the heads.
-            result: The address that the counts and rows are written to.
+            heads_address: The device address of the heads.
+            result_address: The address that the counts and rows are written to.
         """
         has_one_label = self._options.multi_label is MultiLabel.NEVER  # one class for each anchor
-        arguments = self._head_arguments(heads) + self._threshold_arguments()
+        arguments = self._head_arguments(heads_address) + self._threshold_arguments()
         arguments += [
             np.uint32(self._head.cxcywh),
             np.uint32(self.max_det),
@@ -313,24 +313,26 @@ class SelectionKernels:
             np.uint32(self._spill_capacity),
             self._address("survivor_count"),
         ]
-        arguments += self._result_arguments(result)
+        arguments += self._result_arguments(result_address)
         kernel = f"select_{self._kernel_variant}"
         grid = (self._head.batch, 1, 1)  # a block of threads for each image
         graph.launch(kernel, grid, THREADS_PER_IMAGE, *arguments)
 
-    def _launch_suppression(self, graph: "Graph", heads: int, result: int, iou: float) -> None:
+    def _launch_suppression(
+        self, graph: "Graph", heads_address: int, result_address: int, iou: float
+    ) -> None:
         """Append the kernels that rank the anchors by score and suppress overlapping boxes.
 
         The order of the arguments is that of the parameters in nms.cu.
 
         Args:
             graph: The graph to append to.
-            heads: The device address of the heads.
-            result: The address that the counts and rows are written to.
+            heads_address: The device address of the heads.
+            result_address: The address that the counts and rows are written to.
             iou: The intersection over union above which the lower of two boxes is dropped.
         """
         self._launch_ranking(graph)
-        arguments = self._head_arguments(heads)
+        arguments = self._head_arguments(heads_address)
         arguments += [
             np.uint32(self._head.cxcywh),
             np.uint32(self.max_det),
@@ -342,7 +344,7 @@ class SelectionKernels:
             self._address("best_class"),
             self._address("row_class"),
         ]
-        arguments += self._result_arguments(result)
+        arguments += self._result_arguments(result_address)
         grid = (self._head.batch, 1, 1)  # a block of threads for each image
         graph.launch(f"nms_{self._head.dtype}", grid, THREADS_PER_IMAGE, *arguments)
 
@@ -372,17 +374,17 @@ class SelectionKernels:
             return f"by_class_{self._head.dtype}"
         return self._head.dtype
 
-    def _head_arguments(self, heads: int) -> "list[Argument]":
+    def _head_arguments(self, heads_address: int) -> "list[Argument]":
         """Return the arguments that describe the heads, and the classes to select from.
 
         Args:
-            heads: The device address of the heads.
+            heads_address: The device address of the heads.
         """
         class_ids_address = 0  # a null pointer stands for all classes
         if self._class_ids is not None:
             class_ids_address = self._class_ids.address
         return [
-            heads,
+            heads_address,
             np.uint32(self._head.rows),
             np.uint32(self._head.anchors),
             np.uint32(self._head.anchors_first),
@@ -404,14 +406,14 @@ class SelectionKernels:
             self._address("best_class"),
         ]
 
-    def _result_arguments(self, result: int) -> "list[Argument]":
+    def _result_arguments(self, result_address: int) -> "list[Argument]":
         """Return where NaN have been counted, and where the result's counts and rows go.
 
         Args:
-            result: The address of the result, which begins with two counts for each image.
+            result_address: The address of the result, which begins with two counts for each image.
         """
-        rows = result + COUNTS_OF_IMAGE * NUMBER_BYTES * self._head.batch
-        return [self._address("nan_count"), result, rows]
+        rows = result_address + COUNTS_OF_IMAGE * NUMBER_BYTES * self._head.batch
+        return [self._address("nan_count"), result_address, rows]
 
     def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:
         """Copy the rows of each image out of a downloaded result.

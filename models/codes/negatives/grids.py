@@ -7,7 +7,7 @@ from codes.negatives.base import blank_map, checks, in_squares, random_height
 from codes.textures import Lettering, Mask, Random
 
 
-def chessboard(random: Random, side: int, _: Lettering) -> Mask:
+def chessboard(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Squares of alternating colour, at least five pixels wide: smaller ones blur to grey."""
     cell = int(random.integers(5, max(side // 5, 6) + 1))
     rows = int(random.integers(3, 10))
@@ -15,7 +15,7 @@ def chessboard(random: Random, side: int, _: Lettering) -> Mask:
     return in_squares(checks(rows, columns), cell)
 
 
-def calibration_board(random: Random, side: int, _: Lettering) -> Mask:
+def calibration_board(random: Random, side: int, _lettering: Lettering) -> Mask:
     """What cameras are calibrated with: a chessboard of large squares on a blank sheet."""
     columns = int(random.integers(6, 13))
     rows = int(random.integers(5, 10))
@@ -24,7 +24,7 @@ def calibration_board(random: Random, side: int, _: Lettering) -> Mask:
     return np.pad(in_squares(checks(rows, columns), cell), margins)
 
 
-def fence(random: Random, side: int, _: Lettering) -> Mask:
+def fence(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Slats, blinds, radiators, zebra crossings: bars of a constant pitch, perhaps with rails."""
     pitch = random.uniform(4, max(side / 6, 5))
     bar_share = random.uniform(0.15, 0.85)  # of the pitch
@@ -39,7 +39,7 @@ def fence(random: Random, side: int, _: Lettering) -> Mask:
     return ink_map
 
 
-def windows(random: Random, side: int, _: Lettering) -> Mask:
+def windows(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A facade: the same window over and over, a few of them lit."""
     ink_map = blank_map(random, side)
     pitch_x, pitch_y = random.uniform(9, max(side / 4, 10), 2).astype(int).tolist()
@@ -53,7 +53,7 @@ def windows(random: Random, side: int, _: Lettering) -> Mask:
     return ink_map
 
 
-def noise_grid(random: Random, side: int, _: Lettering) -> Mask:
+def noise_grid(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Random modules without finder patterns, large enough that their absence is visible."""
     cell = int(random.integers(4, max(side // 8, 5) + 1))
     rows = int(random.integers(5, 25))
@@ -65,7 +65,7 @@ def noise_grid(random: Random, side: int, _: Lettering) -> Mask:
     return in_squares(cells, cell)
 
 
-def crossword(random: Random, side: int, _: Lettering) -> Mask:
+def crossword(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Ruled squares, a few of them filled."""
     cell = int(random.integers(6, max(side // 6, 7) + 1))
     count = max(side // cell, 4)
@@ -77,7 +77,7 @@ def crossword(random: Random, side: int, _: Lettering) -> Mask:
     return ink_map
 
 
-def dots(random: Random, side: int, _: Lettering) -> Mask:
+def dots(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Perforated sheet, halftone, dice: discs on a grid, some of them missing."""
     ink_map = blank_map(random, side)
     pitch = int(random.integers(6, max(side // 5, 7) + 1))
@@ -90,7 +90,7 @@ def dots(random: Random, side: int, _: Lettering) -> Mask:
     return ink_map
 
 
-def lamps(random: Random, side: int, _: Lettering) -> Mask:
+def lamps(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Lamps in rows on a dark ceiling or facade, with their glow; or fluorescent tubes."""
     light_map = blank_map(random, side)
     pitch_x, pitch_y = random.uniform(10, max(side / 2, 12), 2).astype(int).tolist()
@@ -108,7 +108,7 @@ def lamps(random: Random, side: int, _: Lettering) -> Mask:
     return cv2.bitwise_not(cv2.add(soft_lamps, glow))  # ink is mostly darker than paper
 
 
-def blinds(random: Random, side: int, _: Lettering) -> Mask:
+def blinds(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Blinds whose slats are shaded from edge to edge, with gaps and strings; some hang upright.
 
     They are drawn with slats across, as one column of tones that is repeated `side` times.
@@ -142,7 +142,7 @@ def blinds(random: Random, side: int, _: Lettering) -> Mask:
     return np.ascontiguousarray(ink_map)
 
 
-def maze(random: Random, side: int, _: Lettering) -> Mask:
+def maze(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Mazes, circuit boards: each cell has a wall above it or on its left, at random."""
     cell = int(random.integers(5, max(side // 8, 6) + 1))
     count = max(side // cell, 4)

@@ -102,7 +102,7 @@ def remote(random: Random, side: int, lettering: Lettering) -> Mask:
     return ink_map
 
 
-def sausages(random: Random, side: int, _: Lettering) -> Mask:
+def sausages(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Sausages, pens, pipes, fingers side by side: long and round, some with a wavy stroke."""
     ink_map = np.zeros((max(int(side * random.uniform(0.3, 0.9)), 16), side), np.uint8)
     left = 0
@@ -205,7 +205,7 @@ def _draw_sign_word(
     area[word > 127] = shade
 
 
-def tie(random: Random, side: int, _: Lettering) -> Mask:
+def tie(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A tie: slanted stripes, or dots, between two long edges."""
     width = max(int(side * random.uniform(0.2, 0.35)), 8)
     y, x = np.mgrid[:side, :width].astype(np.float32)
@@ -234,7 +234,7 @@ def tie(random: Random, side: int, _: Lettering) -> Mask:
     return np.where(mask > 127, cloth_ink + pattern, 0).astype(np.uint8)
 
 
-def leaves(random: Random, side: int, _: Lettering) -> Mask:
+def leaves(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Twigs with leaves on both sides, pointed or round, with veins: ferns, palms, hedges."""
     ink_map = blank_map(random, side)
     for _twig in range(int(random.integers(3, 16))):
@@ -294,7 +294,7 @@ def _draw_leaf(
     cv2.line(ink_map, vein_start, vein_end, shade // 2, vein_thickness, cv2.LINE_AA)
 
 
-def piano(random: Random, side: int, _: Lettering) -> Mask:
+def piano(random: Random, side: int, _lettering: Lettering) -> Mask:
     """The keys of a piano: black ones in twos and threes."""
     key_width = int(random.integers(6, max(side // 8, 7) + 1))  # of a white key
     height = int(key_width * random.uniform(3, 6))

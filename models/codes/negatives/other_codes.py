@@ -9,7 +9,7 @@ from codes.symbols import MIXED, Cells, Format, text
 from codes.textures import Lettering, Mask, Random
 
 
-def other_code(random: Random, side: int, _: Lettering) -> Mask:
+def other_code(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Modules that look like DotCode or Han Xin."""
     count = int(random.integers(15, 40))
     cells = (random.random((count, count)) < 0.5).astype(np.uint8)
@@ -39,7 +39,7 @@ def _like_han_xin(cells: Cells, scale: int) -> Mask:
     return in_squares(cells, scale)
 
 
-def maxicode(random: Random, side: int, _: Lettering) -> Mask:
+def maxicode(random: Random, side: int, _lettering: Lettering) -> Mask:
     """MaxiCode: rings in a field of hexagons, which resemble Aztec Codes."""
     barcode = zxingcpp.create_barcode(text(random, MIXED, 10, 60), Format.MaxiCode)
     image = np.array(zxingcpp.write_barcode_to_image(barcode, scale=4))
@@ -48,7 +48,7 @@ def maxicode(random: Random, side: int, _: Lettering) -> Mask:
     return cv2.resize(ink_map, (side, height), interpolation=cv2.INTER_AREA)
 
 
-def postal(random: Random, side: int, _: Lettering) -> Mask:
+def postal(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Bars of one width and pitch, as post offices print: of four heights or of two.
 
     With four, a bar may go up, down, both or neither from the middle; with two, it starts at the
@@ -73,7 +73,7 @@ def postal(random: Random, side: int, _: Lettering) -> Mask:
     return np.pad(ink_map, pitch)
 
 
-def few_bars(random: Random, side: int, _: Lettering) -> Mask:
+def few_bars(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Two to seven strokes of one to three widths: Pharmacode, tally marks, flags, pause signs."""
     count = int(random.integers(2, 8))
     module = max(side // (3 * count), 2)
@@ -88,7 +88,7 @@ def few_bars(random: Random, side: int, _: Lettering) -> Mask:
     return np.repeat(np.pad(pixel_row, module)[None], height, axis=0)
 
 
-def almost_qr(random: Random, side: int, _: Lettering) -> Mask:
+def almost_qr(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A logo of squares within squares, or a figure of coarse pixels."""
     if random.random() < 0.5:
         return _mirrored_figure(random, side)

@@ -7,7 +7,7 @@ from codes.negatives.base import blank_map, random_height
 from codes.textures import Lettering, Mask, Random, cloud
 
 
-def cloth(random: Random, side: int, _: Lettering) -> Mask:
+def cloth(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Threads in bands that lean left and right in turn, or cross: tweed, wicker, parquet.
 
     A wave across the image makes the threads. It is shifted sideways from row to row.
@@ -37,7 +37,7 @@ def cloth(random: Random, side: int, _: Lettering) -> Mask:
     return np.clip(levels, 0, 255).astype(np.uint8)
 
 
-def water(random: Random, side: int, _: Lettering) -> Mask:
+def water(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Ripples, zebra skin, sand: stripes that wander, split and fade."""
     height = random_height(random, side, min_ratio=0.4)
     y = np.arange(height, dtype=np.float32)[:, None]
@@ -48,7 +48,7 @@ def water(random: Random, side: int, _: Lettering) -> Mask:
     return np.clip(127 + 127 * waves * random.uniform(0.7, 6), 0, 255).astype(np.uint8)
 
 
-def blots(random: Random, side: int, _: Lettering) -> Mask:
+def blots(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Islands of one colour in another: marbled covers of books, cow hide, camouflage, flowers."""
     height = random_height(random, side, min_ratio=0.5)
     coarse = random.uniform(5, 40)
@@ -60,7 +60,7 @@ def blots(random: Random, side: int, _: Lettering) -> Mask:
     return np.clip(128 + 128 * elevation, 0, 255).astype(np.uint8)
 
 
-def scribble(random: Random, side: int, _: Lettering) -> Mask:
+def scribble(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Curls and strokes: handwriting, drawings, arabesques, cables, twigs."""
     ink_map = blank_map(random, side)
     for _stroke in range(int(random.integers(1, 12))):
@@ -77,7 +77,7 @@ def scribble(random: Random, side: int, _: Lettering) -> Mask:
     return ink_map
 
 
-def stars(random: Random, side: int, _: Lettering) -> Mask:
+def stars(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A night sky, confetti or lamps, or the rows of stars of a flag."""
     ink_map = blank_map(random, side)
     if random.random() < 0.6:
@@ -116,7 +116,7 @@ def _draw_rows_of_stars(random: Random, ink_map: Mask) -> None:
             cv2.fillPoly(ink_map, [points], 255, cv2.LINE_AA)
 
 
-def halftone(random: Random, side: int, _: Lettering) -> Mask:
+def halftone(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A printed image: dots on a turned grid, larger where the image is darker."""
     height = random_height(random, side, min_ratio=0.5)
     angle = random.uniform(0, np.pi / 2)

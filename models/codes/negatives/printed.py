@@ -133,7 +133,7 @@ def emblem(random: Random, side: int, lettering: Lettering) -> Mask:
     return ink_map
 
 
-def staves(random: Random, side: int, _: Lettering) -> Mask:
+def staves(random: Random, side: int, _lettering: Lettering) -> Mask:
     """Sheet music: five lines at a time, with notes."""
     ink_map = blank_map(random, side)
     gap = int(random.integers(4, 10))  # between two of the five lines
