@@ -234,7 +234,8 @@ def _restore_conv(module: Conv, file_weights: dict[str, Tensor], name: str) -> R
     square of an untrained one, and the normalisation scales its output back.
 
     A convolution that the file lacks starts untrained. The first one of a new block passes its
-    output on, and all others have an output of 0, so that the block changes nothing at first.
+    output on, and all others have an output of 0, so that the block changes nothing at first. The
+    same holds for small kernels, which were folded into large ones in the file.
 
     Args:
         module: The convolution with its normalisation.

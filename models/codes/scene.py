@@ -178,17 +178,17 @@ def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
         main_symbol = symbol(random, str(random.choice(NAMES, p=WEIGHTS)))
         modules = max(main_symbol.cells.shape)
         modules_with_quiet = modules + 2 * main_symbol.quiet
-        is_wide_enough = modules_with_quiet * MIN_MODULE < side
-        # Bars of this aspect are `side / aspect` pixels high when they are as wide as the image.
+        modules_fit = modules_with_quiet * MIN_MODULE < side
+        # A symbol as wide as the image is `side / aspect` pixels high.
         is_high_enough = main_symbol.aspect * MIN_BOX < side
-        if is_wide_enough and is_high_enough:
+        if modules_fit and is_high_enough:
             break
 
     # Pixels of a module: from the fewest allowed to the most that fit, larger ones more often.
     min_scale = int(np.ceil(MIN_SIDE / modules))
     max_scale = side / modules_with_quiet
-    is_scaled_down = random.random() >= 0.6
-    if is_scaled_down:
+    may_exceed_side = random.random() >= 0.6
+    if may_exceed_side:
         max_scale *= 1.5
     max_scale = max(max_scale, min_scale)
     scale = int(min_scale * (max_scale / min_scale) ** np.sqrt(random.random()))
@@ -212,6 +212,7 @@ class _Easel:
     """
 
     def __init__(self, random: Random, assets: Assets, height: int, width: int) -> None:
+        """Begin an image with a background, and choose how sharp it will be."""
         self.random = random
         self.assets = assets
         self.image = assets.crop(random, height, width)

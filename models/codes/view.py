@@ -69,7 +69,7 @@ class Tilt:
 
 
 def _roll(random: Random, *, flat: bool) -> float:
-    """A random rotation within the image, in radians; about half are within a few degrees of 0.
+    """A random rotation within the image, in radians: a third of the surfaces are about upright.
 
     A flat surface is upright in seven of ten cases, otherwise turned by a multiple of 90 degrees.
     """
