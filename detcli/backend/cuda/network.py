@@ -188,11 +188,10 @@ class Network:
             # The bindings are in the order of their last use: this one is taken out, and put back
             # as the last after its run. A binding whose run fails is dropped.
             binding = self._bindings.pop(key, None)
-            is_second_run = binding is not None and binding.graph == NO_GRAPH
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
-            elif is_second_run and self._may_capture():
-                self._plan_capture(binding)
+            elif binding.graph == NO_GRAPH and self._may_capture():
+                self._plan_capture(binding)  # which this run records
             self._execute(binding)
             self._bindings[key] = binding
 
