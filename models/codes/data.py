@@ -190,9 +190,9 @@ def mosaic(seed: int, index: int, assets: Assets, side: int, tiles: int) -> Scen
 def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene:
     """A random scene on a square canvas: generated, square, or landscape or portrait.
 
-    A quarter of the scenes are smaller than the canvas, down to a quarter of its side, with padding
-    around them. A fifth of them are meant to have no symbols; counting those that have none by
-    chance, it is a quarter.
+    Of those that are not generated, a quarter are smaller than the canvas, down to a quarter of its
+    side, with padding around them. A fifth are meant to have no symbols; with those that have none
+    by chance it is a quarter.
     """
     random = np.random.default_rng([seed, index, 1])
     if random.random() < GENERATED_CHANCE:

@@ -163,7 +163,7 @@ def detections_in_file(path: Path, predict: Predict) -> Detections:
 
 
 def measure_samples(predict: Predict, folder: Path, count: int) -> Figures:
-    """Recall of the right class anywhere in an image, and false alarms for each image without it.
+    """Recall and false alarms on real images: whether the class is detected anywhere in an image.
 
     Detections count from the recommended confidence of their class on. In an image labelled
     `none:NAME`, all detections are false alarms except those of a class called NAME, if the model
