@@ -148,14 +148,16 @@ def evaluate(
     images that differ most.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    output_paths = (config.outputs.report, config.outputs.save_coco, request.plots)
-    require_output(output_paths)
+    # Nobody would get a result if standard output is closed and no file was asked for.
+    require_output((config.outputs.report, config.outputs.save_coco, request.plots))
+
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.eval.labels import open_dataset
     from detcli.run import set_up_process
 
     set_up_process()
     read_dataset = partial(open_dataset, request.data, request.images, request.split)
+
     if request.other is None:
         _evaluate_model(request, read_dataset, report_format)
     else:
@@ -258,7 +260,7 @@ def _compare_models(
 
 
 def _findings_need_printing(report_format: ReportFormat | None, config: Config) -> bool:
-    """Whether to print on stderr what is odd about the data, as the report is JSON.
+    """Tell whether what is odd about the data is printed on stderr, as the report is JSON.
 
     Tables show it themselves, but someone who reads a single figure out of the JSON would miss it.
     """

@@ -52,8 +52,8 @@ class CategoryRanking(NamedTuple):
     def average_precisions(self, repeats: DrawCounts) -> Doubles:
         """Compute the average precision of the category on resampled images.
 
-        If an image was drawn twice, each of its detections and objects counts twice. So nothing has
-        to be matched again.
+        If an image was drawn twice, each of its detections and objects counts twice. The matches
+        within an image stay the same.
 
         Args:
             repeats: `(R, images)` how often each image was drawn, for each of R resamples.
@@ -62,29 +62,57 @@ class CategoryRanking(NamedTuple):
             `(10, R)` by IoU and resample; NaN where a resample has no object of the category.
         """
         object_counts = repeats[:, self.object_images].sum(axis=1)  # (R,)
-        at_least_one_object = np.maximum(object_counts, 1)[:, np.newaxis]
-        # How often each of the N detections counts, best score first; and how often the first 0, 1,
+        # How often each of the N detections counts, best score first; and how often the best 0, 1,
         # 2 ... N of them count together.
         detection_repeats = repeats[:, self.detection_images]  # (R, N)
-        detection_sums = _running_sums(detection_repeats)  # (R, N + 1)
+        best_detection_counts = _running_sums(detection_repeats)  # (R, N + 1)
 
         average_precisions = np.empty((len(self.matches), len(repeats)))
         for iou_index, matches in enumerate(self.matches):
-            # Precision and recall are computed at each of the T correct detections, from counts of
-            # this detection and all with better scores. All of these counts are (R, T).
-            correct_repeats = detection_repeats[:, matches.correct_ranks]
-            true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)
-            detection_counts = detection_sums[:, matches.correct_ranks + 1]
-            # Ignored detections count neither as true nor as false positives.
-            ignored_sums = _running_sums(detection_repeats[:, matches.ignored_ranks])
-            ignored_before = np.searchsorted(matches.ignored_ranks, matches.correct_ranks)  # (T,)
-            positives = detection_counts - ignored_sums[:, ignored_before]
-
-            precision = true_positives / np.maximum(positives, 1)
-            recall = true_positives / at_least_one_object
-            average_precisions[iou_index] = _area_under_curve(precision, recall)
+            average_precisions[iou_index] = _average_precision_at_iou(
+                matches,
+                object_counts=object_counts,
+                detection_repeats=detection_repeats,
+                best_detection_counts=best_detection_counts,
+            )
         average_precisions[:, object_counts == 0] = np.nan
         return average_precisions
+
+
+def _average_precision_at_iou(
+    matches: RankedMatches,
+    *,
+    object_counts: Indices,
+    detection_repeats: DrawCounts,
+    best_detection_counts: DrawCounts,
+) -> Doubles:
+    """Compute the average precision of a category at one IoU, for each of R resamples.
+
+    Args:
+        matches: Which of the N detections are right at this IoU. T of them are.
+        object_counts: `(R,)` how many objects of the category a resample has.
+        detection_repeats: `(R, N)` how often each detection counts, best score first.
+        best_detection_counts: `(R, N + 1)` how often the best 0, 1, 2 ... N detections count
+            together.
+
+    Returns:
+        `(R,)`; 0 where a resample has no object.
+    """
+    # Precision and recall are computed at each correct detection, from the detections down to it.
+    correct_repeats = detection_repeats[:, matches.correct_ranks]  # (R, T)
+    true_positives = np.cumsum(correct_repeats, axis=1, dtype=np.int32)  # (R, T)
+    detection_counts = best_detection_counts[:, matches.correct_ranks + 1]  # (R, T)
+
+    # Ignored detections count neither as true nor as false positives, so those with a better score
+    # than the correct detection are subtracted.
+    ignored_sums = _running_sums(detection_repeats[:, matches.ignored_ranks])
+    better_ignored = np.searchsorted(matches.ignored_ranks, matches.correct_ranks)  # (T,) how many
+    positives = detection_counts - ignored_sums[:, better_ignored]  # (R, T)
+
+    precision = true_positives / np.maximum(positives, 1)
+    at_least_one_object = np.maximum(object_counts, 1)[:, np.newaxis]  # (R, 1)
+    recall = true_positives / at_least_one_object
+    return _area_under_curve(precision, recall)
 
 
 def _running_sums(counts: DrawCounts) -> DrawCounts:
@@ -154,7 +182,7 @@ class MapInterval:
 
     @classmethod
     def of(cls, differences: Doubles) -> Self | None:
-        """The interval of the differences of all resamples; None if none is defined."""
+        """Return the interval of the differences of all resamples; None if all of them are NaN."""
         defined = differences[~np.isnan(differences)]
         if defined.size == 0:
             return None

@@ -39,12 +39,12 @@ def open_comparison(
 ) -> Iterator["ComparisonOfModels"]:
     """Open two models and the labelled images, so that the models can be compared on them.
 
-    Both are opened at once, so that what is wrong with the second one is seen before the first one
-    runs.
+    The second model is opened before the first one runs, as a first run may take hours before a
+    fault of the second one would be seen.
 
     Args:
-        configs: How each of the two models runs. They only differ in the model, so what the first
-            one says of the page is true of both.
+        configs: How each of the two models runs. They only differ in the model, so both name the
+            same page.
         models: The two models.
         read_dataset: Reads the labelled images.
 
@@ -56,18 +56,20 @@ def open_comparison(
             an input.
     """
     outputs = configs[0].outputs
-    # An evaluation would begin a page of its model alone.
+    # With a page among its outputs, each evaluation would begin a page of its model alone.
     outputs_without_page = replace(outputs, report=None)
     with contextlib.ExitStack() as stack:
         evaluations = []
         for config, model in zip(configs, models, strict=True):
             config_without_page = replace(config, outputs=outputs_without_page)
-            opened_evaluation = open_evaluation(config_without_page, model, read_dataset)
-            evaluation = stack.enter_context(opened_evaluation)
+            evaluation = stack.enter_context(
+                open_evaluation(config_without_page, model, read_dataset)
+            )
             evaluations.append(evaluation)
         left, right = evaluations
         comparison = ComparisonOfModels(left, right)
 
+        # The page must not overwrite a file that either evaluation reads, so it follows them.
         if outputs.report is not None:
             guard = InputGuard(left.input_files + right.input_files)
             page = ComparisonPage(outputs.report, guard, linked=outputs.report_link)
@@ -79,7 +81,11 @@ class ComparisonOfModels:
     """Two models, which run one after the other on all images, and are compared after that."""
 
     def __init__(self, left: Evaluation, right: Evaluation) -> None:
-        """Prepare to run.
+        """Find the categories that both models know; nothing runs before `records` is read.
+
+        Args:
+            left: The first model with the labelled images.
+            right: The second model with the same images.
 
         Raises:
             UsageError: The models have no category of the data in common.
@@ -87,12 +93,13 @@ class ComparisonOfModels:
         self.left = left
         self.right = right
         self.page: ComparisonPage | None = None
-        # The categories that both models know: the first model's name of each, by index.
-        self._names: dict[int, str] = {}
+
+        # The first model's name of each category that both models know, by the category's index.
+        self._shared_names: dict[int, str] = {}
         for category, name in left.categories.items():
             if category in right.categories:
-                self._names[category] = name
-        if not self._names:
+                self._shared_names[category] = name
+        if not self._shared_names:
             raise UsageError(
                 "the models know no category of the data in common",
                 "evaluate each by itself, or rename the classes of both: --names FILE",
@@ -100,7 +107,7 @@ class ComparisonOfModels:
 
     @property
     def times(self) -> StageTimes:
-        """The seconds that both models have spent in each stage."""
+        """The seconds that both models together have spent in each stage."""
         times = StageTimes()
         for evaluation in (self.left, self.right):
             for stage, seconds in evaluation.times.items():
@@ -125,17 +132,15 @@ class ComparisonOfModels:
         left_image_ids = {image.image_id for image in self.left.images}
         right_image_ids = {image.image_id for image in self.right.images}
         shared_image_ids = left_image_ids & right_image_ids
-        shared_categories = list(self._names)
+        shared_categories = list(self._shared_names)
         left_side = self.left.evaluate_for_comparison(shared_image_ids, shared_categories)
         right_side = self.right.evaluate_for_comparison(shared_image_ids, shared_categories)
 
         image_count = len(shared_image_ids)
         map50_95, map50 = _map_differences(left_side, right_side, image_count)
         class_differences = self._class_differences(left_side, right_side)
-        pairs = {}
-        for image_id, left_outcomes in left_side.outcomes.items():
-            pairs[image_id] = pair_outcomes(left_outcomes, right_side.outcomes[image_id])
-        image_differences = self._image_differences(left_side, right_side, pairs)
+        image_pairs = _pair_images(left_side, right_side)
+        image_differences = self._image_differences(left_side, right_side, image_pairs)
 
         report = ComparisonReport(
             evaluator=require_evaluator(),
@@ -147,21 +152,23 @@ class ComparisonOfModels:
             resamples=RESAMPLES,
             coverage=COVERAGE_PERCENT / 100,
             classes=tuple(class_differences),
-            only_left=_missing_names(self.left.categories, self._names),
-            only_right=_missing_names(self.right.categories, self._names),
+            only_left=_missing_names(self.left.categories, self._shared_names),
+            only_right=_missing_names(self.right.categories, self._shared_names),
             differing=len(image_differences),
             images=tuple(image_differences[:MAX_REPORTED_IMAGES]),
             failed=tuple(self._failed()),
         )
         if self.page is not None:
             category_ids = [category.id for category in self.left.dataset.categories]
-            self.page.finish(report, pairs, self._names, category_ids)
+            self.page.finish(
+                report, pairs=image_pairs, names=self._shared_names, category_ids=category_ids
+            )
         return report
 
     def _data_report(
         self, data: Path, image_count: int, class_differences: Sequence[ClassDifference]
     ) -> ComparedData:
-        """What the report says of the data.
+        """Describe the data for the report.
 
         Args:
             data: What the user named as the data.
@@ -187,7 +194,9 @@ class ComparisonOfModels:
         """
         # Both models see the same labels, so a class has boxes for both or for neither.
         categories_with_boxes = [
-            category for category in self._names if left.scores[category].metrics.map50 is not None
+            category
+            for category in self._shared_names
+            if left.scores[category].metrics.map50 is not None
         ]
         differences = []
         for category in categories_with_boxes:
@@ -198,7 +207,7 @@ class ComparisonOfModels:
             # The mAP is the mean over these classes, so each adds this share to the difference.
             contribution = (right_ap50_95 - left_ap50_95) / len(categories_with_boxes)
             difference = ClassDifference(
-                name=self._names[category],
+                name=self._shared_names[category],
                 category_id=self.left.dataset.categories[category].id,
                 boxes=left.scores[category].curve.boxes,
                 left_map50_95=left_ap50_95,
@@ -218,7 +227,7 @@ class ComparisonOfModels:
         Args:
             left: The evaluation of the first model.
             right: That of the second model.
-            pairs: What both make of each image, by image id.
+            pairs: The paired outcomes of both models on each image, by image id.
         """
         differences = []
         for sample in self.left.samples:
@@ -242,8 +251,16 @@ class ComparisonOfModels:
             sources.add(image.source)
 
 
+def _pair_images(left: EvaluatedSide, right: EvaluatedSide) -> dict[int, ImagePair]:
+    """Pair the outcomes of two models on each image that both could read, by image id."""
+    image_pairs = {}
+    for image_id, left_outcomes in left.outcomes.items():
+        image_pairs[image_id] = pair_outcomes(left_outcomes, right.outcomes[image_id])
+    return image_pairs
+
+
 class _MapDifferences(NamedTuple):
-    """Both figures of two models, with their differences."""
+    """The mAP50-95 and the mAP50 of two models, with their differences."""
 
     map50_95: MapDifference
     map50: MapDifference
@@ -273,7 +290,13 @@ def _map_differences(
 def _difference(
     left: float | None, right: float | None, interval: MapInterval | None
 ) -> MapDifference:
-    """Subtract a figure of the first model from that of the second; None stands for no boxes."""
+    """Subtract a figure of the first model from that of the second.
+
+    Args:
+        left: The figure of the first model; None without labelled boxes.
+        right: The figure of the second model; None without labelled boxes.
+        interval: The interval of the difference, which is dropped if a figure is None.
+    """
     difference = None
     if left is None or right is None:
         interval = None
@@ -283,5 +306,10 @@ def _difference(
 
 
 def _missing_names(categories: Mapping[int, str], shared: Mapping[int, str]) -> tuple[str, ...]:
-    """The names of a model's categories that are not among those that both models know."""
+    """Return the names of the categories that only one model knows.
+
+    Args:
+        categories: The names of all categories that the model knows, by index.
+        shared: The names of the categories that both models know, by index.
+    """
     return tuple(name for category, name in categories.items() if category not in shared)

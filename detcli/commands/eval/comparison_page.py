@@ -74,9 +74,9 @@ class ComparisonPage(DeferredPage):
         names: Mapping[int, str],
         category_ids: Sequence[int],
     ) -> None:
-        """Add the boxes of all images to the page, and prepare what `close` will write.
+        """Add the boxes of all images to the page, and prepare the conclusion that `close` writes.
 
-        That is a summary of the comparison and a table of the classes.
+        The conclusion is a summary of the comparison and a table of the classes.
 
         Args:
             report: The report of the comparison.
@@ -95,9 +95,9 @@ class ComparisonPage(DeferredPage):
         )
         self._page.describe(run_info)
 
-        # The page numbers its records. In the table, a class leads to those where the models differ
-        # in it.
-        differing_by_id: dict[int, list[int]] = {}  # by the id of a category in the data
+        # In the table of classes, a click on a class shows the images in which the models differ in
+        # this class. So their record numbers are collected by the id of the category.
+        differing_records: dict[int, list[int]] = {}
         for stored_record in self._records:
             pair = pairs.get(stored_record.image_id)
             if pair is None:
@@ -107,12 +107,17 @@ class ComparisonPage(DeferredPage):
             record_number = self._page.add(stored_record.fields, stored_record.image, boxes)
             for category in set(pair.differing_categories):
                 category_id = category_ids[category]
-                differing_by_id.setdefault(category_id, []).append(record_number)
-        self._conclusion = Conclusion(_summary(report), _tables(report, differing_by_id))
+                differing_records.setdefault(category_id, []).append(record_number)
+        # `close` writes this.
+        self._conclusion = Conclusion(_summary(report), _tables(report, differing_records))
 
 
 def _failed(fields: RecordJson) -> RecordJson:
-    """Turn the record of an image that a model could not read into a failed one, and return it."""
+    """Turn the record of an image that either model could not read into a failed one.
+
+    Returns:
+        The same record, which was changed unless it had an error already.
+    """
     if "error" in fields:
         return fields
     message = "one of the models could not read it"
@@ -122,7 +127,7 @@ def _failed(fields: RecordJson) -> RecordJson:
 
 
 def _facts(report: ComparisonReport) -> list[tuple[str, str]]:
-    """What the figures depend on, as pairs of a label and a text for the page."""
+    """List what the figures depend on, as pairs of a label and a text for the page."""
     facts = []
     for name, side in (("left", report.left), ("right", report.right)):
         facts.append((f"{name} model", Path(side.model.file).name))
@@ -137,21 +142,27 @@ def _facts(report: ComparisonReport) -> list[tuple[str, str]]:
 
 
 def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> list[PageBox]:
-    """List the boxes that the page shows of an image.
+    """List the boxes that the page shows of an image, the differences between the models first.
 
-    Objects and false positives that only one model has come first, then those of both models, and
-    finally the labels of all objects that a model has found.
+    Objects and false positives that only one model detects come first. Those of both models and
+    objects that both missed follow, and then the label of each object that a model detects.
 
     Args:
-        pair: The paired outcomes of both models on the image.
+        pair: For each labelled object, which models detect it; and the false positives of both.
         names: The name of each category, by its index.
     """
-    boxes = [_detected_object(object_pair, names) for object_pair in pair.objects]
+    boxes_of_one_model = []
+    other_boxes = []
+    boxes = [_object_box(object_pair, names) for object_pair in pair.objects]
     for false_positive in pair.false_positives:
-        boxes.append(_false_positive(false_positive, names))
-    kinds_of_one_model = {ONLY_LEFT, ONLY_RIGHT, LEFT_FALSE, RIGHT_FALSE}
-    boxes.sort(key=lambda box: box.kind not in kinds_of_one_model)  # False sorts before True
+        boxes.append(_false_positive_box(false_positive, names))
+    for box in boxes:
+        if box.kind in {ONLY_LEFT, ONLY_RIGHT, LEFT_FALSE, RIGHT_FALSE}:
+            boxes_of_one_model.append(box)
+        else:
+            other_boxes.append(box)
 
+    labels = []
     for object_pair in pair.objects:
         is_found = CORRECT in {object_pair.left.kind, object_pair.right.kind}
         if is_found:
@@ -162,12 +173,17 @@ def _page_boxes(pair: ImagePair, names: Mapping[int, str]) -> list[PageBox]:
                 corners=corners(object_pair.object_box),
                 kind=LABEL,
             )
-            boxes.append(label)
-    return boxes
+            labels.append(label)
+    return boxes_of_one_model + other_boxes + labels
 
 
-def _detected_object(pair: ObjectPair, names: Mapping[int, str]) -> PageBox:
-    """A labelled object as a box of the page: the detection, or the label if both missed it."""
+def _object_box(pair: ObjectPair, names: Mapping[int, str]) -> PageBox:
+    """Return the box that shows a labelled object: its detection, or the label if both missed it.
+
+    Args:
+        pair: The object, and whether each model detects it.
+        names: The name of each category, by its index.
+    """
     is_right_on_left = pair.left.kind == CORRECT
     is_right_on_right = pair.right.kind == CORRECT
     if is_right_on_left and is_right_on_right:
@@ -179,8 +195,13 @@ def _detected_object(pair: ObjectPair, names: Mapping[int, str]) -> PageBox:
     return _page_box(pair.left, BOTH_MISSED, names)
 
 
-def _false_positive(false_positive: FalsePositive, names: Mapping[int, str]) -> PageBox:
-    """A false positive of one model, or of both, as a box of the page."""
+def _false_positive_box(false_positive: FalsePositive, names: Mapping[int, str]) -> PageBox:
+    """Return the box that shows a false positive of one model, or of both.
+
+    Args:
+        false_positive: The false positive.
+        names: The name of each category, by its index.
+    """
     detection = false_positive.detection
     if false_positive.counterpart is not None:
         return _page_box(detection, BOTH_FALSE, names, false_positive.counterpart)
@@ -234,14 +255,14 @@ def _summary(report: ComparisonReport) -> list[str]:
 
 
 def _outcomes_text(side: ComparedSide) -> str:
-    """What became of all boxes of a model, above its best confidence."""
+    """Say what became of all boxes of a model, above its best confidence."""
     outcomes = side.outcomes
     counts = f"{outcomes.found} found, {outcomes.false} false positives"
     return f"{counts}, {outcomes.missed} missed, above {side.conf:g}"
 
 
 def _figure_or_unknown(figure: float | None) -> str:
-    """A figure as people read it."""
+    """Write a figure as people read it; "unknown" without labelled boxes."""
     if figure is None:
         return "unknown"
     return figure_text(figure)

@@ -260,8 +260,9 @@ def _figures(report: ComparisonReport) -> Table:
 
 
 def _class_table(report: ComparisonReport) -> Table:
-    """Lay out the classes that decide: those that contribute most to the difference."""
-    # To save width, the title of a figure for the left model holds for the right one beside it.
+    """Lay out the classes that contribute most to the difference in mAP, the largest one first."""
+    # A column that is only titled "right" has the same figure as the column to its left, of the
+    # right model: repeating the name of the figure would make the table too wide.
     columns = ["boxes", "left AP50-95", "right", "left AP50", "right", "contribution"]
     class_table = empty_table("class", columns)
     class_table.columns[0].overflow = "fold"  # long names go on in the next line

@@ -93,7 +93,7 @@ class Curve(NamedTuple):
         return 2 * self.true_positives / (self.true_positives + self.false_positives + self.boxes)
 
     def counts(self, confidence: float) -> tuple[int, int]:
-        """The numbers of true and of false positives above a confidence."""
+        """Return the numbers of true and of false positives above a confidence."""
         scores_above = int(np.count_nonzero(self.score > confidence))
         if scores_above == 0:
             return 0, 0
@@ -101,16 +101,16 @@ class Curve(NamedTuple):
         return int(self.true_positives[lowest]), int(self.false_positives[lowest])
 
     def quality(self, confidence: float) -> Quality:
-        """How good the detections above a confidence are; there must be boxes."""
+        """Say how good the detections above a confidence are; there must be labelled boxes."""
         true_positives, false_positives = self.counts(confidence)
         return Quality.of(true_positives, false_positives, self.boxes)
 
     def best_confidence(self, floor: float) -> float | None:
         """Find the confidence with the best F1; None if no detection is right.
 
-        It lies between the lowest score to keep and the highest score to drop: near the middle, so
-        that scores may vary a little, with as few decimals as possible. Between 0.31 and 0.37, for
-        example, it is 0.34.
+        The best F1 is that of the detections down to some score. The confidence separates this
+        score from the next lower one: near the middle, so that scores may vary a little, and with
+        as few decimals as possible. Between 0.31 and 0.37, for example, it is 0.34.
 
         Args:
             floor: The confidence of the run, which has dropped all detections with lower scores.
@@ -118,22 +118,31 @@ class Curve(NamedTuple):
         if not self.true_positives.any():
             return None
 
-        # The floor stands for the next score below all that the run has kept. The detector compares
-        # scores with a confidence in float32.
+        # The lowest score of the run has none below it, so the floor stands for the next one. All
+        # are float32, as the detector compares scores with a confidence in float32.
         descending_scores = np.append(self.score, floor).astype(np.float32)
-        lowest_kept_index = int(self.f1.argmax())  # the first of several equal maxima: fewest boxes
-        lowest_kept = descending_scores[lowest_kept_index]
-        highest_dropped = descending_scores[lowest_kept_index + 1]
+        best_index = int(self.f1.argmax())  # the first of several equal maxima: fewest boxes
+        lowest_above = descending_scores[best_index]
+        highest_below = descending_scores[best_index + 1]
+        return _confidence_between(highest_below, lowest_above)
 
-        middle = (float(highest_dropped) + float(lowest_kept)) / 2
-        for decimals in range(2, 10):
-            confidence = round(middle, decimals)
-            # A score equal to the confidence is dropped, one above it is kept.
-            if highest_dropped <= np.float32(confidence) < lowest_kept:
-                return confidence
-        # Nine decimals are too few to separate the two scores. The lower one itself does, with
-        # enough decimals to be the same float32 number again.
-        return float(decimal(highest_dropped))
+
+def _confidence_between(low: np.float32, high: np.float32) -> float:
+    """Return a confidence that keeps detections with the score `high` and drops those with `low`.
+
+    It is near the middle of the two, with as few decimals as possible, but at least two.
+    """
+    middle = (float(low) + float(high)) / 2
+    for decimals in range(2, 10):
+        confidence = round(middle, decimals)
+        # A score equal to the confidence is dropped, and one above it is kept.
+        if low <= np.float32(confidence) < high:
+            return confidence
+
+    # The scores are so close that nine decimals do not separate them. The lower score itself does.
+    # Its text has just enough digits to give the same float32 number again; a float made directly
+    # from it would have many more.
+    return float(decimal(low))
 
 
 @frozen
@@ -228,7 +237,7 @@ def _advise_class(name: str, curve: Curve, overall: float, floor: float) -> Clas
 
 
 def decimal(number: float | np.float32) -> str:
-    """A number without an exponent, which not every reader accepts."""
+    """Write a number without an exponent, which not every reader accepts."""
     return np.format_float_positional(number, trim="-")
 
 

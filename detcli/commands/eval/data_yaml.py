@@ -77,9 +77,9 @@ def _is_flat(value: Any) -> bool:  # noqa: ANN401 - YAML
 
 
 def category_names(path: Path, content: Mapping[str, Any], class_count: int) -> CategoryNames:
-    """Read the names of the categories.
+    """Read the names of the categories from `names`, or number them if there is no `names`.
 
-    Without `names` they are called class_0, class_1 and so on: `nc` of them, or as many as the
+    They are then called class_0, class_1 and so on: as many as `nc` says, or else as many as the
     model has classes.
 
     Args:
@@ -90,26 +90,29 @@ def category_names(path: Path, content: Mapping[str, Any], class_count: int) -> 
     Raises:
         UsageError: `names` or `nc` are malformed, or contradict each other.
     """
-    value = content.get("names")
-    if isinstance(value, str) and value not in YAML_NULLS:
-        raise UsageError(f"{path}: names is {value!r}", NAMES_HINT)
+    names_value = content.get("names")
+    if isinstance(names_value, str) and names_value not in YAML_NULLS:
+        raise UsageError(f"{path}: names is {names_value!r}", NAMES_HINT)
     try:
-        names = _parse_list_of_names(value)
-        count = _parse_category_count(content.get("nc"))
+        names = _parse_list_of_names(names_value)
+        declared_count = _parse_category_count(content.get("nc"))
     except (TypeError, ValueError):
         raise UsageError(
             f"{path}: names or nc are malformed", f"{NAMES_HINT}, and nc their number"
         ) from None
 
     if not names:
-        generated_names = [f"class_{index}" for index in range(count or class_count)]
+        generated_names = [f"class_{index}" for index in range(declared_count or class_count)]
         return CategoryNames(tuple(generated_names), are_real=False)
-    if count is not None and count != len(names):
-        reason = f"nc is {count}, but names has {len(names)}"
+
+    if declared_count is not None and declared_count != len(names):
+        reason = f"nc is {declared_count}, but names has {len(names)}"
         raise UsageError(f"{path}: {reason}", "correct one of the two")
-    # A list such as 0, 1, 2 numbers the categories and does not name them.
-    numbers = [str(index) for index in range(len(names))]
-    return CategoryNames(tuple(names), are_real=names != numbers)
+
+    # Some files have the numbers 0, 1, 2 ... as names, which say nothing about the categories.
+    consecutive_numbers = [str(index) for index in range(len(names))]
+    are_real = names != consecutive_numbers
+    return CategoryNames(tuple(names), are_real)
 
 
 def _parse_list_of_names(value: object) -> list[str]:

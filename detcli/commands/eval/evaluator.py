@@ -43,7 +43,7 @@ detection of a crowd."""
 
 
 def require_evaluator() -> str:
-    """The name and version of the evaluator.
+    """Return the name and version of the evaluator.
 
     Raises:
         DependencyError: It is not installed.
@@ -122,18 +122,20 @@ class Evaluator:
                 others do not take part.
         """
         self._categories = list(categories)
-        # Images are numbered from 1 on in place of their ids, which have up to 18 digits: more
-        # than the evaluator's floats hold.
-        self._image_numbers = list(range(1, len(images) + 1))
-        ordered = sorted(images, key=lambda image: image.image_id)
-        self._image_ids = [image.image_id for image in ordered]
-        # The rows of the boxes, and for each row the number of its image.
-        objects = self._gather(OBJECT, [image.objects for image in ordered])
-        self._objects = objects.rows
-        self._object_images = objects.image_numbers
-        detections = self._gather(DETECTION, [image.detections for image in ordered])
-        self._detections = detections.rows
-        self._detection_images = detections.image_numbers
+
+        # The evaluator gets the images numbered 1, 2, 3 ... by ascending id. It holds ids as
+        # floats, and these have up to 18 digits, more than a float does.
+        images_by_id = sorted(images, key=lambda image: image.image_id)
+        self._image_ids = [image.image_id for image in images_by_id]
+        self._image_numbers = list(range(1, len(images_by_id) + 1))
+
+        # A row for each of M objects, and a row for each of N detections, of all images.
+        objects = self._gather(OBJECT, [image.objects for image in images_by_id])
+        self._objects = objects.rows  # (M,) of OBJECT
+        self._object_images = objects.image_numbers  # (M,) the number of the image of each
+        detections = self._gather(DETECTION, [image.detections for image in images_by_id])
+        self._detections = detections.rows  # (N,) of DETECTION
+        self._detection_images = detections.image_numbers  # (N,) the number of the image of each
 
     def _gather(
         self, dtype: np.dtype[np.void], rows_of_images: list[StructuredRows]
@@ -142,7 +144,7 @@ class Evaluator:
 
         Args:
             dtype: The type of a row, OBJECT or DETECTION.
-            rows_of_images: The rows of each image.
+            rows_of_images: The rows of each image, by ascending image number.
         """
         row_counts = [len(rows) for rows in rows_of_images]
         image_numbers = np.repeat(self._image_numbers, row_counts)
@@ -167,37 +169,46 @@ class Evaluator:
         """Compute the figures and the curve for one category, or for K categories together.
 
         Args:
-            positions: Which of `_categories`, by their indexes in it. The accumulated arrays have
+            positions: The indexes of the categories in `_categories`. The accumulated arrays have
                 the categories in the same order.
             accumulated: The precision and recall of all categories.
             matching: Which detections match which objects, at any confidence.
         """
-        categories = [self._categories[position] for position in positions]
-        object_categories = self._objects["category"][matching.objects]
-        box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
-
-        # The curve needs the score of each detection, and whether it is right.
-        detections = self._detections[matching.detections]
-        is_of_categories = np.isin(detections["category"], categories)
-        scores = detections["score"][is_of_categories]
-        matched_objects = matching.matched_objects[is_of_categories]
-        is_true_positive = matched_objects >= 0  # -1 stands for no object
-
         # The axes of precision are IoU, recall, category, size of objects, number of detections;
         # those of recall are the same without recall itself.
         precision = accumulated.precision[:, :, positions]  # (10, 101, K, 4, 3)
         recall = accumulated.recall[:, positions]  # (10, K, 4, 3)
         # The first IoU is 0.5, the first size stands for all sizes, and the last number of
-        # detections is 100. NumPy puts the axis of a list of indexes first: (K, 101).
-        precision_at_50 = accumulated.precision[0, :, positions, 0, -1]
+        # detections is 100. What remains is recall and category, and NumPy puts the axis of an
+        # index list, here of the categories, first.
+        precision_at_50 = accumulated.precision[0, :, positions, 0, -1]  # (K, 101)
+
+        categories = [self._categories[position] for position in positions]
         return Score(
             metrics=Metrics.of(precision, recall),
-            curve=Curve.of(scores, is_true_positive, box_count),
+            curve=self._curve_of(categories, matching),
             precision=mean_precision(precision_at_50),
         )
 
+    def _curve_of(self, categories: Sequence[int], matching: _Matching) -> Curve:
+        """Count true and false positives by confidence, for some categories together.
+
+        Args:
+            categories: The categories, as indexes of the data's categories.
+            matching: Which detections match which objects, at any confidence.
+        """
+        object_categories = self._objects["category"][matching.objects]
+        box_count = int(np.count_nonzero(np.isin(object_categories, categories)))
+
+        detections = self._detections[matching.detections]
+        is_of_categories = np.isin(detections["category"], categories)
+        scores = detections["score"][is_of_categories]
+        matched_objects = matching.matched_objects[is_of_categories]
+        is_true_positive = matched_objects >= 0  # -1 stands for no object
+        return Curve.of(scores, is_true_positive, box_count)
+
     def confusions(self, confidence: float) -> dict[CategoryPair, list[int]]:
-        """List which categories are detected as which, right or wrong, and in which images.
+        """List how objects of each category are detected, right or wrong, and in which images.
 
         The detections above a confidence are matched with objects of any category, those with the
         highest scores first.
@@ -235,10 +246,10 @@ class Evaluator:
         return {pair: image_ids_by_pair[pair] for pair in most_frequent_first}
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
-        """Find out what became of the boxes of each image, matched by class at IoU 0.5.
+        """Say what became of the boxes of each image, matched by class at IoU 0.5.
 
         Args:
-            confidence: Only detections that score more take part.
+            confidence: Detections with this score or a lower one do not take part.
 
         Returns:
             By image id, the detections of the image with the highest score first, then the
@@ -247,14 +258,16 @@ class Evaluator:
         matching = self._match(confidence, PER_CLASS)
         outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._image_ids}
 
-        by_score = rank_descending(self._detections["score"][matching.detections])
-        detection_rows = matching.detections[by_score]
-        matched_rows = matching.matched_objects[by_score]
-        for detection_row, object_row in zip(detection_rows, matched_rows, strict=True):
+        best_first = rank_descending(self._detections["score"][matching.detections])
+        for position in best_first:
+            detection_row = matching.detections[position]
+            matched_object_row = matching.matched_objects[position]
             image_id = self._image_id(self._detection_images[detection_row])
-            outcomes[image_id].append(self._detection_outcome(detection_row, object_row))
+            outcome = self._detection_outcome(detection_row, matched_object_row)
+            outcomes[image_id].append(outcome)
 
         for object_row in matching.missed_objects:
+            image_id = self._image_id(self._object_images[object_row])
             missed_object = self._objects[object_row]
             outcome = MatchedBox(
                 category=int(missed_object["category"]),
@@ -262,7 +275,7 @@ class Evaluator:
                 score=None,
                 kind=MISSED,
             )
-            outcomes[self._image_id(self._object_images[object_row])].append(outcome)
+            outcomes[image_id].append(outcome)
         return outcomes
 
     def rankings(self) -> dict[int, CategoryRanking]:
@@ -274,32 +287,32 @@ class Evaluator:
         Returns:
             The ranking of each category, by the category's index in the data.
         """
-        takes_part = _is_among_best(self._detections, self._detection_images, PER_CLASS)
-        # `outcomes` is (10, N), by IoU and detection.
-        outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(takes_part))
+        # Like the evaluator, a ranking has only the best detections of a class in an image.
+        is_among_best = _is_among_best(self._detections, self._detection_images, PER_CLASS)  # (N,)
+        outcomes, object_rows = self._outcomes_by_iou(np.flatnonzero(is_among_best))
         object_categories = self._objects["category"][object_rows]
-        # The evaluator's images are numbered from 1 on, those of a ranking from 0 on.
-        images_of_objects = self._object_images[object_rows] - 1
-        images_of_detections = self._detection_images - 1
+        # Images are numbered from 1 on here, and from 0 on in a ranking.
+        object_images = self._object_images[object_rows] - 1
+        detection_images = self._detection_images - 1
 
         rankings = {}
         for category in self._categories:
             is_of_category = self._detections["category"] == category
-            detection_rows = np.flatnonzero(takes_part & is_of_category)
-            by_score = rank_descending(self._detections["score"][detection_rows])
-            ranked_rows = detection_rows[by_score]
+            detection_rows = np.flatnonzero(is_among_best & is_of_category)
+            best_first = rank_descending(self._detections["score"][detection_rows])
+            ranked_rows = detection_rows[best_first]
             rankings[category] = CategoryRanking(
-                object_images=images_of_objects[object_categories == category],
-                detection_images=images_of_detections[ranked_rows],
+                object_images=object_images[object_categories == category],
+                detection_images=detection_images[ranked_rows],
                 matches=_ranked_matches(outcomes[:, ranked_rows]),
             )
         return rankings
 
     def _outcomes_by_iou(self, detection_rows: Indices) -> _OutcomesByIou:
-        """Find out which detections are right, wrong or ignored at each IoU of mAP50-95.
+        """Decide which detections are right, wrong or ignored at each IoU of mAP50-95.
 
-        The evaluator matches detections by class. That is slow, so it only gets those near objects:
-        all others are false positives at every IoU.
+        The evaluator matches detections by class. That is slow, so it only gets the detections that
+        may match an object or be ignored: all others are false positives at every IoU.
 
         Args:
             detection_rows: The detections that take part, as rows of `_detections`, ascending.
@@ -310,19 +323,21 @@ class Evaluator:
         """
         outcomes = np.full((len(IOUS), len(self._detections)), FALSE, np.int8)
         object_rows = [np.zeros(0, np.int64)]  # so that there is something to join without images
-        images_of_detections = self._detection_images[detection_rows]
+        detection_images = self._detection_images[detection_rows]
         for image_numbers in self._image_batches():
-            is_in_batch = _rows_of(image_numbers, images_of_detections)
-            near_rows = self._detections_near_objects(image_numbers, detection_rows[is_in_batch])
-            matchings = self._match_at_each_iou(image_numbers, near_rows)
+            rows_of_batch = detection_rows[_rows_of(image_numbers, detection_images)]
+            undecided_rows = self._undecided_detections(image_numbers, rows_of_batch)
+            matchings = self._match_at_each_iou(image_numbers, undecided_rows)
 
-            # A matching leaves out the detections that the evaluator ignores. So all are marked as
-            # ignored first, and then those in the matching as right or wrong.
-            outcomes[:, near_rows] = IGNORED
+            # A matching has no detections that the evaluator ignores. So all that the evaluator
+            # gets are marked as ignored first, and then those in the matching as right or wrong.
+            outcomes[:, undecided_rows] = IGNORED
             for outcomes_at_iou, matching in zip(outcomes, matchings, strict=True):
                 is_correct = matching.matched_objects >= 0  # -1 stands for no object
                 outcomes_at_iou[matching.detections] = np.where(is_correct, CORRECT, FALSE)
-            object_rows.append(matchings[0].objects)  # they are the same at every IoU
+
+            # The objects to be detected are the same at every IoU.
+            object_rows.append(matchings[0].objects)
         return _OutcomesByIou(outcomes, np.concatenate(object_rows))
 
     def _match_at_each_iou(
@@ -353,39 +368,41 @@ class Evaluator:
             matchings.append(_read_matching(diagnostics, object_rows, detection_rows))
         return matchings
 
-    def _detections_near_objects(
+    def _undecided_detections(
         self, image_numbers: Sequence[int], detection_rows: Indices
     ) -> Indices:
-        """Choose the detections that are not false positives for certain.
+        """Choose the detections that only the evaluator can call right, wrong or ignored.
 
-        These overlap an object of any class with an IoU of 0.5, or their area is out of range: then
-        the evaluator may ignore them.
+        These overlap an object of any class with an IoU of 0.5, or their area is out of range, so
+        that the evaluator may ignore them. All others are false positives.
 
         Args:
             image_numbers: The numbers of some consecutive images.
             detection_rows: `(N,)` all detections in these images, as rows of `_detections`.
 
         Returns:
-            The rows in `detection_rows` that were chosen, in the same order.
+            The rows in `detection_rows` that are undecided, in the same order.
         """
         from hotcoco import mask
 
         boxes = self._detections["box"][detection_rows]  # (N, 4) left, top, width, height
         areas = boxes[:, 2:].prod(axis=1)
         # An area is negative if, for example, the right edge of a box is left of its left edge.
-        is_chosen = (areas < 0) | (areas > MAX_AREA)
+        is_undecided = (areas < 0) | (areas > MAX_AREA)  # (N,)
 
-        image_of_detection = self._detection_images[detection_rows]
+        detection_images = self._detection_images[detection_rows]
         for image_number in image_numbers:
-            box_indexes = _rows_of([image_number], image_of_detection)  # (D,)
-            objects = self._objects[_rows_of([image_number], self._object_images)]  # (M,)
+            box_indexes = _rows_of([image_number], detection_images)  # (D,) indexes in `boxes`
+            object_rows = _rows_of([image_number], self._object_images)
+            objects = self._objects[object_rows]  # (M,)
             if len(box_indexes) == 0 or len(objects) == 0:
                 continue
+
             is_crowd = objects["crowd"].tolist()
             ious = np.asarray(mask.iou(boxes[box_indexes], objects["box"], is_crowd))  # (D, M)
-            is_chosen[box_indexes] |= (ious > IOU - IOU_TOLERANCE).any(axis=1)
-        chosen_rows: Indices = detection_rows[is_chosen]
-        return chosen_rows
+            is_undecided[box_indexes] |= (ious > IOU - IOU_TOLERANCE).any(axis=1)
+        undecided_rows: Indices = detection_rows[is_undecided]
+        return undecided_rows
 
     def _detection_outcome(self, detection_row: int, object_row: int) -> MatchedBox:
         """Describe what became of a detection; its object is -1 if it matches none."""
@@ -404,7 +421,7 @@ class Evaluator:
         )
 
     def _image_id(self, image_number: int) -> int:
-        """The image id of an image by its number, which counts from 1."""
+        """Return the image id of an image by its number, which counts from 1."""
         return self._image_ids[image_number - 1]
 
     def _match(self, confidence: float, max_detections: int, *, by_class: bool = True) -> _Matching:
@@ -540,31 +557,34 @@ class Evaluator:
 def _read_matching(
     diagnostics: Mapping[str, Any], object_rows: Indices, detection_rows: Indices
 ) -> _Matching:
-    """Read from the evaluator's answer which detection matches which object.
+    """Translate what the evaluator says of its matches to rows of our arrays.
 
-    The evaluator numbers the boxes that it was given from 1 on: its object 3 is the one in row
+    The evaluator numbers the boxes that it got from 1 on: its object 3 is the one in row
     `object_rows[2]`.
 
     Args:
-        diagnostics: The answer. The keys of "gt_status" are the numbers of the objects that count,
-            and the keys of "dt_status" those of the detections that count. "dt_match" has the
-            number of the object that a detection matches, if it matches one.
-        object_rows: The rows of the objects that the evaluator was given.
-        detection_rows: The rows of the detections that it was given.
+        diagnostics: What the evaluator says. The keys of "gt_status" are the numbers of the objects
+            that count, and the keys of "dt_status" those of the detections that count. "dt_match"
+            has by the number of a detection the number of the object that it matches; a detection
+            that matches none is missing.
+        object_rows: The rows of the objects that the evaluator got.
+        detection_rows: The rows of the detections that it got.
     """
+    no_object = 0  # the evaluator's numbers begin with 1
     detection_numbers = sorted(diagnostics["dt_status"])
     object_numbers = list(diagnostics["gt_status"])
-    matched_numbers = []
+    matched_object_numbers = []
     for detection_number in detection_numbers:
-        matched_numbers.append(diagnostics["dt_match"].get(detection_number, 0))
+        object_number = diagnostics["dt_match"].get(detection_number, no_object)
+        matched_object_numbers.append(object_number)
 
-    # These are indexed by the evaluator's numbers. The object 0 stands for no match.
-    row_of_object = np.concatenate([[-1], object_rows])
-    row_of_detection = np.concatenate([[-1], detection_rows])
+    # These arrays are indexed by the evaluator's numbers. With -1 in front, `no_object` becomes -1.
+    row_by_object_number = np.concatenate([[-1], object_rows])
+    row_by_detection_number = np.concatenate([[-1], detection_rows])
     return _Matching(
-        detections=row_of_detection[np.array(detection_numbers, np.int64)],
-        matched_objects=row_of_object[np.array(matched_numbers, np.int64)],
-        objects=row_of_object[np.array(object_numbers, np.int64)],
+        detections=row_by_detection_number[np.array(detection_numbers, np.int64)],
+        matched_objects=row_by_object_number[np.array(matched_object_numbers, np.int64)],
+        objects=row_by_object_number[np.array(object_numbers, np.int64)],
     )
 
 
@@ -583,7 +603,7 @@ def _ranked_matches(outcomes: npt.NDArray[np.int8]) -> list[RankedMatches]:
 
 
 def _rows_of(image_numbers: Sequence[int], image_of_row: Indices) -> Indices:
-    """The rows that belong to some consecutive images.
+    """Return the numbers of the rows that belong to some consecutive images.
 
     Args:
         image_numbers: The numbers of the images, ascending without gaps.
@@ -607,20 +627,23 @@ def _is_among_best(
     Returns:
         `(N,)`, in the order of `detections`.
     """
-    # NumPy sorts by the last key first: by image, then by category, then by descending score.
+    # NumPy sorts by the last key first: by image, then by category, then by descending score. In
+    # this order, the detections of a class in an image follow each other: they are a group.
     order = np.lexsort((-detections["score"], detections["category"], image_numbers))
-    # In this order, the detections of a class in an image follow each other: they are a group.
-    images = image_numbers[order]
-    categories = detections["category"][order]
+    sorted_images = image_numbers[order]
+    sorted_categories = detections["category"][order]
     begins_group = np.ones(len(order), np.bool_)
-    is_other_image = images[1:] != images[:-1]
-    is_other_category = categories[1:] != categories[:-1]
-    begins_group[1:] = is_other_image | is_other_category
+    is_next_image = sorted_images[1:] != sorted_images[:-1]
+    is_next_category = sorted_categories[1:] != sorted_categories[:-1]
+    begins_group[1:] = is_next_image | is_next_category
 
-    # Where the group of each detection begins, as in 0 0 0 3 3 for groups of three and of two.
+    # With a group of three and one of two, the positions are 0 1 2 3 4, the starts of their groups
+    # 0 0 0 3 3, and so the ranks 0 1 2 0 1.
     positions = np.arange(len(order))
     group_starts = np.maximum.accumulate(np.where(begins_group, positions, 0))
-    rank_in_group = positions - group_starts
+    ranks_in_group = positions - group_starts
+
+    # Back to the order of `detections`.
     is_best = np.empty(len(order), np.bool_)
-    is_best[order] = rank_in_group < limit
+    is_best[order] = ranks_in_group < limit
     return is_best

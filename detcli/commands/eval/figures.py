@@ -92,25 +92,12 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
     precision_lines = []
     f1_lines = []
     for name, score in scores:
-        box_count = score.curve.boxes
-        has_precision = score.precision[0] >= 0  # it is -1 without boxes
+        has_precision = score.precision[0] >= 0  # COCO's tools put -1 where there are no boxes
         if has_precision:
-            precision_line = _Line(
-                name=name,
-                box_count=box_count,
-                figure=score.metrics.map50 or 0.0,
-                heights=score.precision.round(3).tolist(),
-            )
-            precision_lines.append(precision_line)
-        if box_count:
-            best_f1 = np.max(score.curve.f1, initial=0)  # 0 without detections
-            f1_line = _Line(
-                name=name,
-                box_count=box_count,
-                figure=float(best_f1.round(3)),
-                heights=_f1_by_confidence(score.curve),
-            )
-            f1_lines.append(f1_line)
+            precision_lines.append(_precision_line(name, score))
+        if score.curve.boxes:
+            f1_lines.append(_f1_line(name, score.curve))
+
     precision_curves = Curves(
         title=f"Precision at IoU {IOU:g}, with AP50",
         axes=("recall", "precision"),
@@ -123,6 +110,27 @@ def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
         marked=conf,
     )
     return precision_curves, f1_curves
+
+
+def _precision_line(name: str, score: Score) -> "_Line":
+    """Make the line of a category's precision by recall, with its AP50."""
+    return _Line(
+        name=name,
+        box_count=score.curve.boxes,
+        figure=score.metrics.map50 or 0.0,
+        heights=score.precision.round(3).tolist(),
+    )
+
+
+def _f1_line(name: str, curve: Curve) -> "_Line":
+    """Make the line of a category's F1 by confidence, with its best F1."""
+    best_f1 = np.max(curve.f1, initial=0)  # 0 without detections
+    return _Line(
+        name=name,
+        box_count=curve.boxes,
+        figure=float(best_f1.round(3)),
+        heights=_f1_by_confidence(curve),
+    )
 
 
 def _f1_by_confidence(curve: Curve) -> list[float]:
@@ -140,7 +148,7 @@ class _Line(NamedTuple):
 
     name: str
     box_count: int
-    figure: float  # beside the name in the legend
+    figure: float  # AP50 or the best F1, shown beside the name in the legend
     heights: Sequence[float]  # in equal steps from 0 to 1
 
     def draw(self, axes: "Axes", **style: Any) -> "Line2D":  # noqa: ANN401 - as in `plot`
@@ -359,7 +367,7 @@ def _confusion_matrix(confusions: Confusions) -> tuple[list[str], npt.NDArray[np
 
 
 def _short_name(name: str) -> str:
-    """A class's name for a label, shortened."""
+    """Shorten the name of a class for a label, and replace what cannot be drawn."""
     printable = escape_unprintable(name)
     if len(printable) > MAX_NAME:
         printable = f"{printable[: MAX_NAME - 1]}…"
@@ -439,7 +447,7 @@ class EvaluationPage(DeferredPage):
 
 
 def _facts(report: EvalReport) -> list[tuple[str, str]]:
-    """What the figures depend on, as pairs of a label and a text for the page."""
+    """List what the figures depend on, as pairs of a label and a text for the page."""
     facts = [
         ("sha256", report.model.sha256),
         ("data", str(report.data.path)),
@@ -471,6 +479,7 @@ def _page_box(outcome: MatchedBox, class_id: int, class_name: str) -> PageBox:
 
 
 def _corners(box: Sequence[float]) -> list[float]:
+    """Convert left, top, width and height to left, top, right and bottom."""
     left, top, width, height = box
     return [left, top, left + width, top + height]
 
@@ -537,28 +546,41 @@ def _tables(
 
     Args:
         report: The report of the evaluation.
-        outcome_counts: The numbers of correct detections, of false positives and of missed objects,
-            by class id.
+        outcome_counts: By class id, the numbers of correct detections, of false positives and of
+            missed objects; CORRECT, FALSE and MISSED are their indexes.
         records_with_errors: By class id, the numbers of the records with a false positive or a
             missed object of the class.
-        records_by_confusion: For each of the report's confusions, the numbers of its records.
+        records_by_confusion: The record numbers of each of the report's confusions, in their order.
+    """
+    class_table = _class_table(report, outcome_counts, records_with_errors)
+    return [class_table, *_confusion_tables(report.confusions, records_by_confusion)]
+
+
+def _confusion_tables(
+    confusions: Confusions, records_by_confusion: Sequence[Sequence[int]]
+) -> list[PageTable]:
+    """Lay out a table of each kind of confusion that occurs.
+
+    Args:
+        confusions: How often which class was taken for which.
+        records_by_confusion: The record numbers of each confusion, in their order.
     """
     wrong_class_table = _ConfusionTable("Taken for another class", ["is", "found as", "times"])
     missed_table = _ConfusionTable("Not found as anything", ["class", "times"])
     no_object_table = _ConfusionTable("Found where nothing is", ["class", "times"])
-    for confusion, records in zip(report.confusions.counts, records_by_confusion, strict=True):
+    for confusion, record_numbers in zip(confusions.counts, records_by_confusion, strict=True):
         true_name = confusion.true  # None if the detection matches no object
         found_name = confusion.found  # None if the object was missed
         if true_name == found_name:
-            continue
+            continue  # detected as what it is
         if true_name is None:
-            no_object_table.add([str(found_name), confusion.count], records)
+            no_object_table.add([str(found_name), confusion.count], record_numbers)
         elif found_name is None:
-            missed_table.add([true_name, confusion.count], records)
+            missed_table.add([true_name, confusion.count], record_numbers)
         else:
-            wrong_class_table.add([true_name, found_name, confusion.count], records)
+            wrong_class_table.add([true_name, found_name, confusion.count], record_numbers)
 
-    tables = [_class_table(report, outcome_counts, records_with_errors)]
+    tables = []
     for confusion_table in (wrong_class_table, missed_table, no_object_table):
         tables += confusion_table.page_tables()
     return tables
@@ -573,8 +595,8 @@ def _class_table(
 
     Args:
         report: The report of the evaluation.
-        outcome_counts: The numbers of correct detections, of false positives and of missed objects,
-            by class id.
+        outcome_counts: By class id, the numbers of correct detections, of false positives and of
+            missed objects; CORRECT, FALSE and MISSED are their indexes.
         records_with_errors: By class id, the numbers of the records with a false positive or a
             missed object of the class; the row of the class leads to these.
     """
@@ -583,7 +605,7 @@ def _class_table(
         key=lambda class_report: -outcome_counts[class_report.class_id][FALSE],
     )
     rows = []
-    records = []  # for each row
+    record_numbers_of_rows = []
     for class_report in most_false_first:
         counts = outcome_counts[class_report.class_id]
         row: list[str | int | float | None] = [
@@ -596,6 +618,6 @@ def _class_table(
             class_report.metrics.map50,
         ]
         rows.append(row)
-        records.append(records_with_errors[class_report.class_id])
+        record_numbers_of_rows.append(records_with_errors[class_report.class_id])
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    return PageTable("By class", columns, rows=rows, images=records)
+    return PageTable("By class", columns, rows=rows, images=record_numbers_of_rows)

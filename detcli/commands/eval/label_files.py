@@ -44,22 +44,23 @@ class LabelReader:
     """
 
     def __init__(
-        self, class_count: int, keypoint_number_count: int | None, findings: Findings
+        self, class_count: int, numbers_of_keypoints: int | None, findings: Findings
     ) -> None:
-        """Begin without any file.
+        """Make a reader that has read no file yet.
 
         Args:
             class_count: How many classes there are; boxes of others are left out.
-            keypoint_number_count: How many numbers after a box describe keypoints; None if there
-                are no keypoints, or the data does not say.
+            numbers_of_keypoints: How many numbers after a box describe keypoints: 51 for 17
+                keypoints with x, y and visibility. None if there are no keypoints, or the data does
+                not say.
             findings: Collects what is odd about the labels.
         """
         self._class_count = class_count
-        self._keypoint_number_count = keypoint_number_count
+        self._numbers_of_keypoints = numbers_of_keypoints
         self._findings = findings
-        # How many lines were read as polygons, by the count of their numbers without the class.
-        self._polygon_lines: Counter[int] = Counter()
-        self._first_polygon = ""  # the file and the line of the first of them
+        # How many lines were read as polygons, by how many numbers follow the class in them.
+        self._polygon_lines_by_length: Counter[int] = Counter()
+        self._first_polygon = ""  # the file and line of the first polygon; empty before it
 
     def read(self, path: Path) -> Iterator[Object]:
         """Yield the objects of a file, one a line.
@@ -97,7 +98,7 @@ class LabelReader:
                 self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {label.category}")
 
     def _parse(self, fields: list[str], where: str) -> _Label:
-        """Parse a line of a label file.
+        """Parse a line of a label file, and count it if it is a polygon.
 
         Args:
             fields: The texts between the spaces of the line, beginning with the class.
@@ -107,10 +108,10 @@ class LabelReader:
             ValueError: The fields are not those of a label.
         """
         class_number = float(fields[0])
-        numbers = [finite(field) for field in fields[1:]]
-        box = self._convert_to_box(numbers, where)
+        numbers_after_class = [finite(field) for field in fields[1:]]
+        box = self._convert_to_box(numbers_after_class, where)
         category = _whole_class(class_number, fields[0])
-        return _Label((class_number, *numbers), box, category)
+        return _Label(numbers=(class_number, *numbers_after_class), box=box, category=category)
 
     def report_doubtful_polygons(self) -> None:
         """Report lines that were read as polygons, but may be boxes with keypoints.
@@ -118,9 +119,9 @@ class LabelReader:
         Polygons usually differ in their number of corners. So several lines that all have equally
         many numbers may be boxes with keypoints: `class cx cy w h x y x y ...`.
         """
-        if len(self._polygon_lines) != 1:
-            return  # there are none, or they differ
-        [(number_count, line_count)] = self._polygon_lines.items()
+        if len(self._polygon_lines_by_length) != 1:
+            return  # there are no polygons, or their numbers of corners differ
+        [(number_count, line_count)] = self._polygon_lines_by_length.items()
         if line_count == 1:
             return
         count_with_class = number_count + 1
@@ -134,26 +135,29 @@ class LabelReader:
         """Convert the numbers of a line, without the class, to a box in fractions of the image.
 
         The numbers are `cx cy w h`, perhaps followed by keypoints, or the corners of a polygon, `x
-        y x y ...`. Lines with polygons are counted for `report_doubtful_polygons`.
+        y x y ...`. A polygon is counted for `report_doubtful_polygons`, and the first one noted.
 
         Args:
-            numbers: The numbers.
+            numbers: All numbers after the class.
             where: The file and the line.
 
         Raises:
             ValueError: There are too few or too many numbers.
         """
         number_count = len(numbers)
-        box_counts = {BOX_NUMBERS}
-        if self._keypoint_number_count is not None:
-            box_counts.add(BOX_NUMBERS + self._keypoint_number_count)
-        if number_count in box_counts:
+        has_box_alone = number_count == BOX_NUMBERS
+        has_box_and_keypoints = (
+            self._numbers_of_keypoints is not None
+            and number_count == BOX_NUMBERS + self._numbers_of_keypoints
+        )
+        if has_box_alone or has_box_and_keypoints:
             centre_x, centre_y, width, height = numbers[:BOX_NUMBERS]
             return centre_x - width / 2, centre_y - height / 2, width, height
 
         self._require_polygon(number_count)
-        self._polygon_lines[number_count] += 1
-        self._first_polygon = self._first_polygon or where
+        self._polygon_lines_by_length[number_count] += 1
+        if not self._first_polygon:
+            self._first_polygon = where
         return _box_around(numbers)
 
     def _require_polygon(self, number_count: int) -> None:
@@ -166,8 +170,8 @@ class LabelReader:
             number_count: How many numbers follow the class in the line.
         """
         count_with_class = number_count + 1
-        if self._keypoint_number_count is not None:
-            count_with_keypoints = 1 + BOX_NUMBERS + self._keypoint_number_count
+        if self._numbers_of_keypoints is not None:
+            count_with_keypoints = 1 + BOX_NUMBERS + self._numbers_of_keypoints
             raise ValueError(f"{count_with_class} numbers in a line, not {count_with_keypoints}")
         if number_count >= MIN_POLYGON_NUMBERS and number_count % 2 == 0:
             return
@@ -182,7 +186,12 @@ class LabelReader:
 
 
 def _whole_class(number: float, text: str) -> int:
-    """The class of a label, which has to be a whole number; raises ValueError otherwise."""
+    """Return the class of a label; raises ValueError if it is not a whole number.
+
+    Args:
+        number: The number that the line begins with.
+        text: The same as the file has it, for the error.
+    """
     if not number.is_integer():
         raise ValueError(f"class {text}")
     return int(number)

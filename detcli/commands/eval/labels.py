@@ -228,7 +228,7 @@ def _files_of_images(folder: Path, names: Mapping[int, str]) -> dict[int, Path |
 
 
 def _first_file(paths: Iterable[AnyPath]) -> AnyPath | None:
-    """The first of these paths that is a file."""
+    """Return the first of these paths that is a file; None if there is none."""
     for path in paths:
         if os.path.isfile(path):
             return path
@@ -254,14 +254,13 @@ class _Categories(NamedTuple):
     """The categories of an `instances.json`."""
 
     distinct: tuple[Category, ...]  # each name once, sorted by id
-    index_by_id: dict[int, int]  # in `distinct`, by the id of a category; has repeated ones, too
+    index_by_id: dict[int, int]  # in `distinct`, by each id in the file, also of merged categories
 
 
 def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -> _Categories:
     """Read the categories of an `instances.json`.
 
-    Categories with the same name, regardless of case, become one, which has the lowest of their
-    ids. If several have the same id, the first counts.
+    Categories that repeat an id or a name are merged, see `_merge_categories`.
 
     Args:
         entries: The list `categories` of the file.
@@ -274,10 +273,22 @@ def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -
     for position, fields in enumerate(entries):
         category_id, name = read_fields(f"categories[{position}]", fields, id=int, name=str)
         categories.append(Category(category_id, name.strip()))
+    return _merge_categories(categories, findings)
 
+
+def _merge_categories(categories: Sequence[Category], findings: Findings) -> _Categories:
+    """Merge categories with the same name, regardless of case, into the one with the lowest id.
+
+    If several categories have the same id, the first counts. For example, of `cat` with the id 1,
+    `dog` with 2 and `Cat` with 3, `cat` and `dog` remain, and the ids 1 and 3 both stand for `cat`.
+
+    Args:
+        categories: The categories, in any order of their ids.
+        findings: Collects categories that repeat a name or an id.
+    """
     distinct_categories: list[Category] = []
-    index_by_name: dict[str, int] = {}
-    index_by_id: dict[int, int] = {}
+    index_by_name: dict[str, int] = {}  # in `distinct_categories`, by the name in lower case
+    index_by_id: dict[int, int] = {}  # in `distinct_categories`
     for category in sorted(categories, key=lambda category: category.id):
         folded_name = category.name.casefold()
         has_repeated_id = category.id in index_by_id
@@ -286,6 +297,7 @@ def _read_categories(entries: Iterable[Mapping[str, Any]], findings: Findings) -
             findings.add(Kind.REPEATED_CATEGORY, f"{category.name} (id {category.id})")
         if has_repeated_id:
             continue
+
         if not has_repeated_name:
             index_by_name[folded_name] = len(distinct_categories)
             distinct_categories.append(category)
@@ -398,21 +410,25 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     """
     path = data
     if data.is_dir():
-        path = find_description(data)  # the data.yaml in the folder, if there is one
-    content: Mapping[str, Any] = {}
-    sources = ImageSources([path], roots=[path.parent])
+        path = find_description(data)  # the data.yaml in the folder, or the folder if it has none
+
+    description: Mapping[str, Any] = {}  # what a data.yaml says
     if path.suffix.lower() in {".yaml", ".yml"}:
-        content = read_yaml(path)
+        description = read_yaml(path)
         split = split or "val"
-        sources = find_image_sources(path, content, split)
+        sources = find_image_sources(path, description, split)
     elif split is not None:
         raise UsageError(f"--split: {path} has no parts", "only a data.yaml has parts")
+    else:
+        sources = ImageSources([path], roots=[path.parent])
 
-    names, are_real_names = category_names(path, content, class_count)
-    keypoint_number_count = count_keypoint_numbers(path, content)
-    label_reader = LabelReader(len(names), keypoint_number_count, findings)
-    image_names = _image_names(sources)
-    samples = _read_samples(image_names, label_reader, findings)
+    names, are_real_names = category_names(path, description, class_count)
+    label_reader = LabelReader(
+        class_count=len(names),
+        numbers_of_keypoints=count_keypoint_numbers(path, description),
+        findings=findings,
+    )
+    samples = _read_samples(_image_names(sources), label_reader, findings)
     label_reader.report_doubtful_polygons()
     return Dataset(
         form="yolo",
@@ -524,7 +540,7 @@ def _read_objects(label_path: Path | None, label_reader: LabelReader) -> Structu
 
 
 def _image_ids(paths: Sequence[str]) -> list[int]:
-    """Ids of images: their file names if all are numbers, as COCO's are, else 1, 2, 3 ..."""
+    """Choose ids of images: their file names if all are numbers, as COCO's are, else 1, 2, 3 ..."""
     stems = [Path(path).stem for path in paths]
     ids = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
     if len(set(ids)) < len(stems):

@@ -144,7 +144,7 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
         yield styled_line(("plot: ", "dim"), (str(path), ""))
     if report.advice is not None:
         yield Text()
-        yield from _advice(report.advice)
+        yield from _advice_tables(report.advice)
     yield Text()
     yield _figures(report.metrics)
 
@@ -220,7 +220,10 @@ def _figures(metrics: Metrics) -> Table:
 
 
 def _advice_cells(advice: ClassAdvice) -> list[Text | str]:
-    """The cells of a class in the table of the best confidences; few boxes are marked by *."""
+    """Lay out the cells of a class in the table of the best confidences.
+
+    A star marks a count of boxes that is too low, see the note below the table.
+    """
     boxes = str(advice.boxes)
     if advice.boxes < MIN_BOXES_FOR_ADVICE:
         boxes = f"*{boxes}"
@@ -228,48 +231,58 @@ def _advice_cells(advice: ClassAdvice) -> list[Text | str]:
     if advice.conf is not None:
         conf = f"{advice.conf:g}"
     name = Text(escape_unprintable(advice.name))
-    return [name, boxes, conf, *_quality(advice.best), number_text(advice.at_overall.f1)]
+    return [name, boxes, conf, *_quality_cells(advice.best), number_text(advice.at_overall.f1)]
 
 
-def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
-    """Lay out the best confidences, for all classes together and for each, and how to use them.
+def _advice_tables(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
+    """Yield a table of the best confidences by class, and then lines that say how to use them.
 
-    The lines after the table are arguments of the command line, to be copied.
+    The last two lines have arguments of the command line to be copied: one confidence for all
+    classes, and one for each class that gains by it.
     """
     columns = ["boxes", "conf", "F1", "precision", "recall", f"F1 at {advice.conf:g}"]
     by_class = empty_table(f"best F1 at IoU {IOU:g}", columns)
-    overall = _quality(advice.overall)
-    by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall, style="bold")
+    overall_cells = _quality_cells(advice.overall)
+    by_class.add_row("all boxes", "", f"{advice.conf:g}", *overall_cells, style="bold")
     for class_advice in advice.classes:
         by_class.add_row(*_advice_cells(class_advice))
     yield by_class
+
+    # `_advice_cells` marks the count of these classes with the star.
     if any(class_advice.boxes < MIN_BOXES_FOR_ADVICE for class_advice in advice.classes):
-        yield styled_line(
-            (f"* fewer than {MIN_BOXES_FOR_ADVICE} boxes: may be chance, left out of --conf", "dim")
-        )
-    yield _to_type("one for all: ", advice.overall, advice.argument)
-    yield _to_type("by class:    ", advice.by_class, advice.by_class_argument)
+        note = f"* fewer than {MIN_BOXES_FOR_ADVICE} boxes: may be chance, left out of --conf"
+        yield styled_line((note, "dim"))
+
+    # The spaces align the arguments.
+    yield _argument_line("one for all: ", advice.overall, advice.argument)
+    yield _argument_line("by class:    ", advice.by_class, advice.by_class_argument)
 
 
-def _to_type(title: str, quality: Quality, argument: str) -> Text:
-    """What to type as --conf, and how good that is."""
+def _argument_line(title: str, quality: Quality, argument: str) -> Text:
+    """Write a line with the F1 of some confidences and the option that sets them.
+
+    Args:
+        title: What the confidences are for, such as "one for all: ".
+        quality: How good the detections above them are.
+        argument: The option with its value, such as "--conf 0.5".
+    """
     return styled_line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
 
 
-def _quality(quality: Quality | None) -> list[str]:
-    """F1, precision and recall as cells of a table."""
+def _quality_cells(quality: Quality | None) -> list[str]:
+    """Write F1, precision and recall as cells of a table; a dash in each without a quality."""
     if quality is None:
         return [EMPTY] * 3
     return _numbers(astuple(quality))
 
 
 def _numbers(figures: Sequence[float | None]) -> list[str]:
-    """Several figures as cells of a table."""
+    """Write several figures as cells of a table."""
     return [number_text(figure) for figure in figures]
 
 
 def number_text(figure: float | None) -> str:
-    """A figure as a cell of a table."""
+    """Write a figure as a cell of a table."""
     if figure is None:
         return EMPTY
     return figure_text(figure)

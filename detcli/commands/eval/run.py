@@ -128,7 +128,7 @@ class EvaluatedSide(NamedTuple):
     shared_metrics: Metrics  # over the categories that both models know
     scores: Mapping[int, Score]  # of each category that this model knows, by index
     rankings: Sequence[CategoryRanking]  # of the categories that both know, in their order
-    outcomes: Mapping[int, list[MatchedBox]]  # by image id, of these categories
+    outcomes: Mapping[int, list[MatchedBox]]  # by image id, of the categories that both know
 
 
 class Evaluation(CocoIds):
@@ -141,7 +141,7 @@ class Evaluation(CocoIds):
     def __init__(
         self, run: Run, dataset: Dataset, mapping: ClassMapping, findings: Findings
     ) -> None:
-        """Prepare to run on the images that are there.
+        """Prepare to run on the images that exist; missing ones are added to `failed` at once.
 
         Args:
             run: The pipeline of `predict`, with the model loaded.
@@ -149,16 +149,21 @@ class Evaluation(CocoIds):
             mapping: Which class of the model stands for which category of the data.
             findings: Collects what is odd about the data.
         """
-        self.times = StageTimes()
-        self.page: EvaluationPage | None = None
-        self.input_files: list[str] = []  # that no output may overwrite
         self._run = run
         self._dataset = dataset
         self._mapping = mapping
         self.findings = findings
-        self.samples: list[Sample] = []  # in the order in which they run
+
+        # `open_evaluation` sets these two.
+        self.input_files: list[str] = []  # that no output may overwrite
+        self.page: EvaluationPage | None = None
+
+        # `records` fills these while it runs.
+        self.times = StageTimes()
         self.images: list[EvaluatedImage] = []
         self.failed: list[UnevaluatedImage] = []
+
+        self.samples: list[Sample] = []  # the images that exist, in the order in which they run
         for sample in dataset.samples:
             if sample.path is None:
                 self.failed.append(UnevaluatedImage(sample.name, "no such file"))
@@ -166,11 +171,11 @@ class Evaluation(CocoIds):
                 self.samples.append(sample)
 
     def image_id(self, record: Record) -> int:
-        """The image's id in the data."""
+        """Return the id that the data gives the image of a record."""
         return self.samples[record.index].image_id
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:  # noqa: ARG002
-        """The category's id in the data; None for a class that the data does not have."""
+        """Return the id of a class's category in the data; None for a class without one."""
         category = self._mapping.category_of_class[class_id]
         if category is None:
             return None
@@ -367,7 +372,10 @@ class Evaluation(CocoIds):
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
 
     def _best_conf(self, overall: Score) -> float:
-        """The confidence with the best F1 for all classes; the usual one if nothing is right."""
+        """Return the confidence with the best F1 for all classes, or the usual one if none is best.
+
+        No confidence is the best if no detection is right.
+        """
         conf = self._run.detector.conf
         best_conf = overall.curve.best_confidence(conf)
         if best_conf is None:
@@ -400,25 +408,25 @@ class Evaluation(CocoIds):
             image_ids: The images that both models could read; others do not take part.
             categories: The categories that both models know, as indexes of the data's categories.
         """
+        self._report_high_confidence()
         images = [image for image in self.images if image.image_id in image_ids]
         self.images.clear()
+
         # First over all categories that this model knows, as in an evaluation of it alone.
         evaluator = Evaluator(images, self._mapping.categories)
         overall, score_of_category = evaluator.score()
+        best_conf = self._best_conf(overall)
 
-        # Then over the categories that both models know, as the comparison does.
-        shared_metrics = overall.metrics
+        # Then over the categories that both models know. If this model knows no others, the result
+        # is the same. The first evaluator is dropped, as it holds a copy of all boxes.
+        shared_overall = overall
         if len(categories) < len(score_of_category):
             evaluator = Evaluator(images, categories)
-            shared_score, _ = evaluator.score()
-            shared_metrics = shared_score.metrics
-        best_conf = self._best_conf(overall)
+            shared_overall, _ = evaluator.score()
         outcomes = evaluator.outcomes(best_conf)
-
-        self._report_high_confidence()
         return EvaluatedSide(
             report=self._side_report(overall, best_conf, outcomes),
-            shared_metrics=shared_metrics,
+            shared_metrics=shared_overall.metrics,
             scores=score_of_category,
             rankings=list(evaluator.rankings().values()),
             outcomes=outcomes,
@@ -427,12 +435,13 @@ class Evaluation(CocoIds):
     def _side_report(
         self, overall: Score, best_conf: float, outcomes: Mapping[int, list[MatchedBox]]
     ) -> ComparedSide:
-        """What the report of a comparison says of this model by itself.
+        """Describe this model for the report of a comparison, without regard to the other model.
 
         Args:
             overall: The result for all categories that the model knows.
-            best_conf: Its confidence with the best F1, above which `outcomes` are.
-            outcomes: What became of the boxes of each image, by image id.
+            best_conf: The model's confidence with the best F1.
+            outcomes: What became of each detection above this confidence and of each missed object,
+                by image id.
         """
         all_outcomes: list[MatchedBox] = []
         for outcomes_of_image in outcomes.values():
@@ -448,7 +457,7 @@ class Evaluation(CocoIds):
         )
 
     def _model_report(self) -> EvalModel:
-        """What the report says of the model: its file, where it ran, its input and classes."""
+        """Describe the model for the report: its file, where it ran, its input and classes."""
         detector = self._run.detector
         return EvalModel(
             file=self._run.config.runtime.model,
@@ -459,7 +468,7 @@ class Evaluation(CocoIds):
         )
 
     def _data_report(self, data: Path, image_count: int, box_count: int) -> EvalData:
-        """What the report says of the data.
+        """Describe the data for the report.
 
         Args:
             data: What the user named as the data.
@@ -478,7 +487,7 @@ class Evaluation(CocoIds):
         )
 
     def _limits_report(self) -> EvalLimits:
-        """What the report says of the detections that took part: thresholds and maximum numbers."""
+        """Describe for the report which detections took part, by thresholds and maximum numbers."""
         detector = self._run.detector
         tile = None
         if detector.tiling is not None:
@@ -500,17 +509,18 @@ class Evaluation(CocoIds):
             score_of_category: The results, by the category's index in the data.
         """
         names = self._run.detector.contract.names
-        category_of_class = {}
+        category_by_first_class = {}
         for category in score_of_category:
             # A category may have several classes of the same name; the first stands for all.
             first_class_id = self._mapping.classes_of(category)[0]
-            category_of_class[first_class_id] = category
+            category_by_first_class[first_class_id] = category
 
         class_reports = []
-        for class_id, category in sorted(category_of_class.items()):
+        for class_id, category in sorted(category_by_first_class.items()):
             score = score_of_category[category]
             box_count = score.curve.boxes
-            true_positives, false_positives = score.curve.counts(-np.inf)  # at any confidence
+            # All scores are above minus infinity, so this counts all detections.
+            true_positives, false_positives = score.curve.counts(-np.inf)
             detection_count = true_positives + false_positives
             if box_count == 0:
                 self.findings.add(Kind.EMPTY, f"{names[class_id]} ({detection_count} detections)")
