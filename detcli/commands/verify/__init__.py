@@ -72,9 +72,9 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
     if request.check is not None:
         _require_only_check(value_sources)
         request, earlier = read_certificate(request.check, request)
-    elif request.is_saved and value_sources.get("device") == COMMAND_LINE:
+    elif request.compares_saved_runs and value_sources.get("device") == COMMAND_LINE:
         raise about_running("--device")
-    certificate = _compare(request)
+    certificate = _compare_and_certify(request)
     report = certificate.report
     comparison = None
     if earlier is not None:
@@ -91,7 +91,7 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
     # A table lists what differs.
     is_table = choose_report_format(report_format) is ReportFormat.TABLE
     if comparison is None:
-        _judge(report, _next_step(request, report), is_table=is_table)
+        _require_agreement(report, _next_step(request, report), is_table=is_table)
         return
     serious = [change for change in comparison.changes if change.matters]
     if serious:
@@ -99,7 +99,9 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
             f"{request.check} no longer holds: {_first(serious)}",
             "restore what was certified, or issue another certificate with --certificate",
         )
-    _judge(report, "--tolerance sets what is allowed, in another certificate", is_table=is_table)
+    _require_agreement(
+        report, "--tolerance sets what is allowed, in another certificate", is_table=is_table
+    )
 
 
 def _require_only_check(value_sources: Mapping[str, str]) -> None:
@@ -130,25 +132,31 @@ def _require_only_check(value_sources: Mapping[str, str]) -> None:
         )
 
 
-def _compare(request: VerifyRequest) -> "Certificate":
-    """Compare two models or two saved runs, and write a certificate if the user asked for one."""
+def _compare_and_certify(request: VerifyRequest) -> "Certificate":
+    """Compare two models or two saved runs, and write a certificate if the user asked for one.
+
+    Raises:
+        UsageError: The certificate would be written over an input, or into the folder of the page.
+    """
     from detcli.page.folder import require_apart
     from detcli.source.guard import InputGuard
 
     config = request.config
     certificate_path = request.certificate
     input_names = [*request.images, request.model]
-    input_names += [name for name in (request.other, request.coco_images) if name]
+    for name in (request.other, request.coco_images):
+        if name:
+            input_names.append(name)
     inputs = InputGuard(input_names, config.inputs, config.outputs.written)
     require_apart(config.outputs.report, [certificate_path])
     inputs.refuse([certificate_path])
     if certificate_path is None:
-        return _run(request, inputs)
+        return _compare(request, inputs)
 
     with ExitStack() as stack:
         file = open_output(certificate_path)  # before all the work, in case it cannot be written
-        stack.callback(file.discard)
-        certificate = _run(request, inputs)
+        stack.callback(file.discard)  # does nothing after `commit`
+        certificate = _compare(request, inputs)
         file.write((encode(certificate) + "\n").encode("utf-8", "backslashreplace"))
         file.commit()
     if not config.verbosity.quiet:
@@ -156,9 +164,9 @@ def _compare(request: VerifyRequest) -> "Certificate":
     return certificate
 
 
-def _run(request: VerifyRequest, inputs: "InputGuard") -> "Certificate":
+def _compare(request: VerifyRequest, inputs: "InputGuard") -> "Certificate":
     """Compare saved runs, or models that run now; `inputs` are files not to be overwritten."""
-    if request.is_saved:
+    if request.compares_saved_runs:
         from detcli.commands.verify.saved import verify_saved
 
         return verify_saved(request, inputs)
@@ -180,23 +188,23 @@ def _next_step(request: VerifyRequest, report: "VerifyReport") -> str:
     # If a model is compared with the selection of boxes in its graph, both sides run one network,
     # so there is no node that differs.
     is_one_network = request.other is None and report.right.selection == "graph"
-    if not (request.bisect or request.is_saved or is_one_network):
+    if not (request.bisect or request.compares_saved_runs or is_one_network):
         steps.append("--bisect names the first node that differs")
 
     steps.append("--tolerance sets what is allowed")
     return "; ".join(steps)
 
 
-def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
+def _require_agreement(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
     """Raise an error whose exit code says why the comparison failed; return if the sides agree.
 
     Args:
         report: The report of the comparison.
-        hint: What the user may do if the sides do not agree.
+        hint: What the user may do if the sides differ by more than the tolerance.
         is_table: Whether the report was printed as a table, which says why already.
 
     Raises:
-        CheckError: The sides do not agree, or neither has found anything.
+        CheckError: The sides differ, or neither has detected anything that could be compared.
         SourceError: Nothing could be compared.
         typer.Exit: The sides agree, but some images could not be read.
     """
@@ -205,23 +213,29 @@ def _judge(report: "VerifyReport", hint: str, *, is_table: bool) -> None:
         if not is_table:
             message += f": {_first(report.failures)}"
         raise CheckError(message, hint)
+
     if not report.compared:
-        reason = "name records of the same images"
+        next_step = "name records of the same images"
         if report.failed:
-            reason = "the errors above say why"
-        raise SourceError("no image could be compared", reason)
+            next_step = "the errors above say why"
+        raise SourceError("no image could be compared", next_step)
+
+    # Without failures, the sides do not agree only if there was not a single box to compare.
     if not report.agree:
-        conf = report.detections.conf if report.detections else 0
+        conf = 0.0
+        if report.detections is not None:
+            conf = report.detections.conf
         raise CheckError(
             f"neither side found anything above {conf:g}, so nothing was compared",
             "use images with objects the model knows, lower --conf, or compare --tensors",
         )
+
     if report.failed:
         raise typer.Exit(InputError.exit_code)
 
 
 def _first(items: Sequence[object]) -> str:
-    """The first of several items, and how many more there are."""
+    """Write the first of several items, and how many more there are."""
     if len(items) == 1:
         return str(items[0])
     return f"{items[0]} (and {len(items) - 1} more, see the report)"

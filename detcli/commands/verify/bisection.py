@@ -68,7 +68,7 @@ def bisect(outputs: OutputComparison) -> BisectReport | None:
     return search.find_first_difference()
 
 
-class _Surroundings(NamedTuple):
+class _Computation(NamedTuple):
     """What computes a tensor in either graph, from the nearest tensors that both graphs have."""
 
     left_nodes: Nodes
@@ -76,8 +76,8 @@ class _Surroundings(NamedTuple):
     inputs: list[str]  # the nearest tensors that both graphs have
 
 
-class _State(NamedTuple):
-    """What a search knows of some tensors; those in neither list agree."""
+class _ComparedNames(NamedTuple):
+    """Which of some tensors differ, and which were not compared yet; all others agree."""
 
     differing: list[str]
     uncompared: list[str]
@@ -111,13 +111,13 @@ class _Search:
         self._right_output = output_names.right
         self._rounds = 0  # how often the networks ran
         self._deadline = time.monotonic() + MAX_SECONDS
-        self._common = self._common_tensors()
+        self._common_names = self._common_tensors()
         self._reports: dict[str, TensorReport] = {}  # by name, of tensors that were compared
         # Tensors that were not compared, but probably agree, as a tensor computed from them agrees.
         self._probably_equal: set[str] = set()
 
     def _common_tensors(self) -> list[str]:
-        """Names of the tensors that nodes of both graphs compute, in the order of the left graph.
+        """List the tensors that nodes of both graphs compute, in the order of the left graph.
 
         Constants are left out. The output at which the search starts is always one of them, though
         it may have another name in the right graph.
@@ -132,59 +132,72 @@ class _Search:
     def find_first_difference(self) -> BisectReport:
         """Find the first node that makes the networks differ, from an output that differs.
 
-        The search holds a tensor that differs, and replaces it by an earlier one that differs too.
-        It is over when all inputs of the node that computes the tensor agree: that is the node.
+        The search has a tensor that differs, and replaces it by an earlier one that differs, too.
+        It ends at the node that computes the tensor when all inputs of this node agree.
+
+        First it looks at the suspects: all earlier tensors except those that a tensor which agrees
+        is computed from. When all suspects agree, it also compares the inputs of the node that are
+        not suspects.
         """
         differing = self._left_output
         while time.monotonic() < self._deadline:
-            earlier_names = self._before(differing)
+            earlier_names = self._names_before(differing)
             suspects = [name for name in earlier_names if name not in self._probably_equal]
-            suspect_state = self._state(suspects)
-            if suspect_state.differing:
-                # The earliest one, so that all between it and the last one is skipped.
-                differing = suspect_state.differing[0]
+            compared_suspects = self._look_up(suspects)
+            if compared_suspects.differing:
+                # Of several, the earliest skips most of the graph.
+                differing = compared_suspects.differing[0]
                 continue
-            if suspect_state.uncompared:
-                self._measure(_evenly_spread(suspect_state.uncompared, TENSORS_PER_ROUND))
+            if compared_suspects.uncompared:
+                self._compare(_evenly_spread(compared_suspects.uncompared, TENSORS_PER_ROUND))
                 continue
 
-            # All suspects agree. Now all inputs of the node are compared, suspects or not.
-            input_state = self._state(self._surroundings(differing).inputs)
-            if input_state.uncompared:
-                self._measure(input_state.uncompared)
+            # All suspects agree, and have been compared.
+            compared_inputs = self._look_up(self._computation_of(differing).inputs)
+            if compared_inputs.uncompared:
+                self._compare(compared_inputs.uncompared)
                 continue
-            if not input_state.differing:
-                return self._conclude(differing)
-            differing = input_state.differing[0]
+            if not compared_inputs.differing:
+                return self._report_node(differing)
+            differing = compared_inputs.differing[0]
+
         finding = f"{differing} differs; {GIVEN_UP}"
         return self._report_finding(finding, self._reports.get(differing))
 
     def find_overflow(self) -> BisectReport:
-        """Search both graphs for float16 overflows that the outputs do not show.
+        """Search networks whose outputs agree for float16 overflows that the outputs do not show.
 
         On the CPU, ONNX Runtime computes float16 nodes in float32, and only rounds the outputs of
         the graph to float16. So an overflow between two nodes does not show there unless its tensor
         is made an output, but it would on a GPU.
+
+        Returns:
+            The first overflow. Without one, a report that says that the outputs agree.
         """
         for probe in (self._left, self._right):
-            if probe.half:
-                report = self._scan_all(probe)
+            if probe.has_float16:
+                report = self._scan_network(probe)
                 if report is not None:
                     return report
         return self._report_finding("the outputs agree")
 
-    def _scan_all(self, probe: Probe) -> BisectReport | None:
-        """Report the first tensor of a network that overflows there only, or that time is up.
+    def _scan_network(self, probe: Probe) -> BisectReport | None:
+        """Report the first tensor of a network that overflows, unless the other network's does too.
+
+        Args:
+            probe: Runs the network.
 
         Returns:
-            None if no tensor of the network overflows there only.
+            None if there is no such tensor. If the time is up before all are scanned, a report that
+            says how many were.
         """
         names = list(probe.index.producers)
         for start in range(0, len(names), TENSORS_PER_SCAN):
             if time.monotonic() >= self._deadline:
-                searched = f"{start} of {len(names)} tensors of {probe.name} do not overflow"
-                finding = f"the outputs agree, and {searched}; {GIVEN_UP}"
-                return self._report_finding(finding)
+                return self._report_finding(
+                    f"the outputs agree, and {start} of {len(names)} tensors of {probe.name} do "
+                    f"not overflow; {GIVEN_UP}"
+                )
             report = self._scan(probe, names[start : start + TENSORS_PER_SCAN])
             if report is not None:
                 return report
@@ -211,46 +224,53 @@ class _Search:
     def _report_overflow(self, probe: Probe, name: str) -> BisectReport | None:
         """Report a float16 tensor with infinities or NaN, unless the other network has the same.
 
-        The outputs of the networks agree all the same, as the caller has found. A tensor that both
-        graphs have is compared first, which adds a round to the search.
+        A tensor that both graphs have is compared first: both networks run once more for this.
 
         Args:
-            probe: The network that computed it.
-            name: The tensor in this network's graph.
+            probe: The network that computed the tensor. Its outputs agree with those of the other
+                network all the same.
+            name: The name of the tensor in this network's graph.
 
         Returns:
             None if the tensor agrees in both networks: then its infinities are intended, as in a
             mask.
         """
-        common_name = name  # its name in the left graph, by which common tensors go
+        # The search uses the name in the left graph. Only the output that it starts at may have
+        # another name in the right graph.
+        common_name = name
         if name == self._right_output:
             common_name = self._left_output
-        if common_name not in self._common:
+
+        if common_name not in self._common_names:
             node = node_report(probe.index.producers[name])
             finding = f"{name} overflows in {probe.name}; {WHY_HIDDEN}"
             return self._report_finding(finding, node=node)
 
-        self._measure([common_name])
+        self._compare([common_name])
         if self._reports[common_name].agrees:
             return None
-        report = self._conclude(common_name)
+        report = self._report_node(common_name)
         return replace(report, finding=f"{report.finding}; {WHY_HIDDEN}")
 
-    def _conclude(self, differing: str) -> BisectReport:
+    def _report_node(self, differing: str) -> BisectReport:
         """Report the node that makes a tensor differ, although all inputs of the node agree.
 
-        The tensor and the inputs are compared once more, in one run: which tensors are outputs of
-        the graph affects how the runtime fuses nodes, and so the tensor may agree now.
+        How the runtime fuses nodes depends on which tensors are outputs of the graph. So the tensor
+        and all inputs of the node are made outputs together, and compared once more. If the tensor
+        agrees now, fusions caused the difference, and no node is reported.
+
+        Args:
+            differing: The name of the tensor in the left graph.
         """
-        left_nodes, right_nodes, inputs = self._surroundings(differing)
-        self._measure([differing, *inputs])
+        left_nodes, right_nodes, inputs = self._computation_of(differing)
+        self._compare([differing, *inputs])
         output = self._reports[differing]
         if output.agrees:
             return self._report_finding(FUSED, output)
         if not left_nodes:
             return self._report_finding(f"{differing} is a constant", output)
 
-        likeliest_cause = next(self._graphs().explain(left_nodes, right_nodes, output))
+        likeliest_cause = next(self._titled_graphs().explain(left_nodes, right_nodes, output))
         return BisectReport(
             source=self._source,
             node=likeliest_cause.node,
@@ -263,8 +283,8 @@ class _Search:
             rounds=self._rounds,
         )
 
-    def _graphs(self) -> "Graphs":
-        """Both graphs, and titles for them that differ even if their files have the same name."""
+    def _titled_graphs(self) -> "Graphs":
+        """Return both graphs with titles that differ even if their files have the same name."""
         left_title = self._left.name
         right_title = self._right.name
         if left_title == right_title:
@@ -275,10 +295,10 @@ class _Search:
     def _report_finding(
         self, finding: str, output: TensorReport | None = None, node: NodeReport | None = None
     ) -> BisectReport:
-        """Report a search that did not arrive at a node with its inputs and output.
+        """Report a search that did not end at a node whose inputs agree and whose output differs.
 
         Args:
-            finding: What the search found out, as a sentence.
+            finding: The result of the search, as a sentence.
             output: The comparison of the tensor that it arrived at, if any.
             node: The node that it suspects, if any.
         """
@@ -291,35 +311,42 @@ class _Search:
             rounds=self._rounds,
         )
 
-    def _measure(self, names: Sequence[str]) -> None:
-        """Compare some tensors of both graphs, which are read in one run of each network.
+    def _compare(self, names: Sequence[str]) -> None:
+        """Run both networks once, and compare some tensors that both graphs have.
 
-        The reports are kept in `_reports`. Where a tensor agrees, those that it is computed from
-        are noted in `_probably_equal`.
+        The reports are stored in `_reports`. If a tensor agrees, the tensors that it is computed
+        from are added to `_probably_equal`, unless its values say little of them. Names that turn
+        out to be no tensors are removed from `_common_names`.
+
+        Args:
+            names: The names of the tensors in the left graph.
         """
         self._rounds += 1
         right_names = {name: self._right_name(name) for name in names}
         left_tensors = self._left.fetch(self._image, names)
         right_tensors = self._right.fetch(self._image, right_names.values())
         for name, right_name in right_names.items():
-            if name not in left_tensors or right_name not in right_tensors:
-                self._common.remove(name)  # it is not a tensor, but a sequence, say
+            are_tensors = name in left_tensors and right_name in right_tensors
+            if not are_tensors:  # but sequences or maps, which `fetch` leaves out
+                self._common_names.remove(name)
                 continue
             pair = TensorPair(name, right_name)
             report = self._compare_pair(pair, left_tensors[name], right_tensors[right_name])
             self._reports[name] = report
             if _vouches_for_inputs(report):
-                self._probably_equal.update(self._before(name))
+                self._probably_equal.update(self._names_before(name))
 
     def _right_name(self, name: str) -> str:
-        """The name that a tensor of both graphs has in the right one."""
-        return self._right_output if name == self._left_output else name
+        """Return the name in the right graph of a tensor with this name in the left graph."""
+        if name == self._left_output:
+            return self._right_output
+        return name
 
     def _compare_pair(self, pair: TensorPair, left: Tensor, right: Tensor) -> TensorReport:
         """Compare a tensor of the left graph with its counterpart in the right graph.
 
-        The output at which the search starts is compared as outputs are: boxes and scores of a
-        detector apart. The report is then of the part that differs more.
+        The output at which the search starts may hold the boxes and the scores of a detector. These
+        are compared separately, and the report is about those that differ more.
 
         Args:
             pair: The names of the tensors.
@@ -333,42 +360,43 @@ class _Search:
             pair.left, left, right, limit=self._outputs.limit, source=self._source
         )
 
-    def _before(self, name: str) -> list[str]:
-        """The common tensors that a tensor is computed from, in the order of the left graph."""
+    def _names_before(self, name: str) -> list[str]:
+        """List the common tensors that a tensor is computed from, in the left graph's order."""
         computed = set()
         for node in nodes_between(self._left.index, name).nodes:
             if name not in node.output:  # the other outputs of its node are not computed before it
                 computed.update(node.output)
-        return [common_name for common_name in self._common if common_name in computed]
+        return [common_name for common_name in self._common_names if common_name in computed]
 
-    def _state(self, names: Iterable[str]) -> _State:
-        """Sort out which of some tensors differ, and which were not compared yet."""
-        state = _State(differing=[], uncompared=[])
+    def _look_up(self, names: Iterable[str]) -> _ComparedNames:
+        """Look up which of some tensors differ, and which were not compared yet."""
+        differing = []
+        uncompared = []
         for name in names:
             if name not in self._reports:
-                state.uncompared.append(name)
+                uncompared.append(name)
             elif not self._reports[name].agrees:
-                state.differing.append(name)
-        return state
+                differing.append(name)
+        return _ComparedNames(differing, uncompared)
 
-    def _surroundings(self, name: str) -> _Surroundings:
+    def _computation_of(self, name: str) -> _Computation:
         """Find the nearest common tensors before a tensor, and the nodes between in either graph.
 
         Between two common tensors each graph may have other nodes, such as a Cast in one of them.
         """
-        sources = {*self._common} - {self._left_output, self._right_output}
+        sources = {*self._common_names} - {self._left_output, self._right_output}
         left = nodes_between(self._left.index, name, sources)
         right = nodes_between(self._right.index, self._right_name(name), sources)
         all_inputs = left.sources | right.sources
-        inputs = [common_name for common_name in self._common if common_name in all_inputs]
-        return _Surroundings(left.nodes, right.nodes, inputs)
+        inputs = [common_name for common_name in self._common_names if common_name in all_inputs]
+        return _Computation(left.nodes, right.nodes, inputs)
 
 
 def _vouches_for_inputs(report: TensorReport) -> bool:
-    """Whether a tensor agrees in such a way that those before it are unlikely to differ.
+    """Tell whether a tensor agrees, and makes it unlikely that the tensors before it differ.
 
-    A tensor of integers, such as a shape, or without finite values says little of them: other
-    inputs lead to the same values.
+    A tensor of integers, such as a shape, or without finite values says little of the tensors that
+    it is computed from: other values of these lead to the same result.
     """
     has_finite_values = report.max_absolute is not None
     is_float = report.left.dtype.startswith("float")
@@ -389,7 +417,7 @@ def _evenly_spread(names: Sequence[str], limit: int) -> list[str]:
 
 
 def node_report(node: NodeProto) -> NodeReport:
-    """A node by its name, or by its first output if it has none."""
+    """Describe a node by its name, or by its first output if it has no name."""
     return NodeReport(node.name or node.output[0], node.op_type)
 
 
@@ -448,14 +476,15 @@ class Graphs(NamedTuple):
     ) -> Iterator[Cause]:
         """Yield nodes that may make a tensor differ, the likeliest first.
 
-        In the order of the left graph these are the nodes that differ or that the right graph
-        lacks; then come those that the left graph lacks, and last the node that computes the
-        tensor, with what its values show. Nodes of one graph that only convert their input, such as
-        a Cast, are not a cause.
+        Nodes of the left graph come first, if they differ or are missing in the right graph. Nodes
+        that are missing in the left graph follow. The last is the node that computes the tensor,
+        with what the values of the tensor show. A node that only converts its input, such as a
+        Cast, may be missing in a graph.
 
         Args:
-            left_nodes: What computes the tensor in the left graph, from inputs that agree.
-            right_nodes: What computes it in the right graph.
+            left_nodes: The nodes that compute the tensor in the left graph from inputs that agree.
+                They are in the order of the graph, so the last one computes the tensor itself.
+            right_nodes: The nodes that compute it in the right graph.
             output: The comparison of the tensor, which differs.
         """
         left_by_output = _by_first_output(left_nodes)
@@ -466,41 +495,49 @@ class Graphs(NamedTuple):
                     yield Cause(node_report(node), finding)
             elif node.op_type not in PASSED_THROUGH:
                 yield Cause(node_report(node), f"the node is missing in {self.right_title}")
+
         for name, node in right_by_output.items():
             if name not in left_by_output and node.op_type not in PASSED_THROUGH:
                 yield Cause(node_report(node), f"the node is missing in {self.left_title}")
-        yield Cause(node_report(left_nodes[-1]), self._describe_values(output))
+
+        computing_node = left_nodes[-1]
+        yield Cause(node_report(computing_node), self._describe_values(output))
 
     def _differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between two nodes that compute the same tensor in two graphs.
 
-        Casts, identities, quantisation and dequantisation are not compared, since a graph of
-        another precision has them in other places.
+        Only the inputs are compared of nodes that pass their input through: casts, identities,
+        quantisation and dequantisation. A graph of another precision has other ones.
         """
-        if left.op_type != right.op_type:
-            if not {left.op_type, right.op_type} <= PASSED_THROUGH:
-                yield f"it is {right.op_type} in {self.right_title}"
-            return
-        yield from self._input_differences(left, right)
-        if left.op_type not in PASSED_THROUGH:
-            changed_attributes = _attributes(left) ^ _attributes(right)
-            if changed_attributes:
-                names = sorted({name for name, _ in changed_attributes})
-                yield f"its attributes differ in {self.right_title}: {', '.join(names)}"
+        if left.op_type == right.op_type:
+            yield from self._input_differences(left, right)
+            if left.op_type not in PASSED_THROUGH:
+                yield from self._attribute_differences(left, right)
+        elif not {left.op_type, right.op_type} <= PASSED_THROUGH:
+            yield f"it is {right.op_type} in {self.right_title}"
+
+    def _attribute_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
+        """Yield a sentence with the names of the attributes in which two nodes differ, if any."""
+        differing_attributes = _attributes(left) ^ _attributes(right)
+        if differing_attributes:
+            names = sorted({name for name, _ in differing_attributes})
+            yield f"its attributes differ in {self.right_title}: {', '.join(names)}"
 
     def _input_differences(self, left: NodeProto, right: NodeProto) -> Iterator[str]:
         """Yield the differences between the inputs of two nodes of the same operator.
 
+        These are a different order, other tensors or constants, and a different number of inputs.
         Casts, identities and (de)quantisations just before an input are passed over, since a graph
         of another precision has them in other places: the tensors before them are compared.
         """
         left_inputs = [self.left.behind(name, PASSED_THROUGH) for name in left.input]
         right_inputs = [self.right.behind(name, PASSED_THROUGH) for name in right.input]
         are_same_tensors = sorted(left_inputs) == sorted(right_inputs)
-        if are_same_tensors and left_inputs != right_inputs:
+        is_same_order = left_inputs == right_inputs
+        if are_same_tensors and not is_same_order:
             yield f"its inputs are swapped in {self.right_title}: {', '.join(right_inputs)}"
 
-        # `zip` ends with the shorter list; a different number of inputs is reported below.
+        # Inputs that only one node has are reported as a different number below.
         for left_name, right_name in zip(left_inputs, right_inputs, strict=False):
             yield from self._tensor_differences(left_name, right_name)
 
@@ -517,19 +554,26 @@ class Graphs(NamedTuple):
             )
 
     def _tensor_differences(self, left_name: str, right_name: str) -> Iterator[str]:
-        """Yield how two tensors differ that nodes of the two graphs read as the same input.
+        """Yield the difference between an input of a node and the same input of the other node.
 
-        Constants differ by value. Other tensors differ by name if either name is of a tensor that
-        both graphs have; otherwise the exporter may have named one tensor in two ways.
+        Two constants are compared by their values. Other tensors are compared by name, though an
+        exporter may give one tensor different names in two graphs. So different names only count if
+        the other graph has one of them, too: then the nodes read different tensors.
+
+        Args:
+            left_name: The tensor that the node in the left graph reads.
+            right_name: The tensor that the node in the right graph reads.
         """
-        left = self.left.array(left_name)
-        right = self.right.array(right_name)
-        if left is None or right is None:
-            in_both = left_name in self.right.producers or right_name in self.left.producers
-            if left_name != right_name and in_both:
+        left_constant = self.left.array(left_name)
+        right_constant = self.right.array(right_name)
+        if left_constant is None or right_constant is None:
+            is_in_other_graph = (
+                left_name in self.right.producers or right_name in self.left.producers
+            )
+            if left_name != right_name and is_in_other_graph:
                 yield f"it reads {left_name}, but {right_name} in {self.right_title}"
-        elif not _are_alike(left, right):
-            extent = _extent_of_difference(left, right)
+        elif not _are_alike(left_constant, right_constant):
+            extent = _extent_of_difference(left_constant, right_constant)
             yield f"its constant input {left_name} differs in {self.right_title}{extent}"
 
     def _describe_values(self, output: TensorReport) -> str:
@@ -569,7 +613,7 @@ def _extent_of_difference(left: Tensor, right: Tensor) -> str:
 
 
 def _by_first_output(nodes: Nodes) -> dict[str, NodeProto]:
-    """Nodes by their first output, without constants.
+    """Index nodes by their first output, without constants.
 
     Constants are compared where they are read, since they may be nodes or initializers.
     """
@@ -577,7 +621,7 @@ def _by_first_output(nodes: Nodes) -> dict[str, NodeProto]:
 
 
 def _attributes(node: NodeProto) -> set[tuple[str, bytes]]:
-    """The attributes of a node as pairs of their name and content, in a form that compares."""
+    """List the attributes of a node as pairs of their name and content, in a form that compares."""
     attributes = set()
     for attribute in node.attribute:
         attributes.add((attribute.name, attribute.SerializeToString(deterministic=True)))
@@ -585,7 +629,7 @@ def _attributes(node: NodeProto) -> set[tuple[str, bytes]]:
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:
-    """Whether two constants are the same up to the rounding of their number types.
+    """Tell whether two constants are the same up to the rounding of their number types.
 
     Each value is compared relative to itself, and not to the largest value of the constant, since
     a small weight may have a large effect.

@@ -45,11 +45,12 @@ class ClassPairs:
 
 
 def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
-    """Find out which class of a second model is which class of a first model.
+    """Find for each class of a second model the same class of a first model.
 
-    Classes are paired by name, regardless of case. What is left of the second model is paired by id
-    with what is left of the first, since the names may have been changed. The rest are classes that
-    only the second model has, and get ids after those of the first.
+    Classes are paired by name, regardless of case. Classes of the second model without a partner
+    are then paired by id, if the first model's class with this id has no partner either: they were
+    renamed. The rest are classes that only the second model has, and get new ids after those of the
+    first model.
 
     Args:
         first: Class names of the first model, by class id.
@@ -61,27 +62,26 @@ def pair_classes(first: Sequence[str], second: Sequence[str]) -> ClassPairs:
         >>> pair_classes(("cat", "dog"), ("cat", "hound")).ids.tolist()
         [0, 1]
     """
-    first_id_of = _pair_by_name(first, second)
+    first_id_by_second_id = _pair_by_name(first, second)
     moved = []
-    for second_id, first_id in first_id_of.items():
+    for second_id, first_id in first_id_by_second_id.items():
         if first_id != second_id:
             moved.append(second[second_id])
 
-    # Classes that are left are paired by id, if the first model's class of this id is left too.
-    unpaired_first_ids = set(range(len(first))) - set(first_id_of.values())
+    unpaired_first_ids = set(range(len(first))) - set(first_id_by_second_id.values())
     renamed = []
-    for second_id in range(len(second)):
-        if second_id not in first_id_of and second_id in unpaired_first_ids:
-            renamed.append(second_id)
-            first_id_of[second_id] = second_id
-
-    # The rest are added behind the classes of the first model.
     added: list[str] = []
     for second_id, name in enumerate(second):
-        if second_id not in first_id_of:
-            first_id_of[second_id] = len(first) + len(added)
+        if second_id in first_id_by_second_id:
+            continue
+        if second_id in unpaired_first_ids:  # the first model has another name for this id
+            first_id_by_second_id[second_id] = second_id
+            renamed.append(second_id)
+        else:
+            first_id_by_second_id[second_id] = len(first) + len(added)
             added.append(name)
-    ids = [first_id_of[second_id] for second_id in range(len(second))]
+
+    ids = [first_id_by_second_id[second_id] for second_id in range(len(second))]
     return ClassPairs(
         ids=np.array(ids, np.int64),
         names=(*first, *added),
@@ -104,16 +104,16 @@ def _pair_by_name(first: Sequence[str], second: Sequence[str]) -> dict[int, int]
     for first_id, name in enumerate(first):
         unpaired_ids[_comparable(name)].append(first_id)
 
-    first_id_of: dict[int, int] = {}
+    first_id_by_second_id: dict[int, int] = {}
     for second_id, name in enumerate(second):
         first_ids = unpaired_ids[_comparable(name)]
         if first_ids:
-            first_id_of[second_id] = first_ids.popleft()
-    return first_id_of
+            first_id_by_second_id[second_id] = first_ids.popleft()
+    return first_id_by_second_id
 
 
 def _comparable(name: str) -> str:
-    """A class name without what is not compared: its case and the spaces around it."""
+    """Normalise a class name for comparison: without its case and the spaces around it."""
     return name.strip().casefold()
 
 
@@ -174,7 +174,7 @@ def _unpaired_names(pairs: ClassPairs, first: Sequence[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The beginning of a sentence about classes, as in "2 classes (cat, dog) are"."""
+    """Begin a sentence about classes, as in "2 classes (cat, dog) are"."""
     examples = [escape_unprintable(name) for name in names[:MAX_EXAMPLES]]
     if len(names) > MAX_EXAMPLES:
         examples.append("...")

@@ -92,22 +92,31 @@ class CocoResults(SavedRun):
                 self.class_names[box_class.id] = box_class.name
 
     def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
-        """Pair each record of a run with a record made of the COCO results for the same image.
+        """Pair each record of a run with a record that has the COCO results for the same image.
 
-        COCO results do not list images without detections, so a record whose image they lack is
-        paired with one that has no detections. A record of an error is paired with itself.
-        Results for images that the run does not have come last, without a record on the left.
+        The second record is a copy of the first one, with the detections of the COCO results. There
+        are three exceptions:
+
+        - An image that the COCO results lack has no detections in them, as COCO results do not list
+          such images.
+        - A record of an error is paired with itself, as COCO results do not list errors.
+        - Images of the COCO results that the run lacks come last, with None on the left.
+
+        Raises:
+            UsageError: A record has no index.
         """
         image_ids_of_run = set()
         for left_record in left.records():
             if "error" in left_record:
                 yield left_record, left_record
                 continue
+
             index = left_record.get("index")
             if not isinstance(index, int):
                 raise UsageError("a record has no index", "name records that detcli wrote")
             origin = Origin(name_of(left_record), frame=left_record.get("frame"))
-            image_id = self._ids.image_id(Record(origin, index, "", ""))
+            # The id of an image does not depend on the model and its device.
+            image_id = self._ids.image_id(Record(origin, index, model="", device=""))
             image_ids_of_run.add(image_id)
             boxes = self._boxes.get(image_id, [])
             yield left_record, cast("RecordJson", {**left_record, "detections": boxes})
@@ -154,7 +163,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
 
 
 def names_by_id(names: Mapping[int, str]) -> ClassNames:
-    """The names as a tuple by class id, with an empty name for each id that has none."""
+    """Return the names as a tuple by class id, with an empty name for each id that has none."""
     count = max(names, default=-1) + 1
     return tuple(names.get(class_id, "") for class_id in range(count))
 
@@ -170,18 +179,20 @@ def _class_of_unknown(category: int) -> _DetectedClass:
 def _classes_by_category(
     ids: CocoIds, detected_classes: Mapping[int, str], categories: set[int]
 ) -> Mapping[int, _DetectedClass]:
-    """Find out which class of a run each category id of COCO results stands for.
+    """Return the class of a run that each category id of COCO results stands for.
 
     The categories are numbered as `detcli predict --save-coco` would have numbered the classes of
-    the run. Where two classes have one category, it stands for the first.
+    the run. If two classes have the same category, it stands for the first.
 
     Args:
         ids: The ids that COCO results have for classes.
         detected_classes: Names of the classes that the run detected, by class id.
-        categories: The category ids that the COCO results have.
+        categories: The category ids that occur in the COCO results. They only tell whether the
+            categories may be COCO's.
 
     Returns:
-        The class of each category id. It may have others than in `categories`, and lack some.
+        The class by category id. Some of `categories` may be missing, as no class has them; there
+        may be other category ids.
     """
     names = _names_of_model(detected_classes, categories)
     class_by_category: dict[int, _DetectedClass] = {}

@@ -48,7 +48,7 @@ BOTH, MOVED, MISSING, EXTRA = range(4)
 
 
 def _box_kinds(left: str, right: str) -> tuple[BoxKind, ...]:
-    """How the page shows boxes of both sides, moved boxes, missing ones and extra ones.
+    """Describe how the page shows boxes of both sides, moved, missing and extra boxes.
 
     The order is that of the numbers BOTH, MOVED, MISSING and EXTRA. The colours, in BGR, are grey
     and Okabe and Ito's reddish purple, vermillion and blue, which every kind of colour vision tells
@@ -74,46 +74,55 @@ class _RankedImage(NamedTuple):
     report: ImageReport
 
     def sort_key(self) -> tuple[tuple[int, float], int]:
-        """A key that is largest for the worst image; of equal ones, for the earlier one."""
+        """Return a key that is largest for the worst image; of equal ones, for the earlier one."""
         return self.severity, -self.number
 
 
 class Results:
     """Compares the detections of two sides image by image, adds up and shows the outcome.
 
-    `certificate` has what is known so far: `finish` completes its report. Of runs of models, a
-    report of each image is kept in memory; of saved runs, which may be long, only some.
+    Call `add`, `fail` and `certify` for each image, and `finish` once at the end, which completes
+    the certificate and its report.
+
+    Attributes:
+        certificate: What is filled in; `finish` returns it.
+        report: The report in the certificate.
+        certifies: Whether the certificate lists the hashes of all images.
+        failed_on_one_side: The inputs for which one saved run has an error, and the other one
+            detections.
+        conclusion: What the page says of the whole comparison; empty before `finish`.
     """
 
     def __init__(
         self, certificate: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
-        """Begin without any image; `add` then compares the detections of one.
+        """Begin a comparison without any image yet.
 
         Args:
-            certificate: What is filled: it holds the report of the comparison.
+            certificate: What is filled in. Its report names both sides already.
             rules: What is compared, and how strictly.
             page: The page that shows the images; None if the user asked for none.
             certifies: Whether the certificate lists the hashes of all images.
         """
         self.certificate = certificate
         self.report = certificate.report
+        self.failed_on_one_side: list[str] = []
         self._rules = rules
 
         self._totals = Totals(rules)
         self._class_totals = ClassTotals()
-        # Of saved runs, which may be long, only images that disagree are listed, and the worst.
-        self._lists_all = certificate.report.left.records is None
-        self._listed: dict[int, ImageReport] = {}  # by the number of the image
-        self._worst: list[_RankedImage] = []  # sorted, the worst first
-        # Names of inputs for which one saved run has an error, and the other detections.
-        self.failed_on_one_side: list[str] = []
+
+        # The report lists all images of models that run. Saved runs may be long: of these it lists
+        # only images whose sides disagree, and the few that differ most.
+        self._lists_agreeing_images = certificate.report.left.records is None
+        self._listed_reports: dict[int, ImageReport] = {}  # by the number of the image
+        self._worst: list[_RankedImage] = []  # the images that differ most, the worst first
 
         self._page = page
-        self.conclusion = Conclusion()  # what the page says of the whole comparison
+        self.conclusion = Conclusion()
 
         self.certifies = certifies
-        self._certified_videos = set[str]()
+        self._certified_videos = set[str]()  # names of the videos that the certificate lists
         self._hashes = FileHashes()
 
     def add(
@@ -136,40 +145,49 @@ class Results:
         self._totals.add(report)
         self._class_totals.add(comparison)
 
-        number = self.report.compared
-        if self._page is not None:  # which has its own numbers, as it shows failed inputs as well
-            number = self._page.add(record, load_image, list(_page_boxes(comparison)))
+        image_number = self.report.compared
+        if self._page is not None:
+            # The page counts failed inputs as well, so an image may have a higher number there. The
+            # table of the worst images leads to the page's numbers.
+            image_number = self._page.add(record, load_image, list(_page_boxes(comparison)))
         self.report.compared += 1
-        self._list_and_rank(number, report)
+        self._list_and_rank(image_number, report)
 
-    def _list_and_rank(self, number: int, report: ImageReport) -> None:
-        """List the report on an image if it is to be listed, and rank it among the worst.
+    def _list_and_rank(self, image_number: int, report: ImageReport) -> None:
+        """Keep the report on an image if it will be listed, or if it is among the worst so far.
 
         Args:
-            number: The number of the image; that on the page, if there is one.
-            report: How its sides compare.
+            image_number: The number of the image on the page, or in the comparison without a page.
+            report: How the two sides compare in the image.
         """
-        if self._lists_all or not report.agrees:
-            self._listed[number] = report
-        severity = report.severity(self._rules.tolerance)
-        has_differences = severity > (0, 0.0)
-        if has_differences:
-            self._worst.append(_RankedImage(severity, number, report))
+        if self._lists_agreeing_images or not report.agrees:
+            self._listed_reports[image_number] = report
+
+        disagreeing_count, largest_difference = report.severity(self._rules.tolerance)
+        if disagreeing_count > 0 or largest_difference > 0:
+            severity = (disagreeing_count, largest_difference)
+            self._worst.append(_RankedImage(severity, image_number, report))
             self._worst = heapq.nlargest(MAX_WORST, self._worst, key=_RankedImage.sort_key)
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
-        frame = "" if origin.frame is None else f" frame {origin.frame}"
-        self.report.failed.append(FailedInput(f"{origin.source}{frame}", str(error)))
+        name = origin.source
+        if origin.frame is not None:
+            name += f" frame {origin.frame}"
+        self.report.failed.append(FailedInput(name, str(error)))
+
         if self._page is not None:
-            self._page.add(Record(origin, 0, "", "", error=error).to_json(), None)
+            # The page says once, and not beside each image, which models and devices are compared.
+            record = Record(origin, index=0, model="", device="", error=error)
+            self._page.add(record.to_json(), None)
 
     def certify(
         self, origin: Origin, recorded_hash: str | None = None, image: Image | None = None
     ) -> None:
-        """List the hash of an image's file in the certificate; that of a video only once.
+        """List the file of an image in the certificate with its hash, if a certificate is written.
 
-        If the file has changed since its record was written, the report notes its name.
+        A video is listed at its first frame. If the file has changed since its record was written,
+        its name is added to `other_files` in the report.
 
         Args:
             origin: The file, and the frame if it is a video.
@@ -186,42 +204,54 @@ class Results:
         are_both_known = current_hash is not None and recorded_hash is not None
         if are_both_known and current_hash != recorded_hash:
             self.report.other_files.append(origin.source)
-        certified = CertifiedImage(
+
+        # The hash of the record is that of the file which was compared.
+        certified_image = CertifiedImage(
             source=origin.source,
             sha256=recorded_hash or current_hash,
             found=current_hash is not None,
         )
-        self.certificate.pictures.append(certified)
+        self.certificate.pictures.append(certified_image)
 
     def finish(self, more_failures: Iterable[str] = ()) -> Certificate:
-        """Complete the report, and what the page says of the whole, after the last image.
+        """Complete the report after the last image, and set `conclusion` for the page.
 
         Args:
-            more_failures: What else differs, a sentence each.
+            more_failures: What differs besides detections and tensors, a sentence each.
+
+        Returns:
+            The certificate, with the report.
         """
         report = self.report
-        if report.no_detections is None:
+        compares_detections = report.no_detections is None  # this would be the reason why not
+        if compares_detections:
             report.detections = self._totals.report(self._listed_images())
         report.judge(more_failures)
+        self.conclusion = self._conclude()
+        return self.certificate
+
+    def _conclude(self) -> Conclusion:
+        """Sum up the finished report for the page: the verdict, both sides and tables."""
+        report = self.report
         sentences = list(report.verdict)
         for name, side in (("left", report.left), ("right", report.right)):
             sentences.append(f"{name}: {side_text(_without_folder(side))}")
-        sentences += report.unlike
+        sentences += report.unlike  # in what the runs differ besides detections
+
         left_name, right_name = side_names(report.left, report.right)
         tables = self._class_totals.tables(left_name, right_name)
         tables += self._worst_tables()
-        self.conclusion = Conclusion(sentences, tables, agree=report.agree)
-        return self.certificate
+        return Conclusion(sentences, tables, agree=report.agree)
 
     def _listed_images(self) -> list[ImageReport]:
-        """List the images that were kept and the worst ones, which may agree, in their order."""
-        images = dict(self._listed)
+        """Return the reports on listed images and on the worst ones, in the order of the images."""
+        reports = dict(self._listed_reports)
         for ranked_image in self._worst:
-            images[ranked_image.number] = ranked_image.report
-        return [images[number] for number in sorted(images)]
+            reports[ranked_image.number] = ranked_image.report
+        return [reports[image_number] for image_number in sorted(reports)]
 
     def _worst_tables(self) -> list[PageTable]:
-        """A table of the worst images; none if none differs."""
+        """Return a list of the table of the worst images; it is empty if no image differs."""
         if not self._worst:
             return []
         rows = []
@@ -233,6 +263,7 @@ class Results:
 
 
 def _without_folder(side: SideReport) -> SideReport:
+    """Shorten the path of a side's model to the name of its file."""
     return replace(side, model=PurePath(side.model).name)
 
 
@@ -249,13 +280,13 @@ def _page_boxes(comparison: Comparison) -> Iterator[PageBox]:
 
 
 def _single_box(detections: Detections, index: int, kind: int) -> PageBox:
-    """A detection as a box of the page; `kind` is BOTH, MOVED, MISSING or EXTRA."""
+    """Convert a detection to a box of the page; `kind` is BOTH, MOVED, MISSING or EXTRA."""
     [(corners, score, class_id, name)] = detections[index]
     return PageBox(class_id, name, round(score, 4), corners.tolist(), kind)
 
 
 def _paired_box(comparison: Comparison, match: Match, kind: int) -> PageBox:
-    """The left one of two matching detections as a box of the page, with the right one."""
+    """Convert two matching detections to a box of the page: the left one, beside the right one."""
     box = _single_box(comparison.left, match.left, kind)
     right = _single_box(comparison.right, match.right, kind)
     return box._replace(counterpart=(right.score, right.corners))
@@ -327,7 +358,7 @@ def _open_page(
 
 
 def _facts_of_comparison(rules: Rules, sides: Sequence[SideReport]) -> list[tuple[str, str]]:
-    """Labels and values for the page: both sides, and how strictly they are compared."""
+    """List both sides and the rules of the comparison, as pairs of a label and a text."""
     left, right = sides
     facts: list[tuple[str, str]] = []
     for name, side in (("left", left), ("right", right)):

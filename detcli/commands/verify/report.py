@@ -178,37 +178,43 @@ class VerifyReport:
     bisect: BisectReport | None = None
 
     def judge(self, more_failures: Iterable[str] = ()) -> None:
-        """Judge whether the two sides agree, and list what speaks against it in `failures`.
+        """Decide whether the two sides agree: set `agree`, and add each difference to `failures`.
 
-        Two sides that find nothing prove nothing: they do not agree either.
+        If nothing was compared that says something, such as a single box, they do not agree.
 
         Args:
             more_failures: What differs besides detections and tensors, a sentence each.
         """
-        is_evidence = False
+        has_evidence = False
         if self.detections is not None:
             self.failures += self.detections.failures(self.tolerance)
-            is_evidence = _count_boxes(self.detections) > 0
+            has_evidence = _count_boxes(self.detections) > 0
+
         for tensor in self.tensors or ():
             self.failures += tensor.failures(self.tolerance.tensor)
-            if tensor.max_absolute is not None:
-                is_evidence = True
+            has_finite_values = tensor.max_absolute is not None
+            if has_finite_values:
+                has_evidence = True
+
         if self.bisect is not None and self.bisect.node is not None:
-            reason = f"is the first node that differs: {self.bisect.finding}"
-            self.failures.append(f"{self.bisect.node} {reason}")
+            self.failures.append(
+                f"{self.bisect.node} is the first node that differs: {self.bisect.finding}"
+            )
         self.failures += more_failures
-        self.agree = is_evidence and not self.failures
+        self.agree = has_evidence and not self.failures
 
     @property
     def verdict(self) -> list[str]:
         """The verdict on both sides: a sentence for each thing that differs, or a single one."""
         if self.failures:
             return [f"differs: {failure}" for failure in self.failures]
-        return ["the two sides agree" if self.agree else "nothing was compared"]
+        if self.agree:
+            return ["the two sides agree"]
+        return ["nothing was compared"]
 
 
 def _count_boxes(detections: DetectionsReport) -> int:
-    """How many boxes or pairs of boxes were compared."""
+    """Count the boxes and pairs of boxes that were compared."""
     unpaired = detections.missing + detections.extra
     return detections.pairs + detections.borderline + unpaired
 
@@ -286,13 +292,13 @@ def check(before: dict[str, Any], certificate: Certificate) -> CheckReport:
 
 @frozen
 class _Recheck:
-    """A certificate, which may come from a stranger, and the same comparison done again.
+    """A certificate, and the certificate of the same comparison made again, both as JSON.
 
-    Both are as in JSON.
+    The earlier certificate may come from a stranger, so its values may have any type.
     """
 
-    before: dict[str, Any]
-    after: dict[str, Any]
+    certified: dict[str, Any]
+    repeated: dict[str, Any]
 
     def changes(self) -> Iterator[CertificateChange]:
         """Yield what changed since the certificate was issued, the verdict first.
@@ -302,11 +308,11 @@ class _Recheck:
         yield from self._compare("verdict", "report", "agree", matters=True)
         for side in ("left", "right"):
             yield from self._changes_of_side(side)
-        for name in self.after["report"]["tolerance"]:
+        for name in self.repeated["report"]["tolerance"]:
             yield from self._compare(
                 f"tolerance of {name}", "report", "tolerance", name, matters=True
             )
-        yield from _image_changes(self.before.get("pictures"), self.after["pictures"])
+        yield from _image_changes(self.certified.get("pictures"), self.repeated["pictures"])
         yield from self._compare("confidence", "report", "detections", "conf", matters=True)
         yield from self._compare(
             "IoU of a match", "report", "detections", "least_iou", matters=True
@@ -318,13 +324,15 @@ class _Recheck:
             yield from self._compare(title, "report", "detections", name)
 
     def _changes_of_side(self, side: str) -> Iterator[CertificateChange]:
-        """Yield what changed of one side of a comparison since an earlier certificate was written.
+        """Yield what changed in one side of the comparison since the certificate was written.
 
-        The certificate is a JSON file, and fields are compared by the keys that lead to them.
+        The certificate does not hold if a file or a setting changed that detections depend on. It
+        still holds on another device, with a renamed file, or with other versions of libraries.
 
         Args:
             side: "left" or "right", each with a model or saved records, a device and settings.
         """
+        # The arguments after the title are the keys that lead to a value in the JSON.
         yield from self._compare(f"{side} model sha256", "report", side, "sha256", matters=True)
         yield from self._compare(f"{side} precision", "report", side, "precision", matters=True)
         for name in ("device", "model", "selection", "records"):
@@ -333,8 +341,9 @@ class _Recheck:
 
         for name in self._comparable_settings(side):
             yield from self._compare(f"{side} setting {name}", side, "settings", name, matters=True)
-        for name in self.after[side]["provenance"] or ():
-            if name != "begun":  # when the run began
+
+        for name in self.repeated[side]["provenance"] or ():
+            if name != "begun":  # the time when the run began is never the same
                 yield from self._compare(f"{side} {name}", side, "provenance", name)
 
     def _comparable_settings(self, side: str) -> list[str]:
@@ -346,22 +355,22 @@ class _Recheck:
         Args:
             side: "left" or "right".
         """
-        settings_before = _value_at(self.before, (side, "settings"))
-        names_before: Collection[str] = ()
-        if isinstance(settings_before, dict):
-            names_before = settings_before.keys()
-        names_after = self.after[side]["settings"] or ()
+        certified_settings = _value_at(self.certified, (side, "settings"))
+        certified_names: Collection[str] = ()
+        if isinstance(certified_settings, dict):
+            certified_names = certified_settings.keys()
+        current_names = self.repeated[side]["settings"] or ()
 
         comparable_names = []
-        for name in names_after:
-            is_of_later_version = name in SETTINGS_OF_LATER_VERSIONS and name not in names_before
+        for name in current_names:
+            is_of_later_version = name in SETTINGS_OF_LATER_VERSIONS and name not in certified_names
             if not is_of_later_version:
                 comparable_names.append(name)
 
-        # Of the settings that are missing now, only these can be missing because the user no longer
-        # sets them.
+        # Settings that are missing now were left out by this version of detcli, except for these:
+        # they are missing if the user no longer sets them, which is a change.
         for name in OPTIONAL_SETTINGS:
-            if name in names_before and name not in names_after:
+            if name in certified_names and name not in current_names:
                 comparable_names.append(name)
         return comparable_names
 
@@ -375,17 +384,24 @@ class _Recheck:
             path: The keys that lead to the value.
             matters: Whether the certificate does not hold after this change.
         """
-        before = _value_at(self.before, path)
-        after = _value_at(self.after, path)
-        if before != after:
-            yield CertificateChange(title, _shown(before), _shown(after), matters)
+        certified_value = _value_at(self.certified, path)
+        current_value = _value_at(self.repeated, path)
+        if certified_value != current_value:
+            yield CertificateChange(
+                what=title,
+                before=_shown(certified_value),
+                now=_shown(current_value),
+                matters=matters,
+            )
 
 
 def _value_at(document: object, path: Iterable[str]) -> object:
-    """The value at a path of keys; None where it leads nowhere."""
+    """Return the value at a path of keys; None where the path leads nowhere."""
     value = document
     for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
     return value
 
 
@@ -434,7 +450,7 @@ def _comparable_images(certified: object, images: list[dict[str, Any]]) -> list[
 
 
 def _hash_by_source(hashes: FileCounts) -> dict[str, str | None]:
-    """The hash of each input, of counted pairs of an input and its hash."""
+    """Return the hash of each input, from counted pairs of an input and its hash."""
     return dict(hashes.elements())
 
 
@@ -444,7 +460,7 @@ def _hashes(images: object) -> FileCounts:
 
 
 def _images(images: object) -> list[dict[str, Any]]:
-    """The images of a certificate that name their source."""
+    """Select the images of a certificate that name their source."""
     if not isinstance(images, list):
         return []
     named_images = []
@@ -455,15 +471,16 @@ def _images(images: object) -> list[dict[str, Any]]:
 
 
 def _shown(value: object) -> str | None:
-    """A value of a certificate as text; None if there is none."""
+    """Write a value of a certificate as text; None for None."""
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value)
-    return shortened(text)
+    if isinstance(value, str):
+        return shortened(value)
+    return shortened(json.dumps(value))
 
 
 def shortened(text: str) -> str:
-    """A text that a stranger may have chosen, cut to a length that can be shown."""
+    """Cut a text that a stranger may have chosen to a length that can be shown."""
     if len(text) <= MAX_SHOWN:
         return text
     return text[:MAX_SHOWN] + "..."

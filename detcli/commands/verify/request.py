@@ -226,7 +226,7 @@ class VerifyRequest:
             self._check_certificate(self.certificate)
         if len(self.config.runtime.device) > 1:
             raise UsageError("--device names several devices", "name one, and another in --against")
-        if self.is_saved:
+        if self.compares_saved_runs:
             self._check_saved()
         else:
             self._check_running()
@@ -238,8 +238,11 @@ class VerifyRequest:
         return self.config.runtime.model
 
     @property
-    def is_saved(self) -> bool:
-        return is_saved(self.model) or (self.other is not None and is_saved(self.other))
+    def compares_saved_runs(self) -> bool:
+        """Whether a side is a file or folder with saved records, and not a model."""
+        if holds_saved_records(self.model):
+            return True
+        return self.other is not None and holds_saved_records(self.other)
 
     @property
     def certifies(self) -> bool:
@@ -314,10 +317,10 @@ class VerifyRequest:
                 "or with COCO results",
                 "name two: detcli verify here.jsonl there.jsonl",
             )
-        if not is_saved(self.other):
+        if not holds_saved_records(self.other):
             saved_name = self.model
             model_name = self.other
-        elif not is_saved(self.model):
+        elif not holds_saved_records(self.model):
             saved_name = self.other
             model_name = self.model
         else:
@@ -330,24 +333,27 @@ class VerifyRequest:
 
 
 def uncertified_names() -> set[str]:
-    """The options of verify that certificates do not hold."""
+    """Return the names of the options of verify that certificates do not hold."""
     options = selected_options(CONFIG_OPTIONS) | VerifyRequest.own_options()
     return options.keys() - set(VerifyRequest.certified_names())
 
 
 def about_running(option: str) -> UsageError:
-    """The error for an option that saved records leave nothing to do."""
+    """Make the error for an option that has no effect on saved records."""
     return UsageError(
         f"{option} applies to running a model; saved records are compared as they are",
         f"leave out {option}",
     )
 
 
-def is_saved(name: str) -> bool:
-    """Whether a name is that of records that detcli saved, and not of a model.
+def holds_saved_records(name: str) -> bool:
+    """Tell whether a file or folder has saved records or COCO results, and is no model.
 
-    Those are files of JSON or CSV, behind gzip or not, and of Parquet; folders of runs in shards;
-    and pipes.
+    Records are files of JSON or CSV, which may be gzipped, and of Parquet; and folders of runs in
+    shards. A pipe counts as records, as a model cannot be read from one.
+
+    Args:
+        name: The name of the file or folder. If it cannot be read, it counts as a model.
     """
     if name.lower().endswith(RECORD_SUFFIXES):
         return True
@@ -364,7 +370,7 @@ def is_saved(name: str) -> bool:
 
 
 def _begins_as_json(beginning: bytes) -> bool:
-    """Whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
+    """Tell whether a file begins with a brace or a bracket, as JSON does, and no ONNX model."""
     mark = mark_of(beginning)  # the byte order mark with which some editors begin a file
     if mark:
         # In UTF-16 every second byte of a brace or bracket and its neighbours is 0.

@@ -40,7 +40,8 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         inputs: The files that the page of the comparison must not overwrite.
 
     Returns:
-        The report of the comparison, and what a certificate has besides.
+        A certificate with the report of the comparison. If the request asks for a certificate, it
+        also has the hashes of the images, and the settings, versions and hardware of each side.
     """
     plan = plan_running(request)
     config = request.config
@@ -54,7 +55,8 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         if request.random is not None:
             items = [random_item(request.random, plan.input_size)]
         certificate = compare_running(plan, items, results, advance)
-    if results.certifies:
+
+    if request.certifies:
         left_plan, right_plan = plan.sides
         left_report, right_report = plan.reports
         certificate.left = plan.certified(left_plan, left_report)
@@ -63,7 +65,7 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
-    """An image of (height, width) random pixels, the same for the same seed."""
+    """Make an image of (height, width) random pixels, the same for the same seed."""
     pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
     return Item(Origin(f"random:{seed}"), lambda: Image.whole(pixels))
 
@@ -169,10 +171,10 @@ def _add_image(
 ) -> None:
     """Compare the detections of both sides in an image, and add the outcome to the results.
 
-    Its file is listed in the certificate, if there will be one.
+    If a certificate is written, the file of the image is listed in it.
 
     Args:
-        results: Compares the detections and shows them on the page.
+        results: Compares the detections, and shows them on the page if there is one.
         loaded: The image.
         detections: The detections of the first side and those of the second.
     """
@@ -180,25 +182,24 @@ def _add_image(
     image = loaded.image
     results.certify(origin, image=image)
 
-    # The page says once, and not beside each image, which models and devices are compared.
+    # The page says once, and not beside each image, which models and devices are compared. It
+    # numbers its records itself.
     left_detections, _ = detections
-    shown_record = Record(
-        origin, index=0, model="", device="", picture=image, detections=left_detections
-    ).to_json()
-    page_image = partial(PageImage, image.pixels, origin.path)
-    results.add(shown_record, detections, page_image)
+    record = Record(origin, index=0, model="", device="", picture=image, detections=left_detections)
+    load_image = partial(PageImage, image.pixels, origin.path)
+    results.add(record.to_json(), detections, load_image)
 
 
 def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> list[Side]:
-    """Load the models of both sides, or say in the report why detections are not compared.
+    """Load the models of both sides, or write into the report why detections are not compared.
 
     Random images show no objects, and a network that is not a detector finds none. Then only
-    tensors are compared.
+    tensors are compared, and the report of each side says nothing of the selection of boxes.
 
     Args:
         plan: What to compare.
         stack: Closes the sides in the end.
-        report: The report of the comparison.
+        report: The report of the comparison, which is changed if detections are not compared.
 
     Returns:
         The two sides; empty if detections are not compared.
@@ -207,16 +208,16 @@ def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> li
         ModelError: A model is not a detector, and the user did not ask for tensors.
     """
     if plan.request.random is not None:
-        report.no_detections = "random images cannot compare detections"
+        reason = "random images cannot compare detections"
     else:
         try:
             return [side.open(plan.settings, stack) for side in plan.sides]
         except ModelError as error:
             if not plan.request.compares_tensors:
                 raise
-            report.no_detections = str(error)
+            reason = str(error)
 
-    # Without detections it does not matter what selects them.
+    report.no_detections = reason
     left_report, right_report = plan.reports
     report.left = replace(left_report, selection=None)
     report.right = replace(right_report, selection=None)

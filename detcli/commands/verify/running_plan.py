@@ -55,7 +55,12 @@ class SidePlan:
     selected_by: SelectedBy
 
     def open(self, settings: Settings, stack: ExitStack) -> Side:
-        """Load the model, so that it can detect; `stack` closes it in the end.
+        """Load the model, so that it can detect.
+
+        Args:
+            settings: The settings to detect with.
+            stack: Closes the detector in the end. If the graph selects its own boxes, there is
+                nothing to close.
 
         Raises:
             ChangedError: The model's file has changed since it was read, and so is not the one
@@ -63,13 +68,15 @@ class SidePlan:
         """
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
+
         detector = BatchDetector(self.file, self.device, settings, self.options)
-        if detector.model_sha256 != self.file.identity:
+        hash_in_report = self.file.identity
+        if detector.model_sha256 != hash_in_report:
             raise ChangedError(self.file.path)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
-        """What the comparison's report says of this side."""
+        """Describe this side for the report of the comparison."""
         return SideReport(
             model=str(self.file.path),
             sha256=self.file.identity,
@@ -153,10 +160,11 @@ class RunningPlan:
         return sizes.pop()
 
     def certified(self, side: SidePlan, report: SideReport) -> CertifiedSide:
-        """What a certificate says of a side besides its report.
+        """Describe a side for a certificate: its settings, and the versions and hardware it ran on.
 
-        These are the settings that its detections depend on, and the versions and hardware that
-        computed them.
+        Args:
+            side: The side.
+            report: The report on this side, which the certificate also has.
         """
         run = describe_run([side.device], report.precision)
         return CertifiedSide(
@@ -286,7 +294,7 @@ def _rules_of_running(
 
 
 def _find_models(request: VerifyRequest) -> tuple[ModelFile, ModelFile]:
-    """Find the models of both sides, and download them if need be.
+    """Find the models of both sides, and download them if necessary.
 
     Without a second model in the request, both are the same object, which is read once.
     """
@@ -334,19 +342,20 @@ def _choose_second_side(request: VerifyRequest, second: ModelFile) -> _SecondSid
 
 
 def _require_graph_selection(request: VerifyRequest, second: ModelFile) -> None:
-    """Require that the graph of the second side selects boxes itself, and that this is comparable.
+    """Refuse to compare with a graph's own selection of boxes if that is impossible or useless.
 
     Args:
         request: What the user asked for.
-        second: The model of the second side.
+        second: The model of the second side, whose graph is to select the boxes.
 
     Raises:
-        UsageError: It does not select any; or tensors are to be compared, which are the same for
-            both selections of one model.
+        UsageError: The graph does not select boxes. Or tensors are to be compared, and the model is
+            the same on both sides: then all tensors are the same, too.
     """
     has_selection = second.contract is not None and second.selection is not None
     if not has_selection:
-        if request.against == GRAPH:
+        is_requested = request.against == GRAPH  # and not the default for a single model
+        if is_requested:
             raise UsageError(
                 f"{second.path.name} has no selection of its own to compare with: its layout is "
                 f"{second.detector().layout}",
@@ -363,7 +372,7 @@ def _require_graph_selection(request: VerifyRequest, second: ModelFile) -> None:
 
 
 def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
-    """Find out which class of the second model is which of the first, and warn of differences.
+    """Pair the classes of the second model with those of the first, and warn of differences.
 
     Returns:
         None if classes are compared by their ids: the models are the same, or one of them is not
@@ -384,9 +393,10 @@ def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
 
 
 def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Device:
-    """The device that the user named; for auto, the one on which the model loads.
+    """Return the device that the user named; for auto, the one on which the model loads.
 
-    The model is loaded and closed again to find out, as `detcli predict` would choose.
+    For auto, the model is loaded and closed again, so that it is the device that `detcli predict`
+    would choose.
     """
     if not device.is_auto:
         return device

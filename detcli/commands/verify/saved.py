@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -55,9 +55,12 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         inputs: The files that the page of the comparison must not overwrite.
 
     Returns:
-        The report of the comparison, and what a certificate has besides.
+        A certificate with the report of the comparison. If the request asks for a certificate, it
+        also has the hashes of the images, and the settings and versions of each run.
     """
-    image_folder = Path(request.images[0]) if request.images else None
+    image_folder = None
+    if request.images:
+        image_folder = Path(request.images[0])
     with (
         _rereadable(request.model) as left_path,
         _rereadable(request.other or "") as right_path,
@@ -67,6 +70,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         rules = _rules((runs.left, runs.right), request)
         sides = (runs.left.report(), runs.right.report())
         shows_bar = not request.config.verbosity.quiet
+
         with (
             open_results(request, inputs, rules, sides) as results,
             progress(lambda: runs.left.record_count, enabled=shows_bar) as advance,
@@ -74,24 +78,28 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
             results.report.unlike += runs.differences
             _compare_all_records(runs, results, finder, advance)
             certificate = results.finish(_describe_failures(results))
-            if results.certifies:
-                certificate.left = runs.left.certified()
-                certificate.right = runs.right.certified()
+
+        if request.certifies:
+            certificate.left = runs.left.certified()
+            certificate.right = runs.right.certified()
     return certificate
 
 
 def _compare_all_records(
     runs: "_SavedRuns", results: Results, finder: Finder, advance: Callable[[], None]
 ) -> None:
-    """Compare what two runs have of each input, and note the inputs that only one of them has.
+    """Compare the records that two runs have of each input.
+
+    An input that only one of the runs has is added to `left_only` or `right_only` of the report.
 
     Args:
         runs: Both runs.
-        results: Adds up the comparisons of all inputs.
+        results: Adds up the comparisons of all inputs, and has the report.
         finder: Finds the files of inputs, to show and to hash them.
         advance: Moves the progress bar on by one input.
     """
     names = _NamesOfRuns(names_by_id(runs.left.class_names), names_by_id(runs.right.class_names))
+    # The right run pairs the records, as it may be COCO results.
     for left_record, right_record in runs.right.pairs(runs.left):
         if left_record is not None and right_record is not None:
             _compare_records(results, finder, left_record, right_record, names)
@@ -113,40 +121,49 @@ class _SavedRuns(NamedTuple):
 def _read_runs(
     request: VerifyRequest, left_path: str, right_path: str, finder: Finder
 ) -> _SavedRuns:
-    """Read with which models and settings the detections in two files were made.
+    """Read from two files which models and settings made their detections, and list differences.
 
-    The left file has the records of a run, the right one those of another run or COCO results,
-    which do not tell how they were made. The detections themselves are read later, image by image,
-    so that they are not all in memory.
+    The left file has the records of a run. The right file has the records of another run, or COCO
+    results, which do not say how they were made. The detections in records are read again later,
+    image by image, so that they are not all in memory.
 
     Args:
-        request: What the user asked for.
+        request: What the user asked for, with the names of both files.
         left_path: The left file, or a copy of it if the user named a pipe.
-        right_path: The right file, or a copy of it.
+        right_path: The right file, or a copy of it if the user named a pipe.
         finder: Finds images where the format of a file lacks their sizes.
 
     Raises:
         UsageError: The left file has COCO results.
     """
-    if is_results(left_path):
-        raise UsageError(f"{request.model} holds COCO results", "name them second, after records")
-    left = SavedRun.read(request.model, left_path, finder)
-
+    left_name = request.model
     right_name = request.other or ""
-    annotations = request.coco_images  # a file that says which image has which id
+    if is_results(left_path):
+        raise UsageError(f"{left_name} holds COCO results", "name them second, after records")
+    left = SavedRun.read(left_name, left_path, finder)
+
+    annotations = None  # a file that says which image has which id
+    if request.coco_images is not None:
+        annotations = Path(request.coco_images)
     if annotations is not None or is_results(right_path):
-        ids = CocoIds(None if annotations is None else Path(annotations))
-        results = CocoResults(right_name, right_path, finder, ids, left.class_names)
-        return _SavedRuns(left, results, [])
+        results = CocoResults(
+            name=right_name,
+            path=right_path,
+            finder=finder,
+            ids=CocoIds(annotations),
+            detected_classes=left.class_names,
+        )
+        return _SavedRuns(left, results, differences=[])
 
     right = SavedRun.read(right_name, right_path, finder)
     have_no_path_in_common = left.input_keys.isdisjoint(right.input_keys)
     if have_no_path_in_common:
         # The runs may be from two machines. So inputs are paired by their paths below the folder
         # that all inputs of a run have in common.
-        left.shorten()
-        right.shorten()
-    return _SavedRuns(left, right, list(differences_besides_detections(left, right)))
+        left.shorten_input_keys()
+        right.shorten_input_keys()
+    differences = list(differences_besides_detections(left, right))
+    return _SavedRuns(left, right, differences)
 
 
 @contextmanager
@@ -158,12 +175,10 @@ def _rereadable(name: str) -> Iterator[str]:
     Raises:
         SourceError: The pipe cannot be read, or no process writes to it.
     """
-    mode = 0
-    with suppress(OSError, ValueError):  # reading the file reports the error
-        mode = Path(name).stat().st_mode
-    if sys.platform == "win32" or not stat.S_ISFIFO(mode):
+    if not _is_fifo(name):
         yield name
         return
+
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:
         try:
             _copy_pipe(name, copy)
@@ -171,6 +186,19 @@ def _rereadable(name: str) -> Iterator[str]:
         except OSError as error:
             raise SourceError(f"cannot read {name}: {system_reason(error)}", "check it") from error
         yield copy.name
+
+
+def _is_fifo(name: str) -> bool:
+    """Tell whether a file is a FIFO; False for a file that cannot be looked at.
+
+    Reading such a file reports the error later.
+    """
+    if sys.platform == "win32":  # which has no files of this kind
+        return False
+    try:
+        return stat.S_ISFIFO(Path(name).stat().st_mode)
+    except (OSError, ValueError):  # ValueError: no file can have this name
+        return False
 
 
 def _copy_pipe(name: str, copy: IO[bytes]) -> None:
@@ -203,31 +231,27 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """Return the rules for comparing two saved runs: which detections count, and how they match.
 
     A run has no detections below the confidence that it ran with. So by default, only detections
-    above the higher of the two confidences count, which both runs would have recorded.
+    above the higher of the two confidences count, which both runs would have recorded. For example,
+    of runs with 0.2 and 0.5 only detections above 0.5 are compared.
 
     Args:
         runs: Both saved runs.
         request: What the user asked for.
     """
-    recorded_confs = _recorded_confs(runs)  # of the runs that say it
-    higher_conf = max(recorded_confs.values(), default=DEFAULT_CONF)
-
-    compared_conf = request.config.settings.conf  # of --conf
-    if compared_conf is None:
-        # A run with --conf 0.5,person=0.2 has persons above 0.2, which count as well.
-        compared_conf = max(_lowest_confs(recorded_confs), default=higher_conf)
-
     # COCO results and some records do not say with which confidence they were made.
-    are_both_known = len(recorded_confs) == 2
-    if are_both_known:
-        # A detection below this score may lack its counterpart only because the other run dropped
-        # it.
-        all_recorded_above = higher_conf
-    else:
-        # Such a run may lack everything below the confidence of the comparison.
-        all_recorded_above = compared_conf
+    recorded_confs = _recorded_confs(runs)
+    conf = request.config.settings.conf  # None without --conf
+    if conf is None:
+        # A run with --conf 0.5,person=0.2 has persons above 0.2, which count as well.
+        conf = max(_lowest_confs(recorded_confs), default=DEFAULT_CONF)
+
+    # A detection below this score may lack its counterpart only because the other run dropped it.
+    all_recorded_above = conf
+    do_both_say_conf = len(recorded_confs) == 2
+    if do_both_say_conf:
+        all_recorded_above = max(recorded_confs.values())
     return Rules(
-        conf=compared_conf,
+        conf=conf,
         least_iou=request.iou,
         max_det=min(_max_dets(runs), default=Settings().max_det),
         tolerance=tolerance_of([run.report() for run in runs], request.tolerance),
@@ -250,7 +274,7 @@ def _recorded_confs(runs: Sequence[SavedRun]) -> dict[SavedRun, float]:
 
 
 def _lowest_confs(recorded_confs: Mapping[SavedRun, float]) -> list[float]:
-    """The lowest confidence of each run, of all classes or of a single one.
+    """Return the lowest confidence of each run, for all classes or for a single one.
 
     A run may have had a lower confidence for some classes (`--conf 0.5,person=0.2`), and then has
     more detections of these.
@@ -266,7 +290,7 @@ def _lowest_confs(recorded_confs: Mapping[SavedRun, float]) -> list[float]:
 
 
 def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
-    """The limits that the runs had for the number of detections in an image.
+    """Return the limits that the runs had for the number of detections in an image.
 
     A run with tiles has no such limit: it holds for each tile, and an image has several.
     """
@@ -278,7 +302,7 @@ def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
 
 
 def _higher_class_confs(runs: Sequence[SavedRun]) -> dict[int, float]:
-    """The confidences of single classes, by class id: the higher of two."""
+    """Return the confidence of each class that has a separate one, by class id: the higher of two."""
     higher: dict[int, float] = {}
     for run in runs:
         for class_id, class_conf in run.class_conf():
@@ -295,7 +319,8 @@ def _compare_records(
 ) -> None:
     """Compare the records that two runs have of one input, and add the outcome to the results.
 
-    If the records cannot be compared, such as those of an error, the input counts as failed.
+    If the records cannot be compared, such as those of an error, the input counts as failed. If a
+    certificate is written, the file of the input is listed in it.
 
     Args:
         results: Adds up the comparisons of all inputs.
@@ -312,13 +337,15 @@ def _compare_records(
         results.fail(Origin(source, frame=frame), InputError(problem))
         return
 
-    if results.certifies:
+    if results.certifies:  # finding the file takes time
+        origin = Origin(source, finder.path_of(source), frame=frame)
         recorded_hash = left.get("sha256") or right.get("sha256")
-        results.certify(Origin(source, finder.path_of(source), frame=frame), recorded_hash)
+        results.certify(origin, recorded_hash)
+
     # The page says once, and not beside each image, which models and devices are compared.
     shown_record = cast("RecordJson", {**left, "model": "", "device": ""})
-    sides = [_detections(left, names.left), _detections(right, names.right)]
-    results.add(shown_record, sides, lambda: finder.shown(left))
+    detections_of_sides = [_detections(left, names.left), _detections(right, names.right)]
+    results.add(shown_record, detections_of_sides, lambda: finder.shown(left))
 
 
 def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> None:
@@ -332,7 +359,10 @@ def _note_differences(results: Results, left: RecordJson, right: RecordJson) -> 
 
 
 def _are_of_different_files(left: RecordJson, right: RecordJson) -> bool:
-    """Whether two records are of different files: by hash, as far as recorded, or image size."""
+    """Tell whether two records are of different files, by their hashes or the sizes of the images.
+
+    If only one record has a hash, only the sizes are compared.
+    """
     hashes = {record["sha256"] for record in (left, right) if record.get("sha256")}
     return len(hashes) == 2 or _size_text(left) != _size_text(right)
 
@@ -385,9 +415,11 @@ def _describe_failures(results: Results) -> Iterator[str]:
 
 
 def _title(fields: RecordJson) -> str:
-    """The source of a record, and its frame if it is of a video."""
+    """Name the source of a record, and its frame if it is a video."""
     frame = fields.get("frame")
-    return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
+    if frame is None:
+        return fields["source"]
+    return f"{fields['source']} frame {frame}"
 
 
 def _detections(fields: RecordJson, names: ClassNames) -> Detections:

@@ -70,10 +70,10 @@ class SavedRun:
         self.path = path
         self.finder = finder
         self.record_count = 0
-        # The key of each input says which record of another run is of the same input; see `key`.
+        # Records of two runs with the same key are of the same input, see `key`.
         self.input_keys = set[str]()
-        # The folder in which all inputs are, with a slash at the end. It is empty until `shorten`
-        # removes it from the keys.
+        # The folder in which all inputs are, with a slash at the end. It is empty until
+        # `shorten_input_keys` removes it from the keys.
         self.common_folder = ""
 
         # Usually a single element, as all records have the same settings. A run that was resumed
@@ -81,8 +81,9 @@ class SavedRun:
         self.settings: list[dict[str, Any]] = []
         # Facts such as the versions of libraries, from the first record that has any.
         self.provenance: dict[str, str | None] | None = None
-        # The different values of a field, in the order in which they appear: the keys of a dict.
-        self.values_of_fields: dict[str, dict[str, None]] = {
+        # The different values of some fields, in the order in which they appear. They are the keys
+        # of a dict, as a set has no order.
+        self.distinct_values: dict[str, dict[str, None]] = {
             "model": {},
             "device": {},
             "precision": {},
@@ -92,7 +93,9 @@ class SavedRun:
 
     @classmethod
     def read(cls, name: str, path: str, finder: Finder) -> Self:
-        """Read all records of a run once, and note what they say of the run.
+        """Read all records of a run once, and return what they say of the run.
+
+        If the records are those of a run in shards, its manifest says the settings as well.
 
         Args:
             name: The file or folder as the user named it.
@@ -106,6 +109,7 @@ class SavedRun:
 
             header = Manifest(open_store(f"{path}/")).header
             run.settings.append(cast("dict[str, Any]", header["settings"]))
+
         for record in run.records():
             run.input_keys.add(run.key(record))
             run.add(cast("dict[str, Any]", record))
@@ -118,6 +122,8 @@ class SavedRun:
     def add(self, record: dict[str, Any]) -> None:
         """Note what a record says of the run: its settings, model, device and classes.
 
+        A class with several names is noted in `ambiguous_class_id`; only its first name counts.
+
         Args:
             record: The record as it was read from JSON.
         """
@@ -126,9 +132,10 @@ class SavedRun:
             self._add_settings(record["settings"])
         if self.provenance is None and "provenance" in record:
             self.provenance = _texts_of_provenance(record["provenance"])
-        for field_name, values in self.values_of_fields.items():
+        for field_name, values in self.distinct_values.items():
             if field_name in record:
-                values[record[field_name]] = None
+                value = record[field_name]
+                values[value] = None  # has no effect if the dict has this key
 
         for detection in record.get("detections", ()):
             class_id = detection["class_id"]
@@ -144,22 +151,23 @@ class SavedRun:
             self.settings.append(settings)
 
     def key(self, fields: RecordJson) -> str:
-        """A key that pairs the records which two runs have of the same input.
+        """Return a key by which the records that two runs have of the same input are paired.
 
-        It is the path of the input, below the folder that all inputs have in common if that counts
-        no more, and the frame of a video. It is the same on systems that write paths differently.
+        It is the path of the input and the frame of a video. After `shorten_input_keys`, the path
+        begins below the folder that all inputs have in common. Windows and other systems have the
+        same key for a path, though they separate its folders differently.
         """
         name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", name_of(fields)))
         return f"{name}\0{fields.get('frame', '')}"[len(self.common_folder) :]
 
-    def shorten(self) -> None:
-        """Let names count below the folder that all of them have in common."""
+    def shorten_input_keys(self) -> None:
+        """Remove the folder that all inputs have in common from the beginning of their keys."""
         shared = os.path.commonprefix(list(self.input_keys))  # noqa: RUF071 - cut at the last slash
         self.common_folder = shared[: shared.rfind("/") + 1]
-        self.input_keys = {name[len(self.common_folder) :] for name in self.input_keys}
+        self.input_keys = {key[len(self.common_folder) :] for key in self.input_keys}
 
     def setting(self, name: str, *types: type) -> list[Any]:
-        """The values that a setting has in the records, without those of other types."""
+        """Return the values that a setting has in the records, without those of other types."""
         values = []
         for settings in self.settings:
             value = settings.get(name)
@@ -168,12 +176,12 @@ class SavedRun:
         return values
 
     def numbers(self, name: str, minimum: float, maximum: float) -> list[float]:
-        """The values of a setting that are numbers in this range."""
+        """Return the values of a setting that are numbers in this range."""
         numbers = self.setting(name, int, float)
         return [number for number in numbers if minimum <= number <= maximum]
 
     def class_conf(self) -> Iterator[tuple[int, float]]:
-        """Confidences of single classes, by class id."""
+        """Yield the id and the confidence of each class that ran with a separate confidence."""
         for table in self.setting("class_conf", dict):
             for key, conf in table.items():
                 is_confidence = type(conf) in {int, float} and 0 <= conf <= 1
@@ -191,7 +199,7 @@ class SavedRun:
         if recorded in set(Precision):
             return Precision(recorded)
         for number_type, precision in PRECISIONS.items():  # the lowest precision first
-            if number_type in self.values_of_fields["precision"]:
+            if number_type in self.distinct_values["precision"]:
                 return precision
         ran_with_half = any(self.setting("half", bool))
         if ran_with_half:
@@ -199,18 +207,18 @@ class SavedRun:
         return None
 
     def report(self) -> SideReport:
-        """What the comparison's report says of this side."""
-        models = self.values_of_fields["model"] or self.setting("model", str)
+        """Describe this side for the report of the comparison."""
+        models = self.distinct_values["model"] or self.setting("model", str)
         return SideReport(
             model=", ".join(models) or "unknown",
             sha256=self._model_sha256(),
-            device=", ".join(self.values_of_fields["device"]) or None,
+            device=", ".join(self.distinct_values["device"]) or None,
             precision=self.precision,
             records=self.name,
         )
 
     def _model_sha256(self) -> str | None:
-        """The hash of the model's file; None if the records name none, or several."""
+        """Return the hash of the model's file; None if the records name none, or several."""
         hashes = set(self.setting("model_sha256", str))
         if len(hashes) != 1:
             return None
@@ -220,11 +228,17 @@ class SavedRun:
         return digest
 
     def certified(self) -> CertifiedSide:
-        """What a certificate says of this side besides the report."""
+        """Describe this side for a certificate: the hash of its file, its settings and versions."""
         path = Path(self.path)
-        digest = sha256(path) if path.is_file() else None
-        settings = self.settings[0] if self.settings else None
-        return CertifiedSide(digest, settings, self.provenance)
+        records_hash = None  # of the folder of a run in shards
+        if path.is_file():
+            records_hash = sha256(path)
+        settings = None
+        if self.settings:
+            settings = self.settings[0]
+        return CertifiedSide(
+            records_sha256=records_hash, settings=settings, provenance=self.provenance
+        )
 
     def pairs(self, left: "SavedRun") -> Iterator[RecordPair]:
         """Pair the records that two runs have of the same input, this one being on the right.
@@ -265,7 +279,7 @@ class SavedRun:
 
 
 def _is_flat(value: object) -> bool:
-    """Whether a setting is a value, or a list or mapping of values, as all settings of detcli are.
+    """Tell whether a setting is a value, or a list or mapping of values, as detcli's settings are.
 
     Records may come from strangers: what is nested deeper is not compared.
     """
@@ -276,7 +290,7 @@ def _is_flat(value: object) -> bool:
 
 
 def _texts_of_provenance(fields: Mapping[str, object]) -> dict[str, str | None]:
-    """The facts of a record's provenance; None for each that is not a text."""
+    """Read the facts of a record's provenance; None for each that is not a text."""
     provenance: dict[str, str | None] = {}
     for name in ProvenanceJson.__annotations__:
         value = fields.get(name)
@@ -295,10 +309,18 @@ def differences_besides_detections(left: SavedRun, right: SavedRun) -> Iterator[
     yield from _model_differences(left.report(), right.report())
     yield from _setting_differences(left, right)
     yield from _class_name_differences(left, right)
+    yield from _unpaired_inputs(left, right)
 
-    if not left.common_folder and not right.common_folder:
-        return  # inputs are paired by their whole names
-    unpaired_count = len(left.input_keys ^ right.input_keys)
+
+def _unpaired_inputs(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say how many inputs have no counterpart if they are paired by names below two folders.
+
+    Inputs that are paired by their whole names are listed one by one elsewhere.
+    """
+    are_paired_by_whole_names = left.common_folder == "" and right.common_folder == ""
+    if are_paired_by_whole_names:
+        return
+    unpaired_count = len(left.input_keys ^ right.input_keys)  # keys that only one run has
     if unpaired_count:
         left_folder = shortened(left.common_folder.rstrip("/") or ".")
         right_folder = shortened(right.common_folder.rstrip("/") or ".")

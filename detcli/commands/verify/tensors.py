@@ -90,7 +90,8 @@ class Probe:
         """
         self._input = _describe_input(file, size)
         self.name = file.path.name
-        self.half = precision_of(file.model) is Precision.FLOAT16  # for some of its nodes or all
+        # In some of its nodes or in all.
+        self.has_float16 = precision_of(file.model) is Precision.FLOAT16
 
         model = file.model
         self.contract: Contract | None = None  # how to read the head; None if the graph stays whole
@@ -103,7 +104,7 @@ class Probe:
 
         self._device = device
         # As the backend does it: TensorRT runs a float16 model in float16.
-        runs_in_half = options.half or (self.half and device.uses_tensorrt)
+        runs_in_half = options.half or (self.has_float16 and device.uses_tensorrt)
         self._options = replace(options, half=runs_in_half)
         self._session: _Session | None = None
 

@@ -92,7 +92,7 @@ def test_any_tensor_of_a_network(make_model, dtype):
     assert tensors["head"].shape == (3, 7, 64)
     np.testing.assert_array_equal(tensors["cells"][0, :, 1, 1], [1, 0, 0])
     assert list(network.fetch(RED, ["scores"])) == ["scores"]
-    assert network.half == (dtype is np.float16)
+    assert network.has_float16 == (dtype is np.float16)
 
 
 @pytest.mark.parametrize(
