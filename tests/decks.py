@@ -2,7 +2,7 @@
 
 from detcli.commands.promise.deck import ALL, Deck
 from detcli.commands.promise.inputs import InputColumns, WantedClasses
-from detcli.commands.promise.thresholds import grid_of
+from detcli.commands.promise.thresholds import candidate_thresholds
 from detcli.commands.promise.unit_kind import UnitKind
 
 
@@ -35,7 +35,7 @@ def deck_of(units, *, plan, loss, above=ALL, sure=0.95):
         sure=sure,
         expect=0.05,
         plan=plan,
-        grid=grid_of(units.scores, 0.05),
+        grid=candidate_thresholds(units.scores, 0.05),
         seed=0,
         above=above,
         repeat=[],

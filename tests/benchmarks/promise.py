@@ -22,7 +22,7 @@ from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, split_error
 from detcli.commands.promise.effort import MAX_SHARE_OF_LOOKS
 from detcli.commands.promise.evaluation import RoundResult, Row, SeenAbove
 from detcli.commands.promise.plan import Expectation, keeps_loss, round_error, rounds_of
-from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold
+from detcli.commands.promise.thresholds import candidate_thresholds, cut_below, highest_threshold
 
 UNITS = 100_000
 ANIMAL_SHARES = (0.3, 0.1, 0.05, 0.01)
@@ -190,7 +190,7 @@ def too_high(population, loss):
 
 def measure(population, below, animal_share, loss, sample_above, reviews, random):
     """A row of the table."""
-    grid = grid_of(population.scores, below)
+    grid = candidate_thresholds(population.scores, below)
     error = ERROR
     if sample_above is not None:
         error *= 1 - FURTHER_BOUND_SHARE
@@ -201,7 +201,7 @@ def measure(population, below, animal_share, loss, sample_above, reviews, random
         loss,
         round_error(error, 1, ROUNDS),
     )
-    first_round = expectation.looks(MISSES)
+    first_round = expectation.look_count(MISSES)
     title = f"{animal_share:.0%} | {loss:.0%} | {sample_above or 'all'}"
     if first_round is None or first_round > MAX_SHARE_OF_LOOKS * units_below:
         return f"| {title} | not worth it: {first_round} looks |  |  |  |  |  |"

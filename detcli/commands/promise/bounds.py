@@ -47,9 +47,11 @@ def chance_of_at_most(hits: int, *, units: int, positives: int, drawn: int) -> f
 def most_positives(hits: int, *, units: int, drawn: int, error: float) -> int:
     """Return an upper bound on how many units are positive, from a random sample of them.
 
-    A number of positive units is plausible if a sample would have as few positives as this one with
-    a probability of more than `error`. The bound is the largest plausible number, so it is too
-    small with a probability of at most `error`.
+    Assume some number of positive units among all. The more there are, the less likely a sample has
+    as few of them as this one. The bound is the largest number for which this probability is above
+    `error`. For example, if 0 of 100 units from 1,000 are positive, 28 positive units in all would
+    leave none of them in the sample with a probability of 5.0%. So for an error of 5%, at most 28
+    are positive.
 
     Args:
         hits: How many units of the sample are positive.

@@ -119,7 +119,7 @@ def reviews_in(folder: Path) -> list[Path]:
 def _check_review(
     folder: Path,
     records: str | None,
-    advance: Callable[[str], object],
+    advance_progress: Callable[[str], object],
     *,
     is_corrected: bool,
     is_one_of_several: bool,
@@ -129,10 +129,11 @@ def _check_review(
     Args:
         folder: The folder of the review.
         records: Where the records are now; None for where they were.
-        advance: Is called with the source of each record.
+        advance_progress: Is called with the source of each record.
         is_corrected: Whether the bound allows for animals that the reviewers overlook.
         is_one_of_several: Whether other reviews are checked as well. Then lines begin with the
-            name of the folder, and it is no error if nothing is promised.
+            name of the folder. If nothing is promised, the reason is printed and no error raised,
+            so that the other reviews are checked all the same.
 
     Returns:
         None if nothing is promised.
@@ -143,10 +144,12 @@ def _check_review(
     """
     from detcli.commands.promise.checking import Checker
 
+    checker = Checker(folder, records, advance_progress)
+    checked = checker.check(is_corrected=is_corrected)
+
     line_start = ""
     if is_one_of_several:
         line_start = f"{folder.name}: "
-    checked = Checker(folder, records, advance).check(is_corrected=is_corrected)
     output = StandardOutput()
     for line in checked.lines:
         output.write(f"{line_start}{line}\n")

@@ -37,7 +37,7 @@ from detcli.commands.promise.labels import (
 from detcli.commands.promise.promise_file import PROMISE, promise_fields, write_promise
 from detcli.commands.promise.reading import read_units_of
 from detcli.commands.promise.statements import Reliability, Wording, count_text, misses_by_folder
-from detcli.commands.promise.thresholds import grid_of
+from detcli.commands.promise.thresholds import candidate_thresholds
 from detcli.commands.promise.units import Units
 from detcli.core import Fields, frozen
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
@@ -132,11 +132,16 @@ class Checker:
             threshold = promise.row.threshold
             lines.append(self._wording.promise_text(promise))
         lines += self._wording.withdrawn_lines(computed.results)
-        lines += self._remarks(
-            computed.answers, computed.answers_by_unit, threshold, computed.complete_rounds
+        lines += self._wording.shortened_lines()
+        lines += self._lines_about_doubts(computed.answers, computed.answers_by_unit)
+        lost_names = self._names_of_lost(
+            computed.answers_by_unit, threshold, computed.complete_rounds
         )
-        warnings = self._warn_of_unknown_names(computed.answers)
-        warnings += _warn_of_unassigned_labels(computed.answers)
+        if lost_names:
+            lines.append(misses_by_folder(lost_names))
+
+        warnings = self._unknown_name_warnings(computed.answers)
+        warnings += _unassigned_label_warnings(computed.answers)
         if promise is None:
             failure = self._wording.no_promise_error(computed.result)
             return Checked(None, lines, warnings, failure)
@@ -145,7 +150,7 @@ class Checker:
         if threshold < highest_threshold and are_rounds_left:
             lines.append(f"round {computed.complete_rounds + 1} may promise a higher threshold")
         lines.append(computed.reliability.text)
-        warnings += _warn_of_overlooked(computed.reliability, is_corrected=is_corrected)
+        warnings += _overlooked_animal_warnings(computed.reliability, is_corrected=is_corrected)
         return Checked(promise, lines, warnings, None)
 
     def compute(self, *, is_corrected: bool) -> Computed:
@@ -205,11 +210,13 @@ class Checker:
             fields=fields,
         )
 
-    def _warn_of_unknown_names(self, answers: Answers) -> list[str]:
-        """Warn of answers to images, or groups of images, that no round of this review shows.
+    def _unknown_name_warnings(self, answers: Answers) -> list[str]:
+        """Return a warning if there are answers to units that no round of this review shows.
+
+        A unit is an image, or a group of images.
 
         Returns:
-            A list of the warning, or an empty one.
+            A list of the warning; an empty list without such answers.
         """
         best_names = self._deck.known  # of the best-scoring images
         names_in_review = set(best_names)
@@ -225,7 +232,7 @@ class Checker:
         return [warning]
 
     def _collect_answers(self, answers: Answers) -> RoundProgress:
-        """Collect the answers that count, and find out how many rounds are complete.
+        """Collect the answers that count, and count the complete rounds.
 
         A round is complete if everything that it shows has an answer, and the rounds before it are
         complete, too.
@@ -304,24 +311,18 @@ class Checker:
             error=FURTHER_BOUND_SHARE * self._deck.error,
         )
 
-    def _remarks(
-        self,
-        answers: Answers,
-        answers_by_unit: AnswersByUnit,
-        threshold: float,
-        complete_rounds: int,
-    ) -> list[str]:
-        """Say which answers are doubtful or disputed, and in which folders animals are lost.
+    def _lines_about_doubts(self, answers: Answers, answers_by_unit: AnswersByUnit) -> list[str]:
+        """Say how many units are doubtful, and write a page for those that reviewers disagree on.
 
-        If reviewers disagree, it writes a page on which a third look decides.
+        A unit is an image, or a group of images. It is doubtful if a reviewer is unsure, if answers
+        contradict each other, or if an image of it is gone. The page asks for a third look at units
+        with different answers, which then decides.
 
         Args:
             answers: All answers of all reviewers.
-            answers_by_unit: The answer that counts for each unit, an image or a group of images.
-            threshold: An animal in a unit with a lower score is lost.
-            complete_rounds: How many rounds are complete.
+            answers_by_unit: The answer that counts for each unit.
         """
-        lines = self._wording.shortened_lines()
+        lines = []
         doubtful_names = [
             name for name, answer in answers_by_unit.items() if answer is Answer.DOUBTFUL
         ]
@@ -335,41 +336,45 @@ class Checker:
         if disputed_names:
             page = self._write_third_look_page(disputed_names)
             lines.append(f"{len(disputed_names):,} answered differently: decide them in {page}")
-
-        lost_names = self._names_of_lost(answers_by_unit, threshold, complete_rounds)
-        if lost_names:
-            lines.append(misses_by_folder(lost_names))
         return lines
 
     def _names_of_lost(
         self, answers_by_unit: AnswersByUnit, threshold: float, round_number: int
     ) -> list[str]:
-        """Return the names of units below a threshold in which an animal was seen by a round."""
+        """Return the names of units below a threshold in which an animal was seen.
+
+        Args:
+            answers_by_unit: The answer to each unit.
+            threshold: An animal in a unit with a lower score is lost.
+            round_number: Only units that were looked at up to this round count.
+        """
         dealt = self._draw.sample_below_by(round_number)
         is_below = self._units.scores[dealt] < threshold
         names = self._units.names(dealt[is_below])
         return [name for name in names if answers_by_unit[name] is Answer.ANIMAL]
 
     def _write_third_look_page(self, disputed_names: Sequence[str]) -> Path:
-        """Write a page that asks once more what reviewers have answered differently.
+        """Write a page that asks once more about the units with different answers.
 
         Args:
-            disputed_names: The names of the images, or groups of images, that the page shows.
+            disputed_names: The names of these units, images or groups of images.
 
         Returns:
             The path of the page.
         """
-        copies = read_copies(self._folder)
+        lines_of_copies = read_copies(self._folder)
         looks = []
         for name in disputed_names:
             images = []
-            for image in images_of(copies[name]):
+            for image in images_of(lines_of_copies[name]):
                 # The page is in a subfolder of the review, which has the images.
                 images.append(image._replace(file=f"../{image.file}"))
-            looks.append(Look(name, images, 1, DECIDING_PASS))
+            # This page has no rounds of its review: all looks are in one.
+            looks.append(Look(source=name, images=images, round=1, pass_=DECIDING_PASS))
 
         folder = self._folder / DISPUTED
-        # Browsers keep answers by the page's id, so a page with other names has another one.
+        # A browser stores answers under the id of the page. A page about other units gets another
+        # id, so that it does not begin with the answers of this one.
         names_hash = hashlib.sha256(json.dumps(disputed_names).encode()).hexdigest()
         write_review_page(
             folder,
@@ -382,18 +387,22 @@ class Checker:
 
 
 def read_answers(folder: Path) -> Answers:
-    """Read the answers in the folder of a review; those that the page saved there are added.
+    """Read the answers in the folder of a review, and first add those that the page saved there.
+
+    The page saves files such as `labels-anna.jsonl`. Lines that `labels.jsonl` lacks are added
+    to it.
 
     Raises:
-        UsageError: Some answer another review.
+        UsageError: A file has labels of another review.
     """
     review_id = review_id_of(read_deck(folder))
-    for path in sorted(folder.glob("labels-*.jsonl")):
-        add_labels(folder, read_labels_of_review(path, review_id))
-    path = folder / LABELS
-    if not path.exists():
+    for saved_path in sorted(folder.glob("labels-*.jsonl")):
+        add_labels(folder, read_labels_of_review(saved_path, review_id))
+
+    labels_path = folder / LABELS
+    if not labels_path.exists():
         return Answers([])
-    return Answers(read_labels_of_review(path, review_id))
+    return Answers(read_labels_of_review(labels_path, review_id))
 
 
 def require_same_draw(path: Path, units: Units, draw: Draw) -> None:
@@ -430,51 +439,55 @@ def _require_same_numbers(path: Path, deck: Deck, units: Units) -> None:
     """
     has_same_counts = (deck.units, deck.failed) == (len(units), len(units.failed))
     has_same_count_below = deck.units_below == units.count_below(deck.below)
-    has_same_thresholds = deck.grid == grid_of(units.scores, deck.below)
+    has_same_thresholds = deck.grid == candidate_thresholds(units.scores, deck.below)
     if not (has_same_counts and has_same_count_below and has_same_thresholds):
         raise UsageError(
             f"{path} was changed: its numbers do not follow from the records", "deal anew"
         )
 
 
-def _warn_of_unassigned_labels(answers: Answers) -> list[str]:
-    """Warn of labels that do not say which review they answer.
+def _unassigned_label_warnings(answers: Answers) -> list[str]:
+    """Return a warning if there are labels that do not say which review they answer.
 
-    The page of a review writes that into each label. So these labels come from elsewhere, and may
-    answer another review, or this one before its deck was changed.
+    The page of a review writes the id of its review into each label. Labels without an id were not
+    written by the page, so they may answer another review.
 
     Returns:
-        The warning, or nothing.
+        A list of the warning; an empty list if all labels name a review.
     """
-    if not answers.unassigned_count:
+    if not answers.count_without_review:
         return []
+    labels_text = count_text(answers.count_without_review, "label")
     warning = (
-        f"{count_text(answers.unassigned_count, 'label')} without the name of a review, which the "
-        "page writes into each: they may answer another review"
+        f"{labels_text} without the name of a review, which the page writes into each: they may "
+        "answer another review"
     )
     return [warning]
 
 
-def _warn_of_overlooked(reliability: Reliability, *, is_corrected: bool) -> list[str]:
-    """Warn if reviewers saw few animals in the units with the best scores.
+def _overlooked_animal_warnings(reliability: Reliability, *, is_corrected: bool) -> list[str]:
+    """Return a warning if reviewers saw few animals in the units with the best scores.
 
-    These "known" units most probably show an animal, so the reviewers may overlook animals.
+    Nearly all of these units show an animal. So reviewers who see few animals in them may overlook
+    animals elsewhere, too.
 
     Args:
-        reliability: How many known units the reviewers looked at, and in how many they saw an
-            animal.
+        reliability: How many best-scoring units the reviewers looked at, and in how many they saw
+            an animal.
         is_corrected: Whether the bound allows for overlooked animals. Then there is no warning.
 
     Returns:
-        The warning, or nothing.
+        A list of the warning; an empty list if enough animals were seen.
     """
-    if is_corrected or not reliability.known_count:
+    looked_at_count = reliability.known_count
+    seen_count = reliability.known_seen_count
+    if is_corrected or not looked_at_count:
         return []
-    are_enough_seen = reliability.known_seen_count >= ENOUGH_SEEN * reliability.known_count
+    are_enough_seen = seen_count >= ENOUGH_SEEN * looked_at_count
     if are_enough_seen:
         return []
     warning = (
-        f"animals were seen in only {reliability.known_seen_count} of {reliability.known_count} "
+        f"animals were seen in only {seen_count} of {looked_at_count} "
         "best-scoring units, and the promise assumes that none was overlooked: look at the others "
         "again. If some of them do show an animal, use check --correct, which counts them all as "
         "overlooked. If none does, nothing shows that animals are overlooked"

@@ -35,10 +35,11 @@ def deal(options: DealOptions) -> None:
     classes_by_folder = {options.output: classes}
     if options.each:
         classes_by_folder = _reviews_of_classes(options, classes)
-        # All promises hold together with the certainty that was asked for, so each one may fail
-        # only with a share of what is allowed.
+        # All promises together hold with the certainty that was asked for, so they share the
+        # probability of an error: with 95% for five classes, each promise holds with 99%.
         total_error = 1 - options.sure
         options = replace(options, sure=1 - total_error / len(classes))
+
     from detcli.commands.promise.dealing import Dealer  # it loads NumPy and OpenCV
 
     lines = []

@@ -25,7 +25,7 @@ from detcli.commands.promise.labels import Answers, add_labels
 from detcli.commands.promise.options import DealOptions
 from detcli.commands.promise.reading import file_hash, read_inputs, require_usable
 from detcli.commands.promise.statements import Wording, count_text, percent
-from detcli.commands.promise.thresholds import cut_below, grid_of, highest_threshold
+from detcli.commands.promise.thresholds import candidate_thresholds, cut_below, highest_threshold
 from detcli.commands.promise.units import Integers, Units, make_units
 from detcli.config.inputs import InputOptions
 from detcli.core import frozen
@@ -162,7 +162,7 @@ class Dealer:
             sure=options.sure,
             expect=options.expect,
             plan=[],
-            grid=grid_of(units.scores, below),
+            grid=candidate_thresholds(units.scores, below),
             seed=seed,
             above=above,
             repeat=[],
@@ -270,7 +270,7 @@ class Dealer:
             names_above: The names of the units that score above the threshold and are looked at.
                 Only their labels can be taken over.
             copies: By name, the copies of the images of all units that are looked at.
-            review_id: What tells this review from others.
+            review_id: The id of this review, which each label gets, see `review_id_of`.
 
         Returns:
             The names of the units whose labels were taken over; empty without --keep-labels.
@@ -278,10 +278,23 @@ class Dealer:
         Raises:
             UsageError: The earlier review looked for other classes, or grouped images differently.
         """
-        options = self._options
-        earlier_review = options.keep_labels
+        earlier_review = self._options.keep_labels
         if earlier_review is None:
             return set()
+        self._require_same_question(earlier_review)
+        labels = labels_still_valid(earlier_review, names_above, copies, review_id)
+        add_labels(self._folder, labels)
+        return set(Answers(labels).sources)
+
+    def _require_same_question(self, earlier_review: Path) -> None:
+        """Refuse the labels of an earlier review that asked reviewers something else.
+
+        Args:
+            earlier_review: The folder of the earlier review.
+
+        Raises:
+            UsageError: It looked for other classes, or grouped images differently.
+        """
         earlier_deck = read_deck(earlier_review)
         if sorted(earlier_deck.classes) != sorted(self._wanted.names):
             raise UsageError(
@@ -289,15 +302,13 @@ class Dealer:
                 f"review looks for {self._wanted}: its labels mean something else",
                 "deal without --keep-labels, or with the same --classes",
             )
-        if earlier_deck.unit != str(options.unit):
+        unit = self._options.unit
+        if earlier_deck.unit != str(unit):
             raise UsageError(
                 f"the units of {earlier_review} are {earlier_deck.unit}, and those of this "
-                f"review {options.unit}: its labels mean something else",
+                f"review {unit}: its labels mean something else",
                 "deal without --keep-labels, or with the same --unit",
             )
-        labels = labels_still_valid(earlier_review, names_above, copies, review_id)
-        add_labels(self._folder, labels)
-        return set(Answers(labels).sources)
 
 
 def _lines_about_spelling(wanted: WantedClasses) -> list[str]:
@@ -337,28 +348,41 @@ def _page_looks(
     copies: Mapping[str, UnitCopies],
     answered: Collection[str],
 ) -> list[Look]:
-    """Return what the page shows: all looks at units that are there and have no answer yet.
+    """Return the looks that the page shows: at each unit whose images exist and that has no answer.
+
+    A look shows a unit, an image or a group of images, and asks for one answer. Some units are
+    looked at twice.
 
     Args:
-        looks_by_round: The looks of each round.
-        copies: The copies of the images of each unit.
+        looks_by_round: The planned looks of each round.
+        copies: By the name of each unit, the copies of its images.
         answered: The names of units that an earlier review has answered.
     """
     looks = []
     for planned_looks in looks_by_round:
-        for look in planned_looks:
-            if look.name not in answered and not copies[look.name].is_gone:
-                looks.append(Look(look.name, copies[look.name].images, look.round, look.pass_))
+        for planned_look in planned_looks:
+            name = planned_look.name
+            unit_copies = copies[name]
+            if name in answered or unit_copies.is_gone:
+                continue
+            look = Look(
+                source=name,
+                images=unit_copies.images,
+                round=planned_look.round,
+                pass_=planned_look.pass_,
+            )
+            looks.append(look)
     return looks
 
 
 def _lines_about_missing_images(deck: Deck) -> list[str]:
-    """Say which units people cannot see, and of how many they see only some images.
+    """Say which units the page cannot show, and how many units it shows only in part.
 
-    A unit cannot be seen if an image of it is gone, or its file is another one by now.
+    A unit is an image, or a group of images. It cannot be shown if one of its images is gone or has
+    changed since predict. A group with very many images is shown in part.
 
     Args:
-        deck: The review, with the names of the units, images or groups of images, that are gone.
+        deck: The review, with the names of the units that are gone or shown in part.
     """
     wording = Wording(deck)
     lines = []
@@ -368,7 +392,7 @@ def _lines_about_missing_images(deck: Deck) -> list[str]:
             f"{count_text(len(deck.gone), wording.noun)} not found or changed since predict (in "
             f"size in pixels or hash), and counted as lost: {names}"
         )
-    lines += wording.shortened_lines()
+    lines += wording.shortened_lines()  # about units that are shown in part
     return lines
 
 

@@ -144,12 +144,15 @@ def split_error(
     round_count: int,
     further_bound_count: int,
 ) -> float:
-    """Return the probability with which the bounds of one round may be wrong for one loss.
+    """Return the probability of an error that one round may have for one of the losses asked for.
 
-    A promise is false if any of its bounds is wrong, so all bounds share its probability of being
-    false. Each bound that is not of a single round takes a tenth. What is left is shared equally by
-    the losses that were asked for, and then by the rounds, each of which has half as much as the
-    one before.
+    A promise is false if any of its bounds is wrong, so all bounds share the probability of a false
+    promise. A bound that does not belong to a single round gets a tenth of it. The losses get equal
+    parts of the rest. Of the part of a loss, the first round gets a half, the second a quarter, and
+    so on.
+
+    For example, with 5% for two losses and three rounds, and no further bound, each loss has 2.5%,
+    and its rounds 1.25%, 0.625% and 0.3125%.
 
     Args:
         total_error: The probability with which the promise may be false, such as 0.05.

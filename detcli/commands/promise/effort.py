@@ -35,50 +35,58 @@ LOST_SHARES = (0.4, 0.8)
 def lines_about_plan(
     deck: Deck, expectation: Expectation, first_round: Sequence[PlannedLook]
 ) -> list[str]:
-    """Say what people are to look at, and how likely it suffices for a promise.
+    """Say what the records contain, what people will look at, and how likely a promise is.
+
+    A look shows a unit, an image or a group of images, to a reviewer.
 
     Args:
         deck: The review.
-        expectation: How many animals are expected.
-        first_round: The looks of the first round: at a random sample of the units, images or groups
-            of images, below the highest threshold; at units above it; and again at some of both.
+        expectation: How many units are below the highest threshold, and how many animals are
+            expected above it.
+        first_round: The looks of the first round: at a random sample of the units below the highest
+            threshold, at units above it, and a second time at some of both.
     """
     look_count = len(first_round)
     second_look_count = sum(look.pass_ == 2 for look in first_round)
-    below_count = deck.plan[0]
+    below_count = deck.plan[0]  # how many units the first round looks at below the threshold
     above_count = look_count - below_count - second_look_count
 
-    smallest_loss = deck.lost[0]
+    smallest_loss = deck.lost[0]  # they are in ascending order
     chances = []
     for share in LOST_SHARES:
         true_loss = share * smallest_loss
-        chances.append((true_loss, chance_of_promise(deck.plan, expectation, true_loss)))
+        chance = chance_of_promise(deck.plan, expectation, true_loss)
+        chances.append((true_loss, chance))
 
     wording = Wording(deck)
     plan_text = wording.plan_text(
-        looks=look_count, below=below_count, above=above_count, repeats=second_look_count
+        look_count=look_count,
+        below_count=below_count,
+        above_count=above_count,
+        second_look_count=second_look_count,
     )
     return [wording.contents_text(), plan_text, wording.chances_text(chances)]
 
 
 def line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation) -> str:
-    """Say how many looks the first round takes if --above asks for a sample of what is above.
+    """Say how long the first round would be with only a sample of the units above the threshold.
+
+    A unit is an image, or a group of images.
 
     Args:
-        options: What was asked for.
-        deck: The review, in which all units, images or groups of images, above the threshold are
-            looked at.
-        expectation: How many animals are expected in it.
+        options: The options of the command.
+        deck: The review, in which people look at all units above the threshold.
+        expectation: How many animals are expected in this review.
     """
-    # The animals above are then bounded from the sample. This bound takes its share of the
-    # probability of a false promise, and leaves the rest to the rounds.
+    # From a sample, the number of animals above the threshold is only bounded. This bound takes a
+    # tenth of the probability of a false promise, and leaves the rest to the rounds.
     error_of_rounds = expectation.error * (1 - FURTHER_BOUND_SHARE)
-    first_round = _expect_in_first_round(options, expectation, error_of_rounds)
-    looks_below = first_round.looks(options.misses)
-    if looks_below is None:  # no sample from below suffices
-        looks_below = deck.units_below
-    looks_below = max(looks_below, 1)  # a round has a look even if the promise needs none
-    look_count = looks_below + SUGGESTED_SAMPLE
+    first_round = _expectation_of_first_round(options, expectation, error_of_rounds)
+    below_count = first_round.look_count(options.misses)
+    if below_count is None:  # no sample from below suffices
+        below_count = deck.units_below
+    below_count = max(below_count, 1)  # a round has a look even if the promise needs none
+    look_count = below_count + SUGGESTED_SAMPLE
     return (
         f"--above {SUGGESTED_SAMPLE} would take about {look_count:,} looks in the "
         "first round, and promise a little less"
@@ -86,7 +94,7 @@ def line_about_sample(options: DealOptions, deck: Deck, expectation: Expectation
 
 
 def expectation_of(options: DealOptions, deck: Deck) -> Expectation:
-    """Return what is expected of a review: animals above, and the probability that is left."""
+    """Return what is expected of a review: its animals, and the error that its rounds may have."""
     error = deck.error / len(deck.lost)
     if deck.is_above_sampled(deck.units - deck.units_below):
         error *= 1 - FURTHER_BOUND_SHARE
@@ -98,18 +106,19 @@ def expectation_of(options: DealOptions, deck: Deck) -> Expectation:
     )
 
 
-def _expect_in_first_round(
+def _expectation_of_first_round(
     options: DealOptions, expectation: Expectation, error_of_rounds: float
 ) -> Expectation:
-    """Return what is expected of the first round, which has its share of the probability of error.
+    """Return the expectation of a review with the first round's part of the error in it.
 
     Args:
-        options: What was asked for, such as how many rounds.
-        expectation: What is expected of all rounds.
-        error_of_rounds: The probability with which the promise of any round may be false.
+        options: The options of the command, with the number of rounds.
+        expectation: What is expected of the review.
+        error_of_rounds: The probability of a false promise that all rounds have together. The first
+            round has half of it, or all if it is the only one.
     """
-    error = round_error(error_of_rounds, 1, options.rounds)
-    return replace(expectation, error=error)
+    error_of_first_round = round_error(error_of_rounds, round_number=1, round_count=options.rounds)
+    return replace(expectation, error=error_of_first_round)
 
 
 def choose_round_sizes(
@@ -118,49 +127,53 @@ def choose_round_sizes(
     """Decide how many units from below the highest threshold each round looks at.
 
     Args:
-        options: What was asked for.
+        options: The options of the command.
         deck: The review, still without its rounds.
         units: All units, images or groups of images, with their scores.
         expectation: How many animals are expected, and the loss that is to be promised.
 
     Raises:
-        CheckError: The first round takes nearly all, which is not worth it, and --force was not
-            given.
+        CheckError: The first round takes so many looks that it is not worth it, and --force was not
+            used.
     """
-    first_round = _expect_in_first_round(options, expectation, expectation.error)
-    first_size = first_round.looks(options.misses)  # None if no size suffices
+    first_round = _expectation_of_first_round(options, expectation, expectation.error)
+    first_size = first_round.look_count(options.misses)
     max_size = MAX_SHARE_OF_LOOKS * expectation.units
-    is_worth_it = first_size is not None and first_size <= max_size
+    if first_size is None:  # no size suffices
+        is_worth_it = False
+        first_size = expectation.units
+    else:
+        is_worth_it = first_size <= max_size
+
     if not is_worth_it and not options.force:
         hint_about_expect = _hint_about_expect(options, deck, units)
-        raise _not_worth_it(options, first_round, Wording(deck), hint_about_expect)
-
-    if first_size is None:
-        first_size = expectation.units
+        raise _not_worth_it_error(options, first_round, Wording(deck), hint_about_expect)
     return rounds_of(max(first_size, 1), options.rounds, expectation.units)
 
 
-def _not_worth_it(
+def _not_worth_it_error(
     options: DealOptions, expectation: Expectation, wording: Wording, hint_about_expect: str
 ) -> CheckError:
     """Make the error that says how much there would be to look at, and what would take less.
 
     Args:
-        options: What was asked for.
+        options: The options of the command.
         expectation: How many animals are expected, and the loss that the first round is to promise.
         wording: What messages call the units, images or groups of images.
-        hint_about_expect: What else would take less, before the other hints; may be empty.
+        hint_about_expect: A hint that comes before the others, with its separator at the end; empty
+            if there is none.
     """
-    looks = _looks_text(expectation, options.misses)
+    highest_threshold_of_review = wording.deck.below
+    looks_text = _looks_text(expectation, options.misses)
     message = (
-        f"not worth it: a loss of {percent(expectation.loss)} takes {looks} of the "
-        f"{expectation.units:,} {wording.noun}s below {wording.deck.below}"
+        f"not worth it: a loss of {percent(expectation.loss)} takes {looks_text} of the "
+        f"{expectation.units:,} {wording.noun}s below {highest_threshold_of_review}"
     )
 
     larger_loss = min(2 * expectation.loss, MAX_LOSS)
     with_larger_loss = replace(expectation, loss=larger_loss)
-    fewer_looks = _looks_text(with_larger_loss, options.misses)
-    hints = [f"--lost {percent(larger_loss)} takes {fewer_looks}"]
+    text_with_larger_loss = _looks_text(with_larger_loss, options.misses)
+    hints = [f"--lost {percent(larger_loss)} takes {text_with_larger_loss}"]
 
     if options.unit.grouping is Grouping.IMAGE:
         # If bursts were looked at, there would be fewer units, and fewer of them with an animal.
@@ -169,9 +182,9 @@ def _not_worth_it(
             units=expectation.units // IMAGES_OF_BURST,
             animals_above=expectation.animals_above // IMAGES_OF_BURST,
         )
-        looks_at_bursts = _looks_text(with_bursts, options.misses)
+        text_with_bursts = _looks_text(with_bursts, options.misses)
         hints.append(
-            f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take {looks_at_bursts} of "
+            f"bursts of {IMAGES_OF_BURST} images (--unit burst:60s) take {text_with_bursts} of "
             f"{with_bursts.units:,}"
         )
     hints.append(f"or look at every {wording.noun}; --force deals anyway")
@@ -179,52 +192,61 @@ def _not_worth_it(
 
 
 def _hint_about_expect(options: DealOptions, deck: Deck, units: Units) -> str:
-    """Suggest expecting more animals with --expect, as a promise then takes fewer looks.
+    """Suggest a larger --expect: the more units show an animal, the fewer looks a promise takes.
+
+    The hint says how many looks the first round takes with --expect 30%.
 
     Args:
-        options: What was asked for. `expect` is the share of units that may show an animal.
-        deck: The review as it was asked for.
+        options: The options of the command. `expect` is the share of units that the user expects to
+            show an animal.
+        deck: The review, still without its rounds.
         units: All units, images or groups of images, with their scores.
 
     Returns:
-        How many looks it takes if a large share shows an animal, with "; " at the end; empty if a
-        large share is expected already.
+        The hint, with "; " at the end; empty if the user expects 30% or more already.
     """
     if options.expect >= LARGE_EXPECTED_SHARE:
         return ""
-    expected_share = percent(options.expect)
-    about_present_share = f"it was dealt for --expect {expected_share}"
+    current_share = percent(options.expect)
+    about_current_share = f"it was dealt for --expect {current_share}"
     if options.expect == DEFAULT_EXPECTED_SHARE:
-        about_present_share = f"--expect is {expected_share} where it is not given"
+        about_current_share = f"--expect is {current_share} where it is not given"
 
-    first_round = _expect_with_large_share(options, deck, units)
-    looks = _looks_text(first_round, options.misses)
+    first_round = _expectation_with_large_share(options, deck, units)
+    looks_text = _looks_text(first_round, options.misses)
     return (
-        f"{about_present_share}: if more units show an animal, say so, as --expect "
-        f"{percent(LARGE_EXPECTED_SHARE)} takes {looks} of {first_round.units:,} below; "
+        f"{about_current_share}: if more units show an animal, say so, as --expect "
+        f"{percent(LARGE_EXPECTED_SHARE)} takes {looks_text} of {first_round.units:,} below; "
     )
 
 
-def _expect_with_large_share(options: DealOptions, deck: Deck, units: Units) -> Expectation:
-    """Return what the first round could expect if LARGE_EXPECTED_SHARE of the units had an animal.
+def _expectation_with_large_share(options: DealOptions, deck: Deck, units: Units) -> Expectation:
+    """Return the expectation of the first round if the user had asked for --expect 30%.
+
+    The highest threshold would then be another one, unless --below sets it.
 
     Args:
-        options: What was asked for.
-        deck: The review as it was asked for.
+        options: The options of the command.
+        deck: The review, still without its rounds.
         units: All units, images or groups of images, with their scores.
     """
     threshold = deck.below
-    if options.below is None:  # --below would keep the threshold, whatever is expected
+    if options.below is None:
         threshold = highest_threshold(units.scores, LARGE_EXPECTED_SHARE)
-    large_options = replace(options, expect=LARGE_EXPECTED_SHARE)
-    large_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
-    expectation = expectation_of(large_options, large_deck)
-    return _expect_in_first_round(options, expectation, expectation.error)
+    changed_options = replace(options, expect=LARGE_EXPECTED_SHARE)
+    changed_deck = replace(deck, below=threshold, units_below=units.count_below(threshold))
+    expectation = expectation_of(changed_options, changed_deck)
+    return _expectation_of_first_round(options, expectation, error_of_rounds=expectation.error)
 
 
 def _looks_text(expectation: Expectation, misses: int) -> str:
-    """Write how many looks the first round takes: a number, or all."""
-    looks = expectation.looks(misses)
-    if looks is None:
+    """Write how many looks the first round takes: a number, or all.
+
+    Args:
+        expectation: What is expected of the first round.
+        misses: How many lost animals may turn up in it without breaking the promise.
+    """
+    look_count = expectation.look_count(misses)
+    if look_count is None:
         return "looks at all"
-    return f"about {looks:,} looks"
+    return f"about {look_count:,} looks"

@@ -57,7 +57,9 @@ class Row:
     def to_json(self) -> Fields:
         """Return the row as promise.json has it, under the symbols that docs/promise.md explains.
 
-        There, `_up` is an upper bound, and `_all` counts the answers of later rounds as well.
+        `M` counts the units below the threshold, `m` those that were looked at, and `k` those in
+        which an animal may be lost. `A_up`, `B` and `L_up` are bounds on the animals below, on the
+        animals above and on the lost share. `_all` counts the answers of later rounds as well.
         """
         return {
             "t": self.threshold,
@@ -96,26 +98,28 @@ class RoundResult:
         """Return the row with the highest threshold that can be promised; None if there is none.
 
         Rows are tried from the lowest threshold up. The search ends at the first row at which too
-        many animals may be lost, even if a higher one looks better. That is why a threshold may be
-        chosen when the answers are known: whatever they are, there is one lowest row at which too
-        many animals really are lost. Only if the bound of this row is wrong can the search pass it
-        and lead to a false promise.
+        many animals may be lost, even if a higher one looks better.
+
+        So it does no harm that the threshold is chosen when the answers are known. A promise is
+        false if it is made for row X or a higher one, where X is the lowest row at which too many
+        animals really are lost. Which row that is does not depend on the answers. The search passes
+        it only if its bound is wrong, and the probability of that is `error`.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.
         """
-        return _last_with_units_below(takewhile(lambda row: row.keeps(loss), self.rows))
+        return _last_row_with_units_below(takewhile(lambda row: row.keeps(loss), self.rows))
 
     def row_promised_at_first(self, loss: float) -> Row | None:
         """Return the row that was promised when this round ended; None if none was.
 
-        It is found as in `highest_row`, but only by the bounds of this round. The answers of later
+        It is chosen as in `highest_row`, but only by the bounds of this round. The answers of later
         rounds may refute it.
 
         Args:
             loss: The share of animals that may be lost, such as 0.05.
         """
-        return _last_with_units_below(takewhile(lambda row: row.bound_keeps(loss), self.rows))
+        return _last_row_with_units_below(takewhile(lambda row: row.bound_keeps(loss), self.rows))
 
     @property
     def lowest_row(self) -> Row:
@@ -126,7 +130,7 @@ class RoundResult:
         return self.rows[-1]
 
 
-def _last_with_units_below(rows: Iterable[Row]) -> Row | None:
+def _last_row_with_units_below(rows: Iterable[Row]) -> Row | None:
     """Return the last of some rows below whose threshold any unit is; others promise nothing."""
     last_row = None
     for row in rows:
@@ -169,7 +173,8 @@ def evaluate(
         is_above_sampled=deck.is_above_sampled(draw.count_above),
         is_corrected=seen_share is not None,
     )
-    # The sample from below up to this round, on which the bounds rest: D units.
+    # The bounds rest on the D units that were looked at below the highest threshold by the end of
+    # this round.
     dealt = draw.sample_below_by(round_number)
     dealt_scores = units.scores[dealt]  # (D,)
     dealt_answers = [answers[name] for name in units.names(dealt)]
@@ -177,7 +182,7 @@ def evaluate(
     is_seen = np.array([answer is Answer.ANIMAL for answer in dealt_answers], np.bool_)
 
     # All answers so far, also those of later rounds.
-    all_scores = _scores_of_answers(units, draw, answers)
+    all_scores = _scores_by_answer(units, draw, answers)
     rows = []
     for threshold in deck.grid:
         is_below = dealt_scores < threshold
@@ -250,38 +255,41 @@ def bound_row(
     )
 
 
-class ScoresOfAnswers(NamedTuple):
+class ScoresByAnswer(NamedTuple):
     """The scores of units, sorted out by what reviewers answered."""
 
     animals: UnitScores  # in which an animal was seen
     doubtful: UnitScores  # unsure, disputed, or whose image is gone
 
 
-def _scores_of_answers(units: Units, draw: Draw, answers: AnswersByUnit) -> ScoresOfAnswers:
-    """Return the scores of the units from below in which reviewers saw, or may have seen, animals.
+def _scores_by_answer(units: Units, draw: Draw, answers: AnswersByUnit) -> ScoresByAnswer:
+    """Return the scores of units in which reviewers saw an animal, and of those that are doubtful.
+
+    Only units below the highest threshold are counted.
 
     Args:
-        units: The images, or groups of images, that have scores.
-        draw: Those of them that were drawn for a look, from below the highest threshold.
+        units: All units, images or groups of images, with their scores.
+        draw: The units that were drawn for a look.
         answers: The answers so far, of all rounds, by the name of the unit.
     """
     names = units.names(draw.sample_below)
     is_animal = np.array([answers.get(name) is Answer.ANIMAL for name in names], np.bool_)
     is_doubtful = np.array([answers.get(name) is Answer.DOUBTFUL for name in names], np.bool_)
     scores = units.scores[draw.sample_below]
-    return ScoresOfAnswers(animals=scores[is_animal], doubtful=scores[is_doubtful])
+    return ScoresByAnswer(animals=scores[is_animal], doubtful=scores[is_doubtful])
 
 
 def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: AnswersByUnit) -> SeenAbove:
-    """Count the animals that were seen above the highest threshold.
+    """Count the animals that were seen above the highest threshold, and bound how many there are.
 
-    If only a sample was looked at, there are more of them; then a lower bound on how many there are
-    comes from the sample.
+    If all units above the threshold were looked at, these are the same. If only a sample was, there
+    may be more animals. Then a lower bound is computed from the sample. It is wrong with a tenth of
+    the probability of a false promise, which is set aside for it.
 
     Args:
-        deck: The review, which says with which probability a bound may be wrong.
-        units: The images, or groups of images, that have scores.
-        draw: Those of them that are looked at.
+        deck: The review, with the probability of a false promise.
+        units: All units, images or groups of images, with their scores.
+        draw: The units that are looked at.
         answers: What reviewers saw, by the name of a unit.
     """
     animal_count = 0
@@ -299,7 +307,12 @@ def _count_seen_above(deck: Deck, units: Units, draw: Draw, answers: AnswersByUn
         )
     else:
         fewest_animals = animal_count
-    return SeenAbove(draw.count_above, looked_at_count, animal_count, fewest_animals)
+    return SeenAbove(
+        units=draw.count_above,
+        looked_at=looked_at_count,
+        animals=animal_count,
+        at_least=fewest_animals,
+    )
 
 
 def best_promise(deck: Deck, results: Sequence[RoundResult]) -> Promise | None:

@@ -15,6 +15,7 @@ from detcli.commands.promise.units import Integers
 from detcli.core import Fields, frozen
 from detcli.core.errors import UsageError
 from detcli.core.lines import bounded_lines
+from detcli.data.geometry import Pixels
 from detcli.data.record import RecordJson, box_of
 from detcli.page.find_images import Finder
 from detcli.page.page import IMAGE, render
@@ -50,35 +51,36 @@ class UnitCopies:
 def records_of_units(
     records: str, unit_by_record: Integers, units: Iterable[int], wanted_classes: WantedClasses
 ) -> dict[int, list[RecordJson]]:
-    """Read the records of the units that are looked at, now with their boxes.
+    """Read the records of some units again, for the page that shows their images and boxes.
 
-    A unit is an image or a group of images. The boxes of a record are those of the wanted classes,
-    the best MAX_BOXES of them.
+    A unit is an image or a group of images. Each record only has the detections that the page can
+    show: of the wanted classes, the best MAX_BOXES.
 
     Args:
         records: The name of the records.
         unit_by_record: `(N,)`, the number of the unit that each of N records belongs to.
         units: The numbers of the units to read.
-        wanted_classes: The classes whose boxes are kept, but for boxes that are marked as repeated.
+        wanted_classes: The classes whose boxes the page shows, except for boxes that are marked as
+            repeated.
 
     Returns:
-        The records of each unit, in the order of the file, by its number.
+        By the number of each unit, its records in the order of the file.
     """
     records_by_unit: dict[int, list[RecordJson]] = {int(unit): [] for unit in units}
-    unit_numbers = unit_by_record.data  # of Python's numbers, which are faster than NumPy's
+    # Indexing `data` gives Python's numbers, which is faster than indexing the array.
+    unit_numbers = unit_by_record.data
 
     def is_needed(record_number: int) -> bool:
         return unit_numbers[record_number] in records_by_unit
 
     for record_number, record in read_selected(records, is_needed):
-        boxes = []
+        detections = []
         for detection in record["detections"]:
             if wanted_classes.has(detection) and "repeated" not in detection:
-                boxes.append(detection)
-        boxes.sort(key=lambda detection: detection["score"], reverse=True)
-        record["detections"] = boxes[:MAX_BOXES]
-        unit = int(unit_by_record[record_number])
-        records_by_unit[unit].append(record)
+                detections.append(detection)
+        detections.sort(key=lambda detection: detection["score"], reverse=True)
+        record["detections"] = detections[:MAX_BOXES]
+        records_by_unit[unit_numbers[record_number]].append(record)
     return records_by_unit
 
 
@@ -145,7 +147,7 @@ class Copier:
     """Writes small copies of images into the folder of a review."""
 
     def __init__(self, folder: Path, finder: Finder) -> None:
-        """Begin.
+        """Make the folder of the images in the folder of the review.
 
         Args:
             folder: The folder of the review.
@@ -201,8 +203,8 @@ class Copier:
         counted.
 
         Args:
-            number: The number that the names of its files begin with.
-            name: Its name.
+            number: The number that the names of the unit's files begin with.
+            name: The name of the unit.
             records: The records of its images.
         """
         records_to_show = shown_records(in_time(records))
@@ -215,12 +217,11 @@ class Copier:
             file_name = f"images/{number:05}.jpg"
             if len(records_to_show) > 1:
                 file_name = f"images/{number:05}-{position:02}.jpg"
-            (jpeg,) = render(image.pixels, [IMAGE])
-            path = self._folder / file_name
-            with writing(path):
-                path.write_bytes(jpeg)  # not as `write_file`, which waits for the disk each time
+            jpeg = self._write_copy(file_name, image.pixels)
             images.append(ReviewImage(file_name, fractions(record)))
-            content = image.file or jpeg  # the file of a photograph; a frame of a video has none
+
+            # Of a photograph, the file is hashed. A frame of a video has no file, so the copy is.
+            content = image.file or jpeg
             hashes.append(hashlib.sha256(content).hexdigest())
         return UnitCopies(
             name=name,
@@ -229,6 +230,20 @@ class Copier:
             missing=len(records_to_show) - len(images),
             left_out=len(records) - len(records_to_show),
         )
+
+    def _write_copy(self, file_name: str, pixels: Pixels) -> bytes:
+        """Write a small copy of an image as JPEG, and return the content of its file.
+
+        Args:
+            file_name: The name of the file in the folder of the review.
+            pixels: The pixels of the image.
+        """
+        (jpeg,) = render(pixels, [IMAGE])
+        path = self._folder / file_name
+        with writing(path):
+            # `write_file` would wait for the disk, which takes long for thousands of images.
+            path.write_bytes(jpeg)
+        return jpeg
 
 
 def write_copies(folder: Path, copies_of_units: Iterable[UnitCopies]) -> None:

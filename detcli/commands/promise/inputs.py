@@ -72,8 +72,9 @@ class InputColumns:
         has_groups: Whether units are folders, or inputs with the same value of `meta`.
         scores: The best score of the wanted classes in each input, 0 if it has none.
         is_failed: 1 for each input with an error, else 0.
-        groups: The number of the folder, or of the value of `meta`, of each input; empty where
-            units are neither.
+        group_by_input: The number of the folder, or of the value of `meta`, of each input; an index
+            of `group_names`. Empty if units are neither folders nor have a value in common.
+        group_names: The names of the folders, or the values of `meta`.
         input_by_record: The number of the input that each record is of.
         models: The names of all models that made records.
         settings: Those of the first record that has any; empty if none has.
@@ -96,20 +97,26 @@ class InputColumns:
         # Columns with an element for each input, which is an image or a video.
         self.scores = array("d")
         self.is_failed = bytearray()
-        self.groups = array("q")  # an index of `group_names`; only for folders and `meta`
-        self._name_ends = array("q")  # where its name ends in `_names`
-        self._name_hashes = array("q")
-        self._names = bytearray()  # of all inputs, one behind the other, in UTF-8
-        self._file_names: dict[int, str] = {}  # by input, where they differ from its name
 
-        self.input_by_record = array("i")  # with an element for each record
-        self._video_inputs: dict[str, int] = {}  # the input of each video, by its name
+        # The names of all inputs, one behind the other, and the position at which each ends.
+        self._names = bytearray()
+        self._name_ends = array("q")
+        self._name_hashes = array("q")  # which find equal names
+        self._file_names: dict[int, str] = {}  # by input, only those that differ from the name
 
-        self._has_bursts = kind.grouping is Grouping.BURST
+        # The input of each record, and the input of each video by its name.
+        self.input_by_record = array("i")
+        self._input_by_video: dict[str, int] = {}
+
+        # Units that are folders, or inputs with the same value of `meta`.
         self.has_groups = kind.grouping in {Grouping.FOLDER, Grouping.META}
+        self.group_by_input = array("q")
         self.group_names: list[str] = []
-        self._group_numbers: dict[str, int] = {}  # by the name of the group
-        self.bursts = BurstFinder()  # told of each record if units are bursts
+        self._group_by_name: dict[str, int] = {}  # the number of each group
+
+        # Units that are bursts.
+        self._has_bursts = kind.grouping is Grouping.BURST
+        self.bursts = BurstFinder()  # gets each record if units are bursts
 
         # What all records say together.
         self.models: set[str] = set()
@@ -142,18 +149,16 @@ class InputColumns:
         if not self.settings and "settings" in record:
             self.settings = cast("Fields", record["settings"])
             self._max_det = self.settings.get("max_det", DEFAULT_MAX_DET)
-        score = self._take_detections(record["detections"])
+        score = self._best_score(record["detections"])
         self.scores[input_number] = max(score, self.scores[input_number])
 
-    def _take_detections(self, detections: list[DetectionJson]) -> float:
-        """Take the detections of one image into account, and return the best score that counts.
+    def _best_score(self, detections: list[DetectionJson]) -> float:
+        """Return the best score of the wanted classes in one image; 0 if no detection is of one.
 
-        It updates `lowest_score`, and counts the image in `cut_off_count` if its detections are so
-        many that one of a wanted class may have been left out. Boxes that are marked as repeated,
-        such as a stone, do not count.
-
-        Returns:
-            The best score of the wanted classes; 0 if no detection is of one.
+        A box that is marked as repeated does not count: it is at the same position in many images,
+        as a stone is, and somebody said that it is no animal. This also updates `lowest_score`, and
+        counts the image in `cut_off_count` if its detections are so many that one of a wanted class
+        may have been left out.
         """
         best_score = 0.0
         has_wanted = False
@@ -162,39 +167,49 @@ class InputColumns:
             self.lowest_score = min(score, self.lowest_score)
             if self._wanted_classes.has(detection) and "repeated" not in detection:
                 has_wanted = True
-                best_score = max(best_score, score)  # 0.0 and not -0.0
+                best_score = max(best_score, score)  # of 0.0 and -0.0, this is the first, 0.0
         if len(detections) >= self._max_det and not has_wanted:
             self.cut_off_count += 1
         return best_score
 
     def _find_or_add_input(self, record: RecordJson) -> int:
-        """Return the number of the input that a record is of, which is added if it is new.
+        """Return the number of a record's input. An input that is new is added to all columns.
 
-        Each record is of another input, except that all frames of a video are of one input.
+        Each record has another input, except that all frames of a video have the same one.
 
         Raises:
             UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
         """
         source = record["source"]
-        if source in self._video_inputs:  # another frame, or the error that ended the video
-            return self._video_inputs[source]
+        if source in self._input_by_video:  # another frame, or the error that ended the video
+            return self._input_by_video[source]
 
         input_number = len(self.scores)
         if "frame" in record:
-            self._video_inputs[source] = input_number
+            self._input_by_video[source] = input_number
+        self._add_input(record)
+        return input_number
+
+    def _add_input(self, record: RecordJson) -> None:
+        """Add an element for a new input to each column; it has no score yet.
+
+        Raises:
+            UsageError: Inputs are grouped by a key of `meta`, and the record has no value for it.
+        """
+        input_number = len(self.scores)
+        source = record["source"]
         self.scores.append(0.0)
         self.is_failed.append(False)
         if self.has_groups:
-            self.groups.append(self._find_or_add_group(record))
+            self.group_by_input.append(self._find_or_add_group(record))
         self._names += source.encode(errors=NAME_ERRORS)
         self._name_ends.append(len(self._names))
         self._name_hashes.append(hash(source))
         if "source_bytes" in record:  # the name of the file is not Unicode
             self._file_names[input_number] = name_of(record)
-        return input_number
 
     def _find_or_add_group(self, record: RecordJson) -> int:
-        """Return the number of the group that a record is in, which is added if it is new.
+        """Return the number of a record's group. A group that is new is added.
 
         A group has the name of the record's folder, or of its value for a key of `meta`.
 
@@ -212,10 +227,10 @@ class InputColumns:
         else:
             group_name = _meta_text(record, self._kind.key)
 
-        if group_name not in self._group_numbers:
-            self._group_numbers[group_name] = len(self.group_names)
+        if group_name not in self._group_by_name:
+            self._group_by_name[group_name] = len(self.group_names)
             self.group_names.append(group_name)
-        return self._group_numbers[group_name]
+        return self._group_by_name[group_name]
 
     def name(self, input_number: int) -> str:
         """Return the name of an input, as its record has it."""

@@ -116,12 +116,13 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
         if not isinstance(fields.get(name), str):
             raise ValueError(f"its {name} is not text")  # noqa: TRY004 - ValueError for every fault
 
-    # Numbers are compared by `type`, as `isinstance` would take true for 1. A label without the key
-    # has no answer, while null is one: "unsure".
-    animal = fields.get("animal", "")
-    is_number = type(animal) is int and animal in {LABEL_OF_NOTHING, LABEL_OF_ANIMAL}
-    is_answer = is_number or animal is None or animal == UNDO
-    if not is_answer:
+    # The answer is 1, 0, null for "unsure", or "undo". A missing key is no answer, while null is
+    # one. Numbers are checked by `type`, as `isinstance` would take true for 1.
+    has_answer = "animal" in fields
+    answer = fields.get("animal")
+    is_unsure = answer is None
+    is_number = type(answer) is int and answer in {LABEL_OF_NOTHING, LABEL_OF_ANIMAL}
+    if not has_answer or not (is_number or is_unsure or answer == UNDO):
         raise ValueError("its animal is not 1, 0, null or undo")
 
     pass_number = fields.get("pass", 1)
@@ -133,7 +134,7 @@ def to_label(fields: Any) -> ReviewLabel:  # noqa: ANN401 - JSON
         raise ValueError("its review is not text")
     return ReviewLabel(
         source=fields["source"],
-        animal=animal,
+        animal=answer,
         who=fields["who"],
         at=fields["at"],
         pass_=pass_number,
@@ -189,20 +190,20 @@ class Answers:
     The order of lines counts, not their times, as a clock may be set back.
 
     Attributes:
-        unassigned_count: How many lines do not say which review they answer.
+        count_without_review: How many lines do not say which review they answer.
     """
 
     def __init__(self, lines: Iterable[Fields]) -> None:
-        """Take all labels, of any reviewers and units, and apply what they undo.
+        """Group the labels by unit, reviewer and pass, and remove the answers that were withdrawn.
 
         Args:
             lines: The lines of labels.jsonl, in which an undo follows the answer that it withdraws.
         """
         labels = [to_label(line) for line in lines]
-        self.unassigned_count = sum(label.review is None for label in labels)
+        self.count_without_review = sum(label.review is None for label in labels)
 
-        # `_answers[source][who][pass_number]` is what a reviewer answered to a unit in a pass: a
-        # set of one answer, or of several if they contradict each other.
+        # The answers to a unit by a reviewer in a pass: `self._answers[unit][reviewer][pass]`. It
+        # is a set of one answer, or of several if they contradict each other.
         self._answers: defaultdict[str, dict[str, dict[int, set[LabelValue]]]] = defaultdict(dict)
         for (source, who, pass_number), answers in _answers_after_undo(labels).items():
             if answers:
@@ -258,9 +259,9 @@ class Answers:
     def _counting_answers(self, source: str) -> set[LabelValue]:
         """Return the answers to a unit that count, several if they contradict each other.
 
-        The page asks for a third look only where the answers of the first two looks differ. There
-        it replaces them. Elsewhere nobody asked for it: it counts beside answers that agree, and
-        not at all if there are none.
+        A third look is meant for units whose answers in the first two looks differ, and replaces
+        these answers. If nobody has answered in the first two looks, a third look does not count.
+        If the answers of the first two looks agree, the third look counts beside them.
         """
         answers = self._answers_to(source)
         if not answers.first_two_looks:

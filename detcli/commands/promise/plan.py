@@ -36,7 +36,12 @@ def round_error(error: float, round_number: int, round_count: int) -> float:
 
 
 def fewest_that_break(animals_above: int, loss: float) -> int:
-    """Return how many lost animals are too many, if so many others are animals_above."""
+    """Return the smallest number of lost animals that breaks a promise.
+
+    Args:
+        animals_above: How many animals are not lost.
+        loss: The share of all animals that may be lost, such as 0.05.
+    """
     lost = int(loss * animals_above / (1 - loss))
     while keeps_loss(lost + 1, animals_above, loss):
         lost += 1
@@ -116,8 +121,8 @@ class Expectation:
     loss: float  # the share that may be lost
     error: float  # the probability of a false promise
 
-    def looks(self, misses: int) -> int | None:
-        """Return how many looks a promise takes; None if it cannot be had, see `looks_needed`."""
+    def look_count(self, misses: int) -> int | None:
+        """Return how many looks a promise takes, see `looks_needed`; None if no number suffices."""
         return looks_needed(
             units=self.units,
             animals_above=self.animals_above,
@@ -132,8 +137,8 @@ def chance_of_promise(
 ) -> float:
     """Simulate reviews, and return the share of them that promise the highest threshold.
 
-    In each round of a review, people look at a random sample of what scores below the threshold. It
-    is promised if, after any round, few enough lost animals have turned up.
+    In each round of a review, people look at more randomly drawn units below the threshold. The
+    threshold is promised if, after any round, few enough lost animals have turned up.
 
     Args:
         round_sizes: How many units, images or groups of images, each round looks at.
@@ -146,24 +151,27 @@ def chance_of_promise(
     lost_count = round(true_loss * expectation.animals_above / (1 - true_loss))
     lost_count = min(lost_count, expectation.units)
 
-    # Each array has an element for each simulated review.
-    undrawn_lost = np.full(SIMULATED_REVIEWS, lost_count)
-    drawn_lost = np.zeros(SIMULATED_REVIEWS, np.int64)
+    # Each array has an element for each simulated review. A lost animal is a unit below the
+    # threshold that shows an animal.
+    hidden_animals = np.full(SIMULATED_REVIEWS, lost_count)  # in units that nobody looked at yet
+    seen_animals = np.zeros(SIMULATED_REVIEWS, np.int64)
     is_promised = np.zeros(SIMULATED_REVIEWS, np.bool_)
-    looked_at = 0
+    looked_at = 0  # units, the same number in each review
     for round_number, size in enumerate(round_sizes, start=1):
-        undrawn_empty = expectation.units - looked_at - undrawn_lost
-        lost_in_round = random.hypergeometric(undrawn_lost, undrawn_empty, size)
-        drawn_lost += lost_in_round
-        undrawn_lost -= lost_in_round
+        undrawn_units = expectation.units - looked_at
+        undrawn_without_animal = undrawn_units - hidden_animals
+        seen_in_round = random.hypergeometric(hidden_animals, undrawn_without_animal, size)
+        seen_animals += seen_in_round
+        hidden_animals -= seen_in_round
         looked_at += size
+
         error = round_error(expectation.error, round_number, len(round_sizes))
-        is_promised |= drawn_lost <= most_misses(expectation, looked_at, error)
+        is_promised |= seen_animals <= most_misses(expectation, looked_at, error)
     return float(is_promised.mean())
 
 
 def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
-    """Return how many lost animals may turn up at most if a round is to promise the threshold.
+    """Return the largest number of lost animals with which a round still promises the threshold.
 
     Args:
         expectation: How many units are below the threshold, how many animals above it, and the
@@ -172,12 +180,13 @@ def most_misses(expectation: Expectation, looked_at: int, error: float) -> int:
         error: The probability of a false promise that the round may have.
 
     Returns:
-        The number; -1 if the threshold is not promised even if none turns up.
+        The number of lost animals that may turn up among the units that were looked at; -1 if the
+        threshold is not promised even if none turns up.
     """
-    misses = 0
-    while misses <= looked_at:
+    largest_sufficient = -1
+    for misses in range(looked_at + 1):
         most_lost = most_positives(misses, units=expectation.units, drawn=looked_at, error=error)
         if not keeps_loss(most_lost, expectation.animals_above, expectation.loss):
             break
-        misses += 1
-    return misses - 1
+        largest_sufficient = misses
+    return largest_sufficient

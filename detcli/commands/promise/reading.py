@@ -118,17 +118,20 @@ def _require_low_scores(inputs: InputColumns, records: str) -> None:
     Raises:
         UsageError: The scores begin above MAX_LOWEST_SCORE.
     """
-    lowest_score = inputs.settings.get("conf", inputs.lowest_score)
-    has_no_detection = isinf(lowest_score)
-    if lowest_score <= MAX_LOWEST_SCORE or has_no_detection:
+    # The confidence that predict ran with. Where the records do not say it, the lowest score in
+    # them, which is infinite if they have no detection.
+    scores_begin_at = inputs.settings.get("conf", inputs.lowest_score)
+    has_no_detection = isinf(scores_begin_at)
+    if scores_begin_at <= MAX_LOWEST_SCORE or has_no_detection:
         return
-    without_score_count = 0
+
+    without_box_count = 0
     for score in inputs.scores:
-        if score == 0:
-            without_score_count += 1
+        if score == 0:  # an image without a box of a wanted class
+            without_box_count += 1
     raise UsageError(
-        f"the scores in {records} begin at {lowest_score:.3g}, above {MAX_LOWEST_SCORE}: what is "
-        f"lower is missing, and the {without_score_count:,} of {len(inputs):,} images without a "
+        f"the scores in {records} begin at {scores_begin_at:.3g}, above {MAX_LOWEST_SCORE}: what "
+        f"is lower is missing, and the {without_box_count:,} of {len(inputs):,} images without a "
         "score cannot be told from one another",
         "run predict with --conf 0.001; --force goes on",
     )
@@ -142,20 +145,21 @@ def file_hash(records: str) -> str | None:
 
 
 def read_units_of(deck: "Deck", records: str, advance: Callable[[str], object]) -> "Units":
-    """Read the images of a review, or their groups, with their scores from the records again.
+    """Read the units of a review, images or groups of images, from its records again.
 
     Args:
-        deck: The review as it was made: what was looked for, in which records.
-        records: The name of the records, which may have moved since.
+        deck: The review, which says what was looked for, and has the hash of the scores.
+        records: The path or URL of the records, which may have moved since the deal.
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: They are gone, or not those that the review was made from.
+        UsageError: The records are gone, or have other scores than when the review was dealt.
     """
     from detcli.commands.promise.units import make_units
 
     if not is_object(records) and not Path(records).exists():
         raise UsageError(f"{records} is gone", "name the records of the review with --records")
+
     inputs = read_inputs(records, WantedClasses(deck.classes), deck.kind, advance)
     units = make_units(inputs, deck.kind, deck.seed)
     require_unchanged(deck.scores_sha256, units, records)

@@ -88,22 +88,23 @@ def _put_files(
 ) -> dict[str, int]:
     """Link, copy or list files, and return how many went into each of the two folders.
 
+    Files that cannot be put anywhere are skipped. Some of their names are printed at the end.
+
     Args:
         files_with_folders: The name of each file, and the folder it goes to: "eyes" or "no-eyes".
         folder: The folder that has these two.
-        log: Gets a line for everything that is made.
+        log: Gets a line for each file and folder that is made.
         how: Whether files are linked, copied or listed.
 
     Raises:
-        InputError: Some files are not on this machine, the folder has other files with their names,
-            or no list can hold their names. It is raised after all other files are done, and some
-            of the names are printed.
+        InputError: Some files were skipped: they are not on this machine, the folder has other
+            files with their names, or no list can hold their names.
     """
     from detcli.commands.promise.splitting import EYES, NO_EYES
     from detcli.sink.sorted_files import Placer, write_lists
 
     if how is How.LIST:
-        counts, problem_names = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
+        counts, skipped_names = write_lists(files_with_folders, [EYES, NO_EYES], folder, log)
         reason = "no list can hold this name"
         hint = "split files instead: leave out --how list"
     else:
@@ -111,16 +112,16 @@ def _put_files(
         for name, class_folder in files_with_folders:
             placer.place(name, class_folder)
         counts = placer.counts
-        problem_names = placer.missing + placer.blocked
+        skipped_names = placer.missing + placer.blocked
         reason = "no such file here, or another file is at its destination"
         hint = (
             "run this in the folder where predict ran, so that names lead to files; existing files "
             "are not overwritten"
         )
 
-    if problem_names:
-        for name in problem_names[:SHOWN_NAMES]:
+    if skipped_names:
+        for name in skipped_names[:SHOWN_NAMES]:
             print_line(f"{name}: {reason}", prefix="")
-        images = pluralize(len(problem_names), "image")
+        images = pluralize(len(skipped_names), "image")
         raise InputError(f"{images} not put into {folder}", hint)
     return counts

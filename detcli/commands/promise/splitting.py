@@ -29,14 +29,17 @@ def promised_threshold(
         advance: Is called with the source of each record.
 
     Raises:
-        UsageError: It was not checked, or promise.json is not what its labels lead to.
-        CheckError: It promises nothing.
+        UsageError: The review was not checked, or promise.json does not follow from its labels.
+        CheckError: The review promises nothing.
     """
     path = review / PROMISE
     stored_fields = read_promise(path)
+    # Whether the bounds allow for animals that reviewers overlook: --correct of check.
     is_corrected = stored_fields["seen_share"] is not None
-    fields = Checker(review, records, advance).compute(is_corrected=is_corrected).fields
-    computed_fields = json.loads(json.dumps(fields))  # with lists in place of tuples, as stored
+    computed = Checker(review, records, advance).compute(is_corrected=is_corrected)
+
+    # As JSON has them: with lists in place of tuples.
+    computed_fields = json.loads(json.dumps(computed.fields))
     # Another version of detcli may have written the file.
     stored_fields["detcli"] = None
     computed_fields["detcli"] = None
@@ -46,10 +49,9 @@ def promised_threshold(
             f"check the review again: detcli promise check {review}",
         )
 
-    threshold = fields["t"]
-    if threshold is None:
+    if computed.promise is None:
         raise CheckError(f"{review} promises nothing", "all images need eyes")
-    return float(threshold)
+    return float(computed.promise.row.threshold)
 
 
 def split_files(

@@ -7,7 +7,7 @@ from decimal import ROUND_DOWN, Decimal
 
 from detcli.commands.promise.bounds import most_positives
 from detcli.commands.promise.deck import FURTHER_BOUND_SHARE, Deck
-from detcli.commands.promise.evaluation import Promise, RoundResult
+from detcli.commands.promise.evaluation import Promise, RoundResult, Row
 from detcli.commands.promise.images import MAX_IMAGES
 from detcli.core import frozen
 from detcli.core.errors import CheckError
@@ -127,20 +127,21 @@ class Wording:
             f"{self.wanted} above {self.deck.below}"
         )
 
-    def plan_text(self, *, looks: int, below: int, above: int, repeats: int) -> str:
+    def plan_text(
+        self, *, look_count: int, below_count: int, above_count: int, second_look_count: int
+    ) -> str:
         """Say how many units, images or groups of images, people look at in each round.
 
-        The first round has three kinds of looks, which add up to all of them.
-
         Args:
-            looks: How many looks the first round has.
-            below: How many of these are at units that score below the highest threshold.
-            above: How many are at units that score above it.
-            repeats: How many are second looks at one of these units.
+            look_count: How many looks the first round has: the sum of the other three numbers.
+            below_count: How many of these are at units that score below the highest threshold.
+            above_count: How many are at units that score above it.
+            second_look_count: How many are second looks at one of these units.
         """
         text = (
-            f"first round {count_text(looks, self.noun)} ({below:,} below, {above:,} above, "
-            f"{repeats:,} again), about {duration_text(looks)} at one a second"
+            f"first round {count_text(look_count, self.noun)} ({below_count:,} below, "
+            f"{above_count:,} above, {second_look_count:,} again), about "
+            f"{duration_text(look_count)} at one a second"
         )
         later_rounds = [f"{size:,}" for size in self.deck.plan[1:]]
         if later_rounds:
@@ -166,7 +167,7 @@ class Wording:
         return f"chance that {rounds}: {', '.join(cases)}"
 
     def shortened_lines(self) -> list[str]:
-        """Say of how many units only a part of their images is shown; no line if of none."""
+        """Say how many units have so many images that only some are shown; no line if none has."""
         if not self.deck.shortened:
             return []
         line = (
@@ -187,18 +188,17 @@ class Wording:
         """
         row = promise.row
         all_animals = row.most_lost + row.animals_seen
-        lost = (
+        about_loss = (
             f"{loss_text(row.most_lost, all_animals)} of {self.wanted_units} are lost "
             f"({row.most_lost:,} of {all_animals:,})"
         )
-        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
         if self._is_certain(promise):
-            return (
-                f"--conf {row.threshold}: {lost}, 100% sure, as everything below was looked at; "
-                f"{put_aside}"
-            )
-        sure = sureness_text(self.deck.sure)
-        return f"--conf {row.threshold}: at most {lost}, {sure} sure; {put_aside}"
+            about_sureness = "100% sure, as everything below was looked at"
+        else:
+            about_loss = f"at most {about_loss}"
+            about_sureness = f"{sureness_text(self.deck.sure)} sure"
+        put_aside = f"{row.units_below:,} of {count_text(self.total, self.noun)} need no eyes"
+        return f"--conf {row.threshold}: {about_loss}, {about_sureness}; {put_aside}"
 
     def _is_certain(self, promise: Promise) -> bool:
         """Tell whether nothing of a promise is estimated, so that only a reviewer may be wrong."""
@@ -212,24 +212,24 @@ class Wording:
         """Say which promises of earlier rounds the answers of later rounds have refuted.
 
         Args:
-            results: The results of all complete rounds. Their bounds are those at the end of the
-                round; their counts of answers include later rounds.
+            results: The results of all complete rounds. The bound on lost animals is the one from
+                the end of a round, while the count of lost animals includes later rounds.
 
         Returns:
             A line for each round whose promise no longer holds.
         """
-        largest_loss = self.deck.lost[-1]
+        largest_loss = self.deck.lost[-1]  # they are in ascending order
         lines = []
         for result in results:
-            row = result.row_promised_at_first(largest_loss)
-            if row is None:
+            promised_row = result.row_promised_at_first(largest_loss)
+            if promised_row is None:
                 continue
-            is_refuted = not row.keeps(largest_loss)
+            is_refuted = not promised_row.keeps(largest_loss)  # with the answers of later rounds
             if is_refuted:
                 lines.append(
-                    f"round {result.round} promised --conf {row.threshold}, which is withdrawn: at "
-                    f"most {row.most_lost:,} {self.wanted_units} could be below it, and "
-                    f"{row.all_misses:,} are by later answers"
+                    f"round {result.round} promised --conf {promised_row.threshold}, which is "
+                    f"withdrawn: at most {promised_row.most_lost:,} {self.wanted_units} could be "
+                    f"below it, and {promised_row.all_misses:,} are by later answers"
                 )
         return lines
 
@@ -243,24 +243,40 @@ class Wording:
             result: The result of the last complete round. At its lowest threshold the fewest
                 animals are lost, and even these are too many.
         """
-        largest_loss = self.deck.lost[-1]
-        above = result.above
         seen_count = _count_seen(result)
         if not seen_count:
             return CheckError(
                 self._no_animals_text(result), "a share of no animals cannot be promised"
             )
 
-        is_one_too_many = largest_loss * seen_count < 1
-        are_all_above_looked_at = above.looked_at == above.units
-        if is_one_too_many and are_all_above_looked_at:
-            share_of_one = f"{100 / seen_count:.3g}%"
-            return CheckError(
-                f"{count_text(seen_count, self.wanted)} in all: one lost is {share_of_one}, "
-                f"more than {percent(largest_loss)}",
-                f"look at every {self.noun}, or deal from more records at once",
-            )
+        largest_loss = self.deck.lost[-1]  # they are in ascending order
+        is_single_loss_too_large = largest_loss * seen_count < 1
+        are_all_above_looked_at = result.above.looked_at == result.above.units
+        if is_single_loss_too_large and are_all_above_looked_at:
+            return self._too_few_animals_error(seen_count, largest_loss)
+        return self._too_many_lost_error(result, largest_loss)
 
+    def _too_few_animals_error(self, animal_count: int, largest_loss: float) -> CheckError:
+        """Make the error for so few animals that a single lost animal breaks any promise.
+
+        Args:
+            animal_count: How many animals there are.
+            largest_loss: The largest share of the animals that may be lost.
+        """
+        share_of_single_animal = f"{100 / animal_count:.3g}%"
+        return CheckError(
+            f"{count_text(animal_count, self.wanted)} in all: one lost is "
+            f"{share_of_single_animal}, more than {percent(largest_loss)}",
+            f"look at every {self.noun}, or deal from more records at once",
+        )
+
+    def _too_many_lost_error(self, result: RoundResult, largest_loss: float) -> CheckError:
+        """Make the error that says how many animals may be lost at the lowest threshold.
+
+        Args:
+            result: The result of the last complete round.
+            largest_loss: The largest share of the animals that may be lost.
+        """
         row = result.lowest_row
         all_animals = row.most_lost + row.animals_seen
         message = (
@@ -280,12 +296,14 @@ class Wording:
             result: The result of the last complete round.
         """
         above = result.above
-        highest_row = result.rows[-1]
-        most_animals = highest_row.most_lost  # what may be below the highest threshold
-        is_sampled = above.looked_at < above.units
-        if is_sampled:
+        row_of_highest_threshold = result.rows[-1]
+        most_animals = row_of_highest_threshold.most_lost  # below the highest threshold
+        is_only_sample_seen = above.looked_at < above.units
+        if is_only_sample_seen:
+            # Those above it are bounded from a sample without an animal. The bound may be wrong
+            # with a tenth of the probability of a false promise, which is set aside for it.
             most_animals += most_positives(
-                0,
+                hits=0,
                 units=above.units,
                 drawn=above.looked_at,
                 error=FURTHER_BOUND_SHARE * self.deck.error,
@@ -303,29 +321,42 @@ class Wording:
                 be lost if everything below is put aside, and which share of all animals that is.
         """
         hints = []
-        # If a larger loss had been allowed, the lowest threshold would have been the first to be
-        # promised.
         lowest_row = result.lowest_row
         if lowest_row.share < MAX_SUGGESTED_LOSS:
-            all_animals = lowest_row.most_lost + lowest_row.animals_seen
-            lost_share = loss_text(lowest_row.most_lost, all_animals)
-            smallest_loss = percent(self.deck.lost[0])
-            sufficient_loss = f"{math.ceil(100 * lowest_row.share)}%"
-            hints.append(
-                f"{lost_share} would have been promised below {lowest_row.threshold}, had it been "
-                f"asked for: deal anew with --lost {smallest_loss},{sufficient_loss}"
-            )
+            hints.append(self._hint_at_larger_loss(lowest_row))
 
-        # The smallest share is lost at this threshold, so a review that goes no higher than that
-        # might promise it.
-        rows_with_units = [row for row in result.rows if row.units_below]
-        best_row = min(rows_with_units, key=lambda row: row.share, default=lowest_row)
+        best_row = _row_of_smallest_share(result)
         highest_threshold = result.rows[-1].threshold
         if best_row.threshold < highest_threshold:
-            beginning = "or" if hints else "deal anew"
+            # A review whose thresholds end here might promise this one.
+            beginning = "deal anew"
+            if hints:
+                beginning = "or"
             hints.append(f"{beginning} with --below {best_row.threshold}")
+
         hints.append("with bursts as units, or with a better model, fewer are lost")
         return "; ".join(hints)
+
+    def _hint_at_larger_loss(self, lowest_row: Row) -> str:
+        """Suggest to allow a larger loss, and say what would have been promised with it.
+
+        Args:
+            lowest_row: The row of the lowest threshold, which is the first to be promised.
+        """
+        all_animals = lowest_row.most_lost + lowest_row.animals_seen
+        lost_text = loss_text(lowest_row.most_lost, all_animals)
+        smallest_loss_text = percent(self.deck.lost[0])
+        sufficient_loss_text = f"{math.ceil(100 * lowest_row.share)}%"
+        return (
+            f"{lost_text} would have been promised below {lowest_row.threshold}, had it been "
+            f"asked for: deal anew with --lost {smallest_loss_text},{sufficient_loss_text}"
+        )
+
+
+def _row_of_smallest_share(result: RoundResult) -> Row:
+    """Return the row at which the smallest share of animals may be lost."""
+    rows_with_units = [row for row in result.rows if row.units_below]
+    return min(rows_with_units, key=lambda row: row.share, default=result.lowest_row)
 
 
 def _count_seen(result: RoundResult) -> int:

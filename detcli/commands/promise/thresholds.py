@@ -31,11 +31,11 @@ def highest_threshold(scores: UnitScores, expected_share: float) -> float:
     return cut_above_zero(scores)  # so few units have a box that all of them are above
 
 
-def grid_of(scores: UnitScores, max_threshold: float) -> list[float]:
+def candidate_thresholds(scores: UnitScores, max_threshold: float) -> list[float]:
     """Choose the thresholds that a review may promise, the lowest first.
 
-    A unit is an image, or a group of images, with one score. At the lowest threshold, only units
-    without a box are below it. The last one is the largest that is allowed. Between them, QUANTILES
+    A unit is an image, or a group of images, with one score. Only units without a box are below the
+    lowest threshold. The highest threshold is the largest that is allowed. Between them, QUANTILES
     thresholds at most divide the units into parts of about the same size.
 
     No threshold equals the score of a unit: each is a short number between two scores. So it does

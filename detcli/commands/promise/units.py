@@ -86,7 +86,8 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
 
     Args:
         inputs: The N images and videos of the records.
-        kind: Whether a unit is a single input, a burst, a folder, or what has a value in common.
+        kind: Whether a unit is a single input, a burst, a folder, or all inputs with the same value
+            of `meta`.
         seed: Decides the order, with the names of the units.
 
     Returns:
@@ -97,8 +98,9 @@ def make_units(inputs: InputColumns, kind: UnitKind, seed: int) -> Units:
     """
     unit_by_input, first_inputs = _number_units(inputs, kind)
     is_in_unit = unit_by_input != NO_UNIT  # (N,)
-    input_scores = np.frombuffer(inputs.scores)
+    input_scores = np.frombuffer(inputs.scores)  # (N,)
     scores = np.zeros(len(first_inputs))  # (U,)
+    # A unit may occur several times among these, and `at` takes all of its scores into account.
     np.maximum.at(scores, unit_by_input[is_in_unit], input_scores[is_in_unit])
 
     order = _draw_order(inputs, first_inputs, seed)
@@ -130,10 +132,10 @@ class _UnitNumbers(NamedTuple):
 
 
 def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
-    """Number the units from 0 on; return the unit of each input and the first input of each unit.
+    """Number the units from 0 on, and say which unit each input is in.
 
     Args:
-        inputs: The N images and videos of the records.
+        inputs: The N images and videos of the records, R of which could be read.
         kind: What the inputs of a unit have in common, if a unit may have several.
 
     Raises:
@@ -145,33 +147,36 @@ def _number_units(inputs: InputColumns, kind: UnitKind) -> _UnitNumbers:
         unit_numbers = np.arange(len(readable_inputs), dtype=np.int32)  # (R,)
         first_inputs = readable_inputs
     else:
-        # The numbers of groups may have gaps. `np.unique` numbers them anew without gaps, and says
-        # where each occurs first.
-        group_numbers = _groups(inputs, kind)[readable_inputs]  # (R,)
+        # The numbers of groups may have gaps: of the groups 5, 9 and 5, `np.unique` makes the units
+        # 0, 1 and 0, and it says that they occur first at the positions 0 and 1.
+        group_numbers = _group_by_input(inputs, kind)[readable_inputs]  # (R,)
         _, first_positions, numbers_without_gaps = np.unique(
             group_numbers, return_index=True, return_inverse=True
         )
-        unit_numbers = numbers_without_gaps.astype(np.int32)
-        first_inputs = readable_inputs[first_positions]
+        unit_numbers = numbers_without_gaps.astype(np.int32)  # (R,)
+        first_inputs = readable_inputs[first_positions]  # (U,)
 
-    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)
+    unit_by_input = np.full(len(inputs), NO_UNIT, np.int32)  # (N,)
     unit_by_input[readable_inputs] = unit_numbers
     return _UnitNumbers(unit_by_input, first_inputs)
 
 
 def _draw_order(inputs: InputColumns, first_inputs: Integers, seed: int) -> Integers:
-    """Put U units, images or groups of images, in a random order that anybody can repeat.
+    """Put U units into a random order, which anybody can repeat who knows the seed and the names.
+
+    A unit is an image, or a group of images.
 
     Args:
-        inputs: Has the names.
+        inputs: Has the names of the units.
         first_inputs: `(U,)`, the number of the first image or video of each unit.
         seed: Decides the order, with the names of the units.
 
     Returns:
-        `(U,)`, the numbers of the units, the one that is drawn first at the beginning.
+        `(U,)`, the numbers of the units, beginning with the unit that is drawn first.
     """
     keys = np.empty(len(first_inputs), np.uint64)
-    # `data` yields Python's numbers, which are faster than NumPy's, and needs no list.
+    # `data` gives Python's numbers one by one. That is faster than NumPy's numbers, and takes less
+    # memory than `tolist`.
     for unit, first_input in enumerate(first_inputs.data):
         keys[unit] = draw_key(seed, _unit_name(inputs, first_input))
     return np.argsort(keys, kind="stable").astype(np.int32)
@@ -190,7 +195,7 @@ def draw_key(seed: int, name: str) -> int:
 def _unit_name(inputs: InputColumns, first_input: int) -> str:
     """Return the name of the unit whose first input has this number."""
     if inputs.has_groups:
-        return inputs.group_names[inputs.groups[first_input]]
+        return inputs.group_names[inputs.group_by_input[first_input]]
     return inputs.name(first_input)
 
 
@@ -221,7 +226,8 @@ def _hash_of_scores(
         unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
     digest = hashlib.sha256()
-    # `data` yields Python's numbers, which are faster than NumPy's, and needs no list.
+    # `data` gives Python's numbers one by one. That is faster than NumPy's numbers, and takes less
+    # memory than `tolist`.
     for score, first_input in zip(scores.data, first_inputs.data, strict=True):
         name = _unit_name(inputs, first_input)
         line = f"{name}\0{score!r}\n"
@@ -243,7 +249,8 @@ def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str
         inputs: Has the names of N images and videos.
         unit_by_input: `(N,)`, the number of the unit of each input, or `NO_UNIT`.
     """
-    first_input_of_unit: dict[int, int] = {}  # which names the unit
+    # A unit has the name of its first input, or of the group that this input is in.
+    first_input_of_unit: dict[int, int] = {}
     lines = []
     for input_number, unit in enumerate(unit_by_input.tolist()):
         if unit == NO_UNIT:
@@ -255,21 +262,22 @@ def _lines_of_members(inputs: InputColumns, unit_by_input: Integers) -> list[str
     return sorted(lines)
 
 
-def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
-    """Return for each input the number of the group that it is looked at together with.
+def _group_by_input(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
+    """Return the number of each input's group. Reviewers look at the inputs of a group together.
 
     Args:
-        inputs: The images and videos of all records, N in all.
+        inputs: The N images and videos of all records.
         kind: What the inputs of a group have in common: a burst, a folder, or a value of `meta`.
 
     Returns:
-        `(N,)`. An image that is in no burst is alone in a group.
+        `(N,)`, in which numbers may have gaps. An image that is in no burst is alone in a group.
 
     Raises:
         UsageError: Groups are bursts, and no image has a time.
     """
     if kind.grouping is not Grouping.BURST:
-        return np.frombuffer(inputs.groups, np.int64)
+        return np.frombuffer(inputs.group_by_input, np.int64)
+
     burst_by_record = inputs.bursts.find(kind.gap_s).number_by_record
     if len(inputs) and np.all(burst_by_record == NO_BURST):
         raise UsageError(
@@ -280,7 +288,8 @@ def _groups(inputs: InputColumns, kind: UnitKind) -> npt.NDArray[np.int64]:
     input_by_record = np.frombuffer(inputs.input_by_record, np.int32)
     group_by_input[input_by_record] = burst_by_record
 
-    # No burst has a number from N on.
+    # Bursts are numbered from 0 on, and there are at most N. So N plus the number of an input is
+    # not the number of a burst, nor of another group.
     is_alone = group_by_input == NO_BURST
     group_by_input[is_alone] = len(inputs) + np.flatnonzero(is_alone)
     return group_by_input

@@ -1,6 +1,6 @@
 """Recomputes a promise from the records and from what promise.json says of the answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from detcli.commands.promise.inputs import WantedClasses
 from detcli.commands.promise.promise_file import read_promise
 from detcli.commands.promise.reading import file_hash, read_inputs, require_unchanged
 from detcli.commands.promise.statements import loss_text, sureness_text
-from detcli.commands.promise.thresholds import grid_of
+from detcli.commands.promise.thresholds import candidate_thresholds
 from detcli.commands.promise.unit_kind import UnitKind
 from detcli.commands.promise.units import Units, make_units
 from detcli.core import Fields
@@ -42,7 +42,7 @@ def verify_promise(path: Path, records: str, advance: Callable[[str], object]) -
         rows = _recompute_rows(fields, units)
         _require_same_rows(fields, rows, path)
         promised_row = _require_promised_row(fields, rows, path)
-        return _holds_text(promised_row, sure=fields["sure"])
+        return _holds_text(promised_row, sureness=fields["sure"])
     # The file may come from anyone, and a field of it have any type or value.
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise UsageError(
@@ -54,18 +54,20 @@ def _require_possible(fields: Fields, path: Path) -> None:
     """Refuse a promise whose numbers contradict each other, whatever the records are.
 
     Args:
-        fields: The promise, as promise.json has it.
+        fields: The promise, as promise.json has it. A value of a wrong type may raise other errors,
+            which `verify_promise` reports as damage.
         path: The file, for messages.
 
     Raises:
         CheckError: A number is impossible, or a name is listed twice.
     """
-    above = fields["above"]  # what was looked at above the highest threshold
-    best_scoring = fields["known"]  # what reviewers saw in the best-scoring images
-    round_sizes = fields["plan"]  # how many images each round looks at
+    above = fields["above"]  # counts of units and animals above the highest threshold
+    best_scoring = fields["known"]  # in how many of the best-scoring units reviewers saw an animal
+    round_sizes = fields["plan"]  # how many units each round looks at below the highest threshold
     round_number = fields["round"]
+    losses = fields["asked"]  # the shares of animals that may be lost
     names = fields["animals_below"] + fields["doubtful_below"]
-    # By what is wrong with a part of the promise, whether that part is possible.
+    # Each message, and whether the promise is free of this fault.
     checks = {
         "its seed is not a whole number": type(fields["seed"]) is int,
         "its round is not one of its plan": (
@@ -76,7 +78,7 @@ def _require_possible(fields: Fields, path: Path) -> None:
         ),
         "its probability is not between 0 and 1": 0 < fields["sure"] < 1,
         "its losses are missing, or not between 0 and 1": (
-            bool(fields["asked"]) and all(0 < loss < 1 for loss in fields["asked"])
+            bool(losses) and all(0 < loss < 1 for loss in losses)
         ),
         "a name is in its lists twice": len(names) == len(set(names)),
         "its counts above the threshold contradict each other": (
@@ -177,7 +179,7 @@ def _require_asked_before(fields: Fields, units: Units, path: Path) -> None:
             error=error_of_further_bound,
         )
     thresholds = [row["t"] for row in fields["rows"]]
-    expected_thresholds = grid_of(units.scores, fields["below"])
+    expected_thresholds = candidate_thresholds(units.scores, fields["below"])
     checks = {
         "its list of thresholds": thresholds == expected_thresholds,
         "its probability of an error": fields["error"] == error,
@@ -207,36 +209,73 @@ def _recompute_rows(fields: Fields, units: Units) -> list[Row]:
     score_by_name = dict(
         zip(units.names(draw.sample_below), units.scores[draw.sample_below], strict=True)
     )
-    # A bound rests on the units that were looked at up to the round of the promise. What later
-    # rounds saw is only counted.
-    names_up_to_round = units.names(draw.sample_below_by(fields["round"]))
-    name_set_up_to_round = frozenset(names_up_to_round)
-    animal_names = fields["animals_below"]
-    animal_or_doubtful_names = animal_names + fields["doubtful_below"]
-    fewest_above = fields["above"]["at_least"]
+    looked_at_names = units.names(draw.sample_below_by(fields["round"]))
+    looked_at_scores = {name: score_by_name[name] for name in looked_at_names}
+    animal_scores = {name: score_by_name[name] for name in fields["animals_below"]}
+    doubtful_scores = {name: score_by_name[name] for name in fields["doubtful_below"]}
 
     rows = []
     for stored_row in fields["rows"]:
-        threshold = stored_row["t"]
-        looked_at_below = [name for name in names_up_to_round if score_by_name[name] < threshold]
-        lost_names = [name for name in animal_or_doubtful_names if score_by_name[name] < threshold]
-        seen_names = [name for name in animal_names if score_by_name[name] >= threshold]
-        bounded_row = bound_row(
-            threshold,
-            units_below=units.count_below(threshold),
-            dealt=len(looked_at_below),
-            misses=len(name_set_up_to_round.intersection(lost_names)),
-            animals_seen=fewest_above + len(name_set_up_to_round.intersection(seen_names)),
-            error=fields["error"],
-            seen_share=fields["seen_share"],
-        )
-        row = replace(
-            bounded_row,
-            all_misses=len(lost_names),
-            all_animals_seen=fewest_above + len(seen_names),
+        row = _recompute_row(
+            fields,
+            stored_row["t"],
+            units=units,
+            looked_at_scores=looked_at_scores,
+            animal_scores=animal_scores,
+            doubtful_scores=doubtful_scores,
         )
         rows.append(row)
     return rows
+
+
+def _recompute_row(
+    fields: Fields,
+    threshold: float,
+    *,
+    units: Units,
+    looked_at_scores: Mapping[str, float],
+    animal_scores: Mapping[str, float],
+    doubtful_scores: Mapping[str, float],
+) -> Row:
+    """Compute anew how many animals may be lost below one threshold of a promise.
+
+    The bound rests on the units that were looked at up to the round of the promise. Animals that
+    reviewers saw in later rounds are only counted.
+
+    Args:
+        fields: The promise, as promise.json has it.
+        threshold: The threshold.
+        units: The units of the records, images or groups of images, with their scores.
+        looked_at_scores: The scores of the units that were looked at up to the round of the
+            promise, by name; all scores here are below the highest threshold.
+        animal_scores: The scores of the units in which an animal was seen in any round, by name.
+        doubtful_scores: The scores of the units that are doubtful in any round, by name.
+    """
+    looked_at_below = _names_below(threshold, looked_at_scores)
+    animals_below = _names_below(threshold, animal_scores)
+    lost_names = animals_below | _names_below(threshold, doubtful_scores)
+    seen_names = animal_scores.keys() - animals_below
+    fewest_above = fields["above"]["at_least"]
+
+    row = bound_row(
+        threshold,
+        units_below=units.count_below(threshold),
+        dealt=len(looked_at_below),
+        misses=len(lost_names & looked_at_scores.keys()),
+        animals_seen=fewest_above + len(seen_names & looked_at_scores.keys()),
+        error=fields["error"],
+        seen_share=fields["seen_share"],
+    )
+    return replace(
+        row,
+        all_misses=len(lost_names),
+        all_animals_seen=fewest_above + len(seen_names),
+    )
+
+
+def _names_below(threshold: float, scores: Mapping[str, float]) -> set[str]:
+    """Return the names of units with scores below a threshold."""
+    return {name for name, score in scores.items() if score < threshold}
 
 
 def _require_same_rows(fields: Fields, rows: Sequence[Row], path: Path) -> None:
@@ -289,23 +328,29 @@ def _require_promised_row(fields: Fields, rows: Sequence[Row], path: Path) -> Ro
     return promised_row
 
 
-def _holds_text(row: Row, *, sure: float) -> str:
-    """Say in a sentence that a promise holds.
+def _holds_text(row: Row, *, sureness: float) -> str:
+    """Say that a promise holds, and what it promises.
+
+    For example "it holds: --conf 0.2, at most 4.9% are lost, 95% sure; 8,000 need no eyes". These
+    8,000 units are below the threshold, so nobody has to look at them.
 
     Args:
-        row: The row of the promised threshold.
-        sure: The probability with which the promise holds, such as 0.95.
+        row: The row of the promised threshold: how many animals may be lost below it.
+        sureness: The probability with which the promise holds, such as 0.95.
     """
     all_animals = row.most_lost + row.animals_seen
+    lost_share_text = loss_text(row.most_lost, all_animals)
     return (
-        f"it holds: --conf {row.threshold}, at most "
-        f"{loss_text(row.most_lost, all_animals)} are lost, "
-        f"{sureness_text(sure)} sure; {row.units_below:,} need no eyes"
+        f"it holds: --conf {row.threshold}, at most {lost_share_text} are lost, "
+        f"{sureness_text(sureness)} sure; {row.units_below:,} need no eyes"
     )
 
 
 def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path: Path) -> None:
-    """Refuse a promise if more animals may be lost, at its threshold or any below, than it says.
+    """Refuse a promise if more animals than it says may be lost at its threshold or a lower one.
+
+    The lower thresholds count as well, since the search for the highest threshold starts at the
+    lowest one, and ends where too many animals may be lost.
 
     Args:
         rows: For each threshold, how many animals may be lost below it.
@@ -314,10 +359,12 @@ def _require_loss_kept(rows: Sequence[Row], threshold: float, loss: float, path:
         path: The file of the promise, for messages.
 
     Raises:
-        CheckError: More may be lost.
+        CheckError: More animals may be lost.
     """
     for row in rows:
-        if row.threshold <= threshold and not row.keeps(loss):
+        if row.threshold > threshold:
+            continue
+        if not row.keeps(loss):
             lost_share = loss_text(row.most_lost, row.most_lost + row.animals_seen)
             raise CheckError(
                 f"{path} does not hold: below {row.threshold}, {lost_share} may be lost, and "

@@ -302,7 +302,7 @@ def _max_dets(runs: Sequence[SavedRun]) -> list[int]:
 
 
 def _higher_class_confs(runs: Sequence[SavedRun]) -> dict[int, float]:
-    """Return the confidence of each class that has a separate one, by class id: the higher of two."""
+    """Return the confidences that were set for single classes, by class id: the higher of two."""
     higher: dict[int, float] = {}
     for run in runs:
         for class_id, class_conf in run.class_conf():

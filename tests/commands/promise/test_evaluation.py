@@ -39,7 +39,9 @@ def most_false(deals):
 def count_false(*, units, seen, loss, rounds, random):
     """Deal many reviews in which one animal too many is lost, and count the false promises."""
     lost = fewest_that_break(seen, loss)
-    first = Expectation(units, seen, loss, round_error(ERROR, 1, rounds)).looks(min(lost - 1, 2))
+    first = Expectation(units, seen, loss, round_error(ERROR, 1, rounds)).look_count(
+        min(lost - 1, 2)
+    )
     plan = rounds_of(first or units // 2, rounds, units)
     expectation = Expectation(units, seen, loss, ERROR)
     lost_left = np.full(DEALS, lost)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.commands.promise.thresholds import (
+    candidate_thresholds,
     cut_above_zero,
     cut_below,
-    grid_of,
     highest_threshold,
     shortest_between,
 )
@@ -18,7 +18,7 @@ SCORES = st.lists(st.one_of(st.just(0.0), st.integers(1, 40).map(lambda n: n / 1
 @given(SCORES, st.integers(1, 41).map(lambda number: number / 1000))
 def test_a_grid_has_all_that_may_be_promised_and_no_score(scores, below):
     scores = np.array(scores)
-    grid = grid_of(scores, below)
+    grid = candidate_thresholds(scores, below)
     assert grid == sorted(set(grid))
     assert not set(grid[:-1]) & set(scores)
     assert np.count_nonzero(scores < grid[-1]) == np.count_nonzero(scores < below)
@@ -64,15 +64,15 @@ def test_no_threshold_is_above_what_was_allowed():
     scores = np.array([0.0, 0.19, 0.55])
     below = cut_below(scores, 0.26)
     assert 0.19 < below <= 0.26
-    assert grid_of(scores, below)[-1] <= 0.26
-    assert grid_of(scores, 0.26)[-1] == 0.26
+    assert candidate_thresholds(scores, below)[-1] <= 0.26
+    assert candidate_thresholds(scores, 0.26)[-1] == 0.26
 
 
 @given(SCORES, st.integers(1, 41).map(lambda number: number / 1000))
 def test_a_printed_threshold_puts_aside_exactly_the_units_of_its_row(scores, below):
     """Whether a score has to be above --conf or at it: none of them is equal to it."""
     scores = np.array(scores)
-    for threshold in grid_of(scores, cut_below(scores, below)):
+    for threshold in candidate_thresholds(scores, cut_below(scores, below)):
         printed = float(f"{threshold}")
         assert printed == threshold
         assert printed <= below
