@@ -37,7 +37,7 @@ class Finder:
     records_folder: Path | None = None
     existing_only: bool = False  # whether records whose image is gone are left out
     gone: int = 0  # records that were left out for that
-    _video: "_FrameReader | None" = field(default=None, init=False)
+    _open_reader: "_FrameReader | None" = field(default=None, init=False)  # of a video
 
     def shown(
         self, record: RecordJson, edit: Callable[[Pixels], Pixels] | None = None
@@ -68,9 +68,9 @@ class Finder:
 
     def close(self) -> None:
         """Close the video that was read last."""
-        if self._video is not None:
-            self._video.close()
-            self._video = None
+        if self._open_reader is not None:
+            self._open_reader.close()
+            self._open_reader = None
 
     def read_image(self, record: RecordJson) -> Image | None:
         """Read the image or frame that a record is about, if its file is found and has not changed.
@@ -110,13 +110,13 @@ class Finder:
         """
         if "frame" in record:
             frame_number = record["frame"]
-            return self._frame_reader(path, frame_number).read_frame(frame_number)
+            return self._reader_before(path, frame_number).read_frame(frame_number)
         return self._load(path, name_of(record))
 
     def _digest(self, image: Image, record: RecordJson) -> str:
         """Return the SHA-256 of the file that an image was read from last, as `_read` does."""
-        if "frame" in record and self._video is not None:
-            return self._video.digest
+        if "frame" in record and self._open_reader is not None:
+            return self._open_reader.digest
         return hashlib.sha256(image.file or b"").hexdigest()
 
     def size_of(self, source: str) -> Size | None:
@@ -173,19 +173,21 @@ class Finder:
         item = Item(Origin(source, path), load)
         return load_in_time(item, self.inputs.input_timeout)
 
-    def _frame_reader(self, path: Path, frame_number: int) -> "_FrameReader":
-        """Return a reader of a video that has still to reach this frame.
+    def _reader_before(self, path: Path, frame_number: int) -> "_FrameReader":
+        """Return a reader of a video that has not reached a frame yet.
 
-        Records usually come in the order of frames, so the reader of the last frame is used again.
-        Only if it has come to the frame already, or passed it, is the video read from its
-        beginning.
+        Records usually come in the order of frames, so the open reader can go on. A reader cannot
+        go back, though. If it has reached the frame already, or reads another video, it is closed,
+        and a new one begins with the first frame.
         """
-        video = self._video
-        if video is None or video.path != path or video.last_number >= frame_number:
-            self.close()
-            video = _FrameReader(path, self.inputs)
-            self._video = video
-        return video
+        reader = self._open_reader
+        if reader is not None and reader.path == path and reader.last_number < frame_number:
+            return reader
+
+        self.close()
+        new_reader = _FrameReader(path, self.inputs)
+        self._open_reader = new_reader
+        return new_reader
 
     def path_of(self, source: str) -> Path | None:
         """Find the file of an input now.

@@ -97,13 +97,13 @@ class PageFolder:
     """A folder that holds one page: its files, its data in chunks, and its images."""
 
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
-        """Lock the folder against other runs; the page that is there stays until `begin`.
+        """Lock the folder against other runs; an earlier page in it stays until `begin`.
 
         Args:
             path: The folder, which is made if it does not exist.
             inputs: The files that the run reads, which are never removed.
-            resumed: Whether the run is added to those of the page that is there. A later run may
-                then continue the page again, so `sync` puts copies of images on the disk, too.
+            resumed: Whether this run continues the page of earlier runs. A later run may then
+                continue it again, so `sync` puts copies of images on the disk, too.
 
         Raises:
             UsageError: The folder is not that of a page, another run is writing to it, its page has
@@ -113,30 +113,52 @@ class PageFolder:
         self.path = path
         self._real = make_folder(path)
         self._lock = self._open_marker()
-
-        # What `describe` was called with for each run, and how many chunks the run has.
-        self._runs: list[dict[str, Any]] = []
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(self._lock.close)
-            if lock(self._lock) is LockState.HELD_BY_OTHER:
-                raise UsageError(f"another run is writing to {path}", "wait until it ends")
-            self._require_no_links()
-            if resumed:
-                self._runs = self._earlier_runs()
-            if not self._runs:
-                self._require_no_inputs(inputs)
-            on_error.pop_all()  # the lock stays
+        try:
+            # What `describe` was called with for each run, and how many chunks the run has.
+            self._runs = self._lock_and_check(inputs, resumed=resumed)
+        except BaseException:
+            self._lock.close()
+            raise
 
         self.run = len(self._runs)  # the number of this run
-        self._packs = ThumbnailPacks(self._real / "thumbnails" / str(self.run))
         self._is_resumed = resumed
-        self._folder_of_copies: Path | None = None  # the one that was made last
-        self._unsynced_copies: list[Path] = []  # of images that `sync` puts on the disk
 
+        # Thumbnails go to packs, and copies of images to a folder for each pack.
+        self._packs = ThumbnailPacks(self._real / "thumbnails" / str(self.run))
+        self._folder_of_copies: Path | None = None  # that of the last copy, which exists
+        self._unsynced_copies: list[Path] = []  # copies that are not on the disk yet
+
+        # Entries of records go to chunks: data/0.js, data/1.js and so on.
         self._chunk_count = sum(run["chunks"] for run in self._runs)  # of all runs
-        self._chunk: AppendedFile | None = None  # to which records are added; None to begin one
+        self._chunk: AppendedFile | None = None  # the current chunk; None to begin one
         self._chunk_records = 0
         self._chunk_bytes = 0
+
+    def _lock_and_check(self, inputs: Container[Path], *, resumed: bool) -> list[dict[str, Any]]:
+        """Lock the folder by its marker file, and check that this run may write the page.
+
+        Args:
+            inputs: The files that the run reads, which are never removed.
+            resumed: Whether this run continues the page of earlier runs.
+
+        Returns:
+            The descriptions of the earlier runs that it continues; empty if it begins a page.
+
+        Raises:
+            UsageError: Another run is writing to the folder, the page has another format, or inputs
+                are among its files.
+            OutputError: Parts of the page are links to elsewhere.
+        """
+        if lock(self._lock) is LockState.HELD_BY_OTHER:
+            raise UsageError(f"another run is writing to {self.path}", "wait until it ends")
+        self._require_no_links()
+
+        earlier_runs: list[dict[str, Any]] = []
+        if resumed:
+            earlier_runs = self._earlier_runs()
+        if not earlier_runs:
+            self._require_no_inputs(inputs)
+        return earlier_runs
 
     def _open_marker(self) -> FileIO:
         """Open the marker file of the page's folder, which is created if the folder is empty.
@@ -178,8 +200,9 @@ class PageFolder:
     def begin(self) -> None:
         """Make the folder ready for the records of this run, which becomes the last of `_runs`.
 
-        If the page that is there is continued, what a kill has left incomplete is removed from it;
-        otherwise the page is removed. Until this is called, it stays as it was.
+        A page of earlier runs that this run continues is repaired: lines that a kill has left
+        incomplete are removed. Any other page in the folder is removed. Until this is called, it
+        stays as it was.
         """
         for name in FOLDERS:
             make_folder(self._real / name)
@@ -187,15 +210,19 @@ class PageFolder:
             self._repair()
         else:
             self._clear()
-
-        for file in resources.files(__package__).joinpath("files").iterdir():
-            if file.name.startswith(REVIEW_FILES):
-                continue
-            parent = self._real / "files"
-            if file.name == "index.html":
-                parent = self._real
-            write_file(parent / file.name, file.read_bytes())
+        self._write_page_files()
         self._runs.append({"chunks": 0})
+
+    def _write_page_files(self) -> None:
+        """Write index.html, and its styles and scripts in files/: the same ones for any run."""
+        for file in resources.files(__package__).joinpath("files").iterdir():
+            if file.name.startswith(REVIEW_FILES):  # only the review page has these
+                continue
+            if file.name == "index.html":
+                target = self._real / file.name
+            else:
+                target = self._real / "files" / file.name
+            write_file(target, file.read_bytes())
 
     def describe(self, run: Mapping[str, Any]) -> None:
         """Write what made the records of this run, in place of what was written before."""
@@ -203,11 +230,14 @@ class PageFolder:
         write_file(self._real / "data/runs.js", script_call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Add the entry of a record to the data.
+        """Append the entry of a record to the current chunk, and end the chunk if it is full.
+
+        A chunk is a file with the entries of up to 500 records. Without a current chunk, a new one
+        begins.
 
         Returns:
-            Whether it begins a new chunk, so that `describe` has to be called: runs.js counts the
-            chunks.
+            Whether the entry began a chunk. The caller then has to call `describe`, as the
+            description of the run, in runs.js, counts the chunks.
         """
         line = script_call("add", entry).decode()
         begins_chunk = self._chunk is None
@@ -215,8 +245,11 @@ class PageFolder:
             self._chunk = AppendedFile(self._real / f"data/{self._chunk_count}.js")
             self._chunk_records = 0
             self._chunk_bytes = 0
+
             self._chunk_count += 1
-            self._runs[-1]["chunks"] += 1
+            run_of_chunk = self._runs[-1]
+            run_of_chunk["chunks"] += 1
+
         self._chunk.write(line)
         self._chunk_records += 1
         self._chunk_bytes += len(line)
@@ -259,13 +292,14 @@ class PageFolder:
             self._unsynced_copies.append(path)
 
     def sync(self) -> None:
-        """Put all that was added on the disk, where it survives a power cut.
+        """Put everything that was added on the disk, where it survives a power cut.
 
-        A run with --resume calls this before its file says on the disk that inputs are done. So all
-        inputs that are done according to the file are on the page, too.
+        These are copies of images, thumbnails in their pack, and entries in their chunk. A run with
+        --resume calls this before it puts records of the same inputs on the disk. So an input that
+        a later run skips, since it has a record, is always on the page, too.
 
         Raises:
-            OutputError: It cannot be put there.
+            OutputError: The disk has failed.
         """
         with writing(self.path):
             for path in self._unsynced_copies:
@@ -276,6 +310,7 @@ class PageFolder:
                 with contextlib.closing(Folder(parent)) as folder:
                     folder.sync()
             self._unsynced_copies.clear()
+
             self._packs.sync()
             if self._chunk is not None:
                 sync(self._chunk.file.fileno())

@@ -173,23 +173,27 @@ class PageFile:
             self._is_to_be_written = False
 
     def _html(self) -> str:
-        """Return the HTML of a page in a folder, with its styles, scripts and data put into it.
+        """Return the page as HTML: index.html with its styles, scripts and data put into it.
 
-        Its policy then lets only these styles and scripts take effect.
+        Its Content-Security-Policy then allows only these styles and scripts, each by its digest.
         """
         style_digests: list[str] = []
         script_digests: list[str] = []
 
         def inline_style(link: re.Match[str]) -> str:
+            """Replace the link to a style by the style, and note its digest."""
             style = _read_page_file(link[1])
             style_digests.append(_digest_in_policy(style))
             return f"<style>{style}</style>"
 
         def inline_script(element: re.Match[str]) -> str:
+            """Replace an element that loads a script by the script, and note its digest."""
             path = element[1]
-            scripts = [_read_page_file(path)]
+            scripts = []
             if path == "files/main.js":
-                scripts.insert(0, self._data())  # main.js begins to load the data at once
+                scripts.append(self._data())  # first, as main.js loads the data at once
+            scripts.append(_read_page_file(path))
+
             html_of_scripts = ""
             for script in scripts:
                 script_digests.append(_digest_in_policy(script))
@@ -203,7 +207,8 @@ class PageFile:
 
         policy = _policy(style_digests, script_digests)
         html = _POLICY.sub(f'content="{policy}"', html, count=1)
-        return html.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {MARK}', 1)
+        charset = '<meta charset="utf-8" />'
+        return html.replace(charset, f"{charset}\n    {MARK}", 1)
 
     def _data(self) -> str:
         """Write the script that has the data of the page."""

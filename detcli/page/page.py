@@ -67,21 +67,26 @@ def render(pixels: Pixels, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
     Raises:
         OutputError: It cannot be encoded.
     """
-    jpeg_of_larger_size: bytes | None = None
+    scaled_pixels = pixels
+    last_jpeg: bytes | None = None  # of `scaled_pixels`; None before the first size
     for longer_side, quality in sizes:
-        size = pixels.shape[0], pixels.shape[1]
+        size = scaled_pixels.shape[0], scaled_pixels.shape[1]
         smaller_size = Letterbox.fit(size, (longer_side, longer_side), enlarge=1).resized
-        if smaller_size == size and jpeg_of_larger_size is not None:
-            yield jpeg_of_larger_size
+        has_same_size = smaller_size == size
+        if has_same_size and last_jpeg is not None:
+            yield last_jpeg
             continue
-        if smaller_size != size:
+
+        if not has_same_size:
             height, width = smaller_size
-            pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-        is_encoded, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+            scaled_pixels = cv2.resize(  # type: ignore[assignment]
+                scaled_pixels, (width, height), interpolation=cv2.INTER_AREA
+            )
+        is_encoded, jpeg = cv2.imencode(".jpg", scaled_pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not is_encoded:
             raise OutputError("cannot encode an image of the page", "leave out --report")
-        jpeg_of_larger_size = jpeg.tobytes()
-        yield jpeg_of_larger_size
+        last_jpeg = jpeg.tobytes()
+        yield last_jpeg
 
 
 class PageRepeat(NamedTuple):
@@ -150,30 +155,31 @@ class Page:
     def __init__(
         self,
         path: Path,
-        about: RunInfo,
+        run_info: RunInfo,
         inputs: Container[Path] = (),
         *,
         resumed: bool = False,
         linked: bool = False,
     ) -> None:
-        """Check that the page can be written; a page that is there stays until the first record.
+        """Check that the page can be written; an earlier page there stays until the first record.
 
         Args:
             path: The folder of the page, or a file that ends in .html.
-            about: What the page says of the run.
+            run_info: What the page says of the run.
             inputs: The files that the run reads, which are never removed.
-            resumed: Whether records are added to those of the page that is there.
-            linked: Whether the page shows image files where they are. Those that a browser may show
-                otherwise are copied all the same, and a warning at the end says how many.
+            resumed: Whether records are added to those of the earlier page.
+            linked: Whether the page shows image files where they are, without copies. Images that
+                browsers may show differently from detcli are copied all the same, and a warning at
+                the end says how many.
 
         Raises:
-            UsageError: Something else is there, another run is writing to the page, or one file
-                cannot do what is asked for.
+            UsageError: Something that is no page is there, another run is writing to the page, or
+                the page is one file, which can neither be resumed nor link images.
             OutputError: The page cannot be written to.
         """
         self._folder = open_page(path, inputs, resumed=resumed, linked=linked)
-        self._linked = linked
-        self._about = about
+        self._links_images = linked
+        self._run_info = run_info
         self._start_time = iso_time(datetime.now(UTC))
         self._has_begun = False
 
@@ -184,8 +190,8 @@ class Page:
         self._videos: dict[str, _PageVideo] = {}  # by source; of files only the one that is read
         # Classes are numbered as they come up; the number by id and name.
         self._class_numbers: dict[tuple[int, str], int] = {}
-        # Names and values of what made the records, such as the model: the keys of a dict, as a set
-        # would lose their order.
+        # The (name, value) pairs of models, devices and precisions that made records. They are the
+        # keys of a dict, which are unique like the items of a set, but stay in their order.
         self._facts: dict[tuple[str, str], None] = {}
 
     def add(
@@ -198,10 +204,14 @@ class Page:
     ) -> int:
         """Add a record to the page, and return its number, from 0.
 
+        The page keeps a limited number of images of each video. So a frame may make it drop images
+        of earlier frames, which are then removed from the disk.
+
         Args:
             fields: The record.
-            image: A function that reads the image, which is called if the page shows the image; or
-                what `store` has returned for it; None if the record has no image.
+            image: A function that reads the image, which is called only if the page keeps it; or
+                the fields that `store` has returned for an image that was written already; None if
+                the record has no image.
             boxes: The boxes of a comparison; None to show the record's detections.
             annotated_video: The annotated video that has this frame.
             repeat: On a page of repeats, the group of boxes that the record stands for.
@@ -214,12 +224,13 @@ class Page:
         if not is_error:
             self._add_detections(entry, fields, boxes)
             self._add_ignored(entry, fields)
-        dropped_images = self._add_image(entry, fields, image, annotated_video)
+        names_of_dropped_images = self._add_image(entry, fields, image, annotated_video)
 
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
             self._describe("running")  # the description counts the chunks
-        for name in dropped_images:
+        # Only now, as the entry says that they are dropped.
+        for name in names_of_dropped_images:
             self._folder.remove_image(name)
 
         record_number = self._record_count
@@ -247,14 +258,20 @@ class Page:
     def close(self, conclusion: Conclusion = NO_CONCLUSION) -> None:
         """End the page, which says whether the run is complete or was stopped by an exception.
 
-        A run that fails before its first record leaves the page that was there. It has failed if
-        this is called while an exception is handled, as by the end of a `with` block.
+        It was stopped if an exception is on its way up while this is called, as at the end of a
+        `with` block. If that comes before the first record, an earlier page there stays.
+
+        With --report-link, a warning says how many images were copied all the same.
 
         Args:
             conclusion: What a comparison concludes from all records.
         """
         has_failed = sys.exception() is not None
-        state = "stopped" if has_failed else "complete"
+        if has_failed:
+            state = "stopped"
+        else:
+            state = "complete"
+
         keeps_earlier_page = has_failed and not self._has_begun
         try:
             if not keeps_earlier_page:
@@ -262,7 +279,8 @@ class Page:
                 self._describe(state, conclusion)
         finally:
             self._folder.close()
-        if self._linked and self._copy_count:
+
+        if self._links_images and self._copy_count:
             log.warning(
                 "%d of %d images of the page are copies: they are in no file of their own, or in "
                 "one that a browser may show otherwise",
@@ -287,13 +305,15 @@ class Page:
         image = get_image()
         if image is None:
             return {}
+
         image_number = self._image_count
         self._image_count += 1
-        if self._linked and image.file is not None and browser_shows(image.file):
+        if self._links_images and image.file is not None and browser_shows(image.file):
             address = self._folder.address_of(image.file)
             [thumbnail_jpeg] = render(image.pixels, [THUMBNAIL])
             name = self._folder.write_image(image_number, thumbnail_jpeg)
             return {"picture": name, "original": address}
+
         self._copy_count += 1
         return {"picture": self._write_copy(image_number, image.pixels)}
 
@@ -308,9 +328,9 @@ class Page:
         copy_jpeg, thumbnail_jpeg = render(pixels, [IMAGE, THUMBNAIL])
         return self._folder.write_image(image_number, thumbnail_jpeg, copy_jpeg)
 
-    def describe(self, about: RunInfo) -> None:
-        """Replace what the page says of the run, as more is known now."""
-        self._about = about
+    def describe(self, run_info: RunInfo) -> None:
+        """Replace what the page says of the run, which is written with a chunk or at the end."""
+        self._run_info = run_info
 
     def sync(self) -> None:
         """Put the records so far on the disk, with their images, as `PageFolder.sync` does."""
@@ -328,33 +348,43 @@ class Page:
             self._describe("running")
 
     def _describe(self, state: str, conclusion: Conclusion = NO_CONCLUSION) -> None:
-        """Write what the page says of the run, in place of what it said before.
+        """Write the description of the run to the page's data, over the last one.
 
-        The format of the fields is described in `page/folder.py`.
+        The page's script reads these fields, which the module `page/folder.py` explains: "sides"
+        and "agree" are for comparisons, "rerun" are the words of a command that runs the same, and
+        no detection scores below "floor".
 
         Args:
             state: "running", "stopped" or "complete".
             conclusion: What a comparison concludes, at its end.
         """
-        about = self._about
-        facts = [*self._facts, *about.facts, ("detcli", __version__)]
         end_time = None
         if state != "running":
             end_time = iso_time(datetime.now(UTC))
+
+        run_info = self._run_info
+        facts = [*self._facts, *run_info.facts, ("detcli", __version__)]
+        palette = []
+        for number in range(len(PALETTE)):
+            palette.append(css_colours(colour_of(number)))
+        ignored = []
+        for zone in run_info.ignored:
+            ignored.append([zone.fractions, coordinates(zone)])
+
         run = {
-            "command": about.command,
+            "command": run_info.command,
             "state": state,
             "begun": self._start_time,
             "ended": end_time,
-            "facts": list(dict.fromkeys(facts)),
-            "kinds": [kind_list(kind) for kind in about.kinds],
-            "palette": [css_colours(colour_of(number)) for number in range(len(PALETTE))],
-            "sides": about.sides,
-            "floor": about.min_score,
-            "places": shape_lists(about.zones_and_lines),
-            "ignored": [[zone.fractions, coordinates(zone)] for zone in about.ignored],
-            "repeats": about.records_are_repeats,
-            "rerun": about.rerun,
+            "facts": list(dict.fromkeys(facts)),  # without duplicates
+            "kinds": [kind_list(kind) for kind in run_info.kinds],
+            "palette": palette,
+            "sides": run_info.sides,
+            "floor": run_info.min_score,
+            "places": shape_lists(run_info.zones_and_lines),
+            "ignored": ignored,
+            "repeats": run_info.records_are_repeats,
+            "rerun": run_info.rerun,
             "summary": conclusion.summary,
             "tables": conclusion.tables,
             "curves": conclusion.curves,
@@ -395,7 +425,7 @@ class Page:
         """Note in a record's entry the numbers of the run's ignored polygons that are for it."""
         source = name_of(fields)
         numbers = []
-        for number, zone in enumerate(self._about.ignored):
+        for number, zone in enumerate(self._run_info.ignored):
             if matches(source, pattern_of(zone)):
                 numbers.append(number)
         if numbers:
@@ -408,15 +438,15 @@ class Page:
         image: Callable[[], PageImage | None] | Fields | None,
         annotated_video: Path | None,
     ) -> list[str]:
-        """Add the image of a record to its entry, if the page keeps one of it.
+        """Add the image of a record to its entry, if the page keeps an image of it.
 
-        Of a video, the page keeps images of every stride-th frame. The stride begins at 1, and
-        doubles whenever there are more than VIDEO_IMAGES; then every other image is dropped.
+        The page keeps images of every stride-th frame of a video. The stride begins at 1. Whenever
+        there are more than VIDEO_IMAGES, it doubles, and every other image is dropped.
 
         Args:
-            entry: The entry, which gets the image, and what it says of the video.
+            entry: The entry, which gets the image, and the number and stride of its video.
             fields: The record.
-            image: Gets the image, or says what `store` has returned; None if there is none.
+            image: Reads the image, or is what `store` has returned for it; None without an image.
             annotated_video: The annotated video that has this frame.
 
         Returns:
@@ -432,6 +462,7 @@ class Page:
                 entry |= self.store(image)
         if video is None:
             return []
+
         if annotated_video is not None and video.frame_count == 0:
             entry["film"] = self._folder.address_of(annotated_video)
         if "picture" in entry:
@@ -439,38 +470,36 @@ class Page:
         video.frame_count += 1
         if len(video.images) <= VIDEO_IMAGES:
             return []
+
         video.stride *= 2
         entry["stride"] = video.stride
-        remaining_images = []
-        dropped_names = []
-        for frame_index, name in video.images:
-            if frame_index % video.stride == 0:
-                remaining_images.append((frame_index, name))
-            else:
-                dropped_names.append(name)
-        video.images = remaining_images
-        return dropped_names
+        return _drop_images(video)
 
     def _video_of(self, fields: RecordJson) -> _PageVideo | None:
         """Return the video that the frame of a record belongs to; None if it is not a frame.
 
-        Its first frame begins it. Files are read one after the other, so all others are forgotten
-        as one begins, while live streams may go on side by side. In a file, the number of the frame
-        is noted: if the next one is not higher, the file was named twice and begins again.
+        The first frame of a video begins it. Live streams may run side by side, but video files are
+        read one after the other. So once a file begins, the file before it is forgotten.
+
+        The number of each frame of a file is noted in its video. If the next number is not higher,
+        the user has named the file twice, and a new video begins.
         """
         if "frame" not in fields:
             return None
+
         source = name_of(fields)
         video = self._videos.get(source)
         is_live = "time" in fields
         if is_live:
-            return video or self._begin_video(source)
+            if video is None:
+                return self._begin_video(source)
+            return video
 
-        begins_again = video is not None and fields["frame"] <= video.last_frame
-        if video is None or begins_again:
+        frame_number = fields["frame"]
+        if video is None or frame_number <= video.last_frame:
             self._forget_video_files()
             video = self._begin_video(source)
-        video.last_frame = fields["frame"]
+        video.last_frame = frame_number
         return video
 
     def _begin_video(self, source: str) -> _PageVideo:
@@ -525,6 +554,19 @@ def _first_video(files: Iterable[Path]) -> Path | None:
         if path.suffix == ".mp4":
             return path
     return None
+
+
+def _drop_images(video: _PageVideo) -> list[str]:
+    """Keep only the images of every stride-th frame of a video, and name the dropped ones."""
+    remaining_images = []
+    dropped_names = []
+    for frame_index, name in video.images:
+        if frame_index % video.stride == 0:
+            remaining_images.append((frame_index, name))
+        else:
+            dropped_names.append(name)
+    video.images = remaining_images
+    return dropped_names
 
 
 def _page_box(detection: DetectionJson) -> PageBox:

@@ -36,12 +36,15 @@ class ThumbnailPacks:
         """
         self.number = 0
         self._folder = folder
-        self._pack: AppendedFile | None = None
+        self._pack: AppendedFile | None = None  # the current one; None to begin one
         self._pack_images = 0
         self._pack_bytes = 0
 
     def add(self, name: str, jpeg: bytes) -> None:
-        """Add a thumbnail to the current pack, which `number` tells.
+        """Add a thumbnail to the current pack, and end the pack if it is full.
+
+        A pack is a file of up to 1000 thumbnails. Without a current pack, one begins. A full pack
+        is put on the disk, and `number` rises, as the next thumbnail goes to another one.
 
         Args:
             name: The name of its image.
@@ -55,11 +58,13 @@ class ThumbnailPacks:
             self._pack = AppendedFile(self._folder / f"{self.number}.js")
             self._pack_images = 0
             self._pack_bytes = 0
+
         jpeg_base64 = base64.b64encode(jpeg).decode("ascii")
         line = f'thumbnail("{name}", "{jpeg_base64}");\n'
         self._pack.write(line)
         self._pack_images += 1
         self._pack_bytes += len(line)
+
         if self._pack_images == PACK_IMAGES or self._pack_bytes >= PACK_BYTES:
             self.end_pack()
 
