@@ -8,7 +8,7 @@ from detcli.core import Fields, frozen
 from detcli.core.text import escape_unprintable
 from detcli.data.columns import OPTIONAL_COLUMNS, DetectionJson, OptionalColumn
 from detcli.data.record import RecordJson
-from detcli.sink.colours import BLACK, ZONE_COLOURS, Colour, colour_of, ink
+from detcli.sink.colours import BLACK, FIRST_ZONE_COLOUR, Colour, colour_of, ink
 
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
@@ -94,7 +94,7 @@ def coordinates(shape: Shape) -> list[float]:
 def shape_lists(shapes: Iterable[Shape]) -> list[list[Any]]:
     """Return zones and lines as the page's data has them; points are x, y, x, y and so on."""
     shape_lists: list[list[Any]] = []
-    for number, shape in enumerate(shapes, start=ZONE_COLOURS):
+    for number, shape in enumerate(shapes, start=FIRST_ZONE_COLOUR):
         colour, text_colour = css_colours(colour_of(number))
         shape_lists.append([shape.name, colour, text_colour, shape.fractions, coordinates(shape)])
     return shape_lists

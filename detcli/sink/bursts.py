@@ -18,24 +18,24 @@ class BurstSink:
     """
 
     def __init__(self, sink: RecordSink, gap_s: float) -> None:
-        """Collect records for another sink.
+        """Prepare to hold records back until their bursts are known.
 
         Args:
-            sink: Gets all records, in their order; it is closed with this one.
+            sink: Gets all records at the end, in their order; it is closed with this one.
             gap_s: How many seconds the photographs of a burst are apart at most.
         """
         self._sink = sink
         self._gap_s = gap_s
         self._finder = BurstFinder()
-        self._file = temporary()
-        self._is_passed_on = False
+        self._collected_file = temporary()  # a record a line, in JSON
+        self._is_passed_on = False  # whether the other sink has got the records
 
     def write(self, record: Encodable) -> None:
         """Collect a record."""
         fields = record.to_json()
         self._finder.add(fields)
         with temporary_file_errors():
-            self._file.write(f"{encode(fields)}\n".encode())
+            self._collected_file.write(f"{encode(fields)}\n".encode())
 
     def pass_on(self) -> None:
         """Write all collected records to the other sink, each with the burst that it belongs to.
@@ -56,10 +56,10 @@ class BurstSink:
     def _collected_records(self) -> Iterator[RecordJson]:
         """Yield the records in the temporary file, in the order in which they came."""
         with temporary_file_errors():
-            self._file.seek(0)
+            self._collected_file.seek(0)
         for _ in range(self._finder.record_count):
             with temporary_file_errors():
-                line = self._file.readline()
+                line = self._collected_file.readline()
             yield json.loads(line)
 
     def close(self) -> None:
@@ -68,4 +68,4 @@ class BurstSink:
             self.pass_on()
         finally:
             self._sink.close()
-            self._file.close()
+            self._collected_file.close()

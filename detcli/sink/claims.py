@@ -26,20 +26,28 @@ class Claims:
     """
 
     def __init__(self, claims_file: Path) -> None:
-        """Join the runs at work in the folder of a file, until this object is deleted.
+        """Open the file of claims beside other runs at work, with a shared lock.
+
+        The lock tells other runs that this one is at work. It is released when this object is
+        deleted.
 
         Args:
-            claims_file: The file with the names that runs have taken; it exists.
+            claims_file: The file of claims, which exists. It lies in the folder whose names the
+                runs share.
         """
         self._claims_file = claims_file
         self._folder = claims_file.parent
         self._run_id = _run_id(os.getpid())
+
         self._names_of_this_run: set[str] = set()
-        # The inputs that other runs have taken names for, by name and by prefix of a name.
+        # The names that other runs have taken, each with the id of the input that it is for. Then
+        # the prefixes of these names, as in `a_` for `a_1.jpg`, with the same ids.
         self._input_of_name: dict[str, str] = {}
         self._input_of_prefix: dict[str, str] = {}
         self._read_until = 0  # position in the file, in bytes
-        self._descriptor = self._join()  # None where runs cannot share names
+
+        # Of the file of claims; None where runs cannot share names.
+        self._descriptor = self._open_with_shared_lock()
         if self._descriptor is not None:
             weakref.finalize(self, _leave, self._descriptor)
 
@@ -82,7 +90,8 @@ class Claims:
     def _is_free(self, name: str, prefixes: Iterable[str], input_id: str) -> bool:
         """Tell whether an input may have a name: no other run has taken it for another input.
 
-        Nor may another run have taken one of its prefixes, or a file name that begins with it.
+        `a_` is not free either if another run has the file `a_1`, and `a_1` is not free if another
+        run has the prefix `a_`: files of both would have the same names.
         """
         if self._input_of_prefix.get(name, input_id) != input_id:
             return False
@@ -91,11 +100,14 @@ class Claims:
                 return False
         return True
 
-    def _join(self) -> int | None:
-        """Open the file of claims with a shared lock, which every run at work holds.
+    def _open_with_shared_lock(self) -> int | None:
+        """Open the file of claims, and lock it as every run at work does.
+
+        Errors are not raised: the run then goes on without sharing names.
 
         Returns:
-            The descriptor of the open file; None if the system or the drive has no such locks.
+            The descriptor of the open file; None if it cannot be opened, or if the system or the
+            drive has no such locks.
         """
         if sys.platform == "win32":
             return None
@@ -112,7 +124,12 @@ class Claims:
         return descriptor
 
     def _lock_shared(self, descriptor: int) -> None:
-        """Lock the file of claims beside other runs at work; without any, empty it first.
+        """Take a shared lock on the file of claims, and empty the file if no other run holds one.
+
+        Meanwhile another lock, on the folder, keeps other runs from doing the same.
+
+        Args:
+            descriptor: The open file of claims.
 
         Raises:
             OSError: The file system has no such locks.
@@ -125,7 +142,9 @@ class Claims:
             # An exclusive lock is refused while another run at work has a shared one.
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(descriptor, 0)  # the names of runs that have ended
+                # No other run is at work, so all names are those of runs that have ended.
+                os.ftruncate(descriptor, 0)
+            # This turns an exclusive lock into a shared one.
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def _read_new_claims(self, descriptor: int) -> None:

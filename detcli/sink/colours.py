@@ -18,7 +18,7 @@ WHITE = (255, 255, 255)
 
 WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
-ZONE_COLOURS = 40  # number of the first colour for zones
+FIRST_ZONE_COLOUR = 40  # number of the first colour for zones
 
 
 def colour_of(number: int) -> Colour:

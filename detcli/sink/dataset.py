@@ -74,6 +74,7 @@ class DatasetSink:
             make_folder(folder)
         self._real_path = make_folder(path)  # without links; below it, none is followed
         self._names = UniqueNames()
+        # What the names of a video's frames begin with: its unique name in the dataset.
         self._prefixes = PerVideo(lambda record: self._names.choose_prefix(_plain_name(record)))
         self._present_count = 0  # images that were there already
 
@@ -132,8 +133,9 @@ class DatasetSink:
     def _choose_name(self, record: Record, suffix: str, image_bytes: bytes) -> str:
         """Choose the name of an image in the dataset, without a suffix.
 
-        It is that of the record's input, and of a frame its number: `film_17`. Where a different
-        image has the name already, a number is added: `film_17_2`.
+        An image is named after its input, `bus`, and a frame after its video, with the number of
+        the frame: `film_17`. Where a different image has the name already, a number is added:
+        `bus-2` or `film_17_2`.
 
         Args:
             record: The record of the image.
@@ -146,8 +148,12 @@ class DatasetSink:
 
         frame_number = record.origin.frame
         if frame_number is None:
+            # Without a suffix, so that images of different types have different names, as their
+            # labels need.
             return self._names.choose_file_name(_plain_name(record), "", is_usable)
-        name_of_frame = f"{self._prefixes.state_of(record)}_{frame_number}"
+
+        prefix_of_video = self._prefixes.state_of(record)
+        name_of_frame = f"{prefix_of_video}_{frame_number}"
         name = name_of_frame
         number = 1
         while not is_usable(name):

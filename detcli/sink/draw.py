@@ -13,7 +13,7 @@ from detcli.data.barcode import Barcode
 from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Pixels, Points, Size, touching
 from detcli.data.record import Overlay
-from detcli.sink.colours import GREY, SHADES, ZONE_COLOURS, Colour, colour_of, shaded
+from detcli.sink.colours import FIRST_ZONE_COLOUR, GREY, SHADES, Colour, colour_of, shaded
 from detcli.sink.draw_labels import MIN_TEXT, Label, draw_label, draw_labels, label_size
 
 Vertices = npt.NDArray[np.floating[Any]]  # (K, 2), of a path
@@ -22,6 +22,8 @@ CASING = 3  # a colour stands between lines of a third of its width and brightne
 MIN_DISTANCE = 30  # in CIE L*a*b*, chroma halved; a line on nearer colours gets a casing
 EDGE_PIXELS = 15  # over which the colour beside a thin line is averaged, so that casings hold on
 FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
+SIDE_PER_LINE_WIDTH = 280  # an image 560 pixels wide and high has lines of 2 pixels,
+SIDE_PER_TEXT_SIZE = 40  # and text of 14 pixels
 MAX_TEXT = 32  # characters of what a symbol says
 
 
@@ -51,7 +53,7 @@ def annotate(
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
-        detections: The detections, the best first; their boxes may reach beyond the image.
+        detections: The best first; their boxes may reach beyond the image.
         style: How boxes and labels look.
         overlay: Zones, lines and the traces of tracks, which are drawn beneath the boxes.
     """
@@ -59,31 +61,51 @@ def annotate(
     height, width = image.shape[:2]
     detections = detections.within((height, width))
     mean_side = (height + width) / 2
-    line_width = style.line_width or max(1, round(mean_side / 280))
-    text_size = max(MIN_TEXT, round(mean_side / 40))
-    track_numbers = _track_numbers(detections)
+    line_width = style.line_width or max(1, round(mean_side / SIDE_PER_LINE_WIDTH))
+    text_size = max(MIN_TEXT, round(mean_side / SIDE_PER_TEXT_SIZE))
     colours = detection_colours(detections)
-    barcodes = _barcodes(detections)
 
     draw_overlay(canvas, overlay, text_size, line_width)
-    for track_number, colour in zip(track_numbers, colours, strict=True):
+    for track_number, colour in zip(_track_numbers(detections), colours, strict=True):
         if track_number in overlay.traces:
             draw_path(canvas, overlay.traces[track_number], colour, line_width)
+    _draw_boxes(canvas, detections, colours, line_width)
 
+    labels = _labels(detections, colours, style)
+    draw_labels(canvas, labels, detections.xyxy, text_size, line_width)
+    return canvas
+
+
+def _draw_boxes(
+    canvas: Pixels, detections: Detections, colours: Sequence[Colour], line_width: int
+) -> None:
+    """Draw the boxes of detections, the best last, and the outlines of barcodes in them.
+
+    Args:
+        canvas: `(H, W, 3)`, which is drawn on.
+        detections: The best first.
+        colours: The colour of each detection.
+        line_width: Of boxes, in pixels; outlines of barcodes are half as wide.
+    """
+    barcodes = _barcodes(detections)
+    outline_width = max(1, line_width // 2)
     for index in reversed(range(len(detections))):
         draw_box(canvas, detections.xyxy[index], colours[index], line_width)
         barcode = barcodes[index]
-        if barcode is not None and len(barcode.corners) > 0:  # none where it was not located
-            outline_width = max(1, line_width // 2)
+        if barcode is not None and len(barcode.corners) > 0:  # no corners if it was not located
             draw_path(canvas, barcode.corners, colours[index], outline_width, closed=True)
 
+
+def _labels(detections: Detections, colours: Sequence[Colour], style: Style) -> list[Label]:
+    """Return the labels of detections, the best first; none if the style shows no text."""
+    track_numbers = _track_numbers(detections)
+    barcodes = _barcodes(detections)
     labels = []
     for index, (box, score, _, name) in enumerate(detections):
         text = _label_text(name, score, track_numbers[index], barcodes[index], style)
         if text:
             labels.append(Label(text, box, colours[index]))
-    draw_labels(canvas, labels, detections.xyxy, text_size, line_width)
-    return canvas
+    return labels
 
 
 def _track_numbers(detections: Detections) -> list[int]:
@@ -176,7 +198,7 @@ class _Stroke(NamedTuple):
     extra_width: int  # by how many pixels it is wider than the line, on each side
 
 
-def _strokes(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:
+def _casing_and_line(colour: Colour, line_width: int) -> tuple[_Stroke, _Stroke]:
     """Return the two strokes of a line: a wider dark one, its casing, and the line on top of it.
 
     The casing keeps the line visible on a background of the same colour.
@@ -197,11 +219,11 @@ class _LineStarts(NamedTuple):
 
 
 def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> None:
-    """Draw the outline of a box, whose lines stay inside the image in their whole width.
+    """Draw the four lines of a box, each with a dark casing; all stay inside the image.
 
-    Each line has a dark casing on both sides, so that it is seen on a background of its colour. A
-    line of one pixel would look dark between two pixels of casing. So there the casing is removed
-    again, except where the image is too similar to the colour of the line.
+    A casing is a dark stripe on each side of a line, so that the line is seen on a background of
+    its colour. But a line of one pixel would look dark between two dark stripes. So a thin line has
+    a casing only where the image is too similar to its colour.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -210,20 +232,20 @@ def draw_box(canvas: Pixels, box: Boxes, colour: Colour, line_width: int) -> Non
         line_width: In pixels.
     """
     height, width = canvas.shape[:2]
-    starts = _line_starts(box, (height, width), line_width)
-    casing, line = _strokes(colour, line_width)
+    line_starts = _line_starts(box, (height, width), line_width)
+    casing, line = _casing_and_line(colour, line_width)
     if line_width == 1:
-        # The box with its lines, and one pixel of casing around it.
-        rows = slice(max(0, starts.top - 1), starts.bottom + 2)
-        columns = slice(max(0, starts.left - 1), starts.right + 2)
+        # The box with its lines, and one pixel of casing around it, as a view of the canvas.
+        rows = slice(max(0, line_starts.top - 1), line_starts.bottom + 2)
+        columns = slice(max(0, line_starts.left - 1), line_starts.right + 2)
         box_with_casing = canvas[rows, columns]
         background = box_with_casing.copy()
 
-        _draw_outline(canvas, starts, line_width, casing)
+        _draw_outline(canvas, line_starts, line_width, casing)
         _remove_needless_casing(box_with_casing, background, colour)
     else:
-        _draw_outline(canvas, starts, line_width, casing)
-    _draw_outline(canvas, starts, line_width, line)
+        _draw_outline(canvas, line_starts, line_width, casing)
+    _draw_outline(canvas, line_starts, line_width, line)
 
 
 def _line_starts(box: Boxes, image_size: Size, line_width: int) -> _LineStarts:
@@ -299,15 +321,15 @@ def draw_path(
 ) -> None:
     """Draw a line from point to point `(K, 2)`, and back to the first one if it is closed."""
     vertices = _whole_pixels(points)
-    for stroke in _strokes(colour, line_width):
+    for stroke in _casing_and_line(colour, line_width):
         stroke_width = line_width + 2 * stroke.extra_width
         cv2.polylines(canvas, [vertices], closed, stroke.colour, stroke_width)
 
 
 def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: int) -> None:
-    """Draw zones and lines, each in its own colour and with a caption at its highest point.
+    """Draw zones and lines, each in another colour and with a caption at its highest point.
 
-    Before that, the polygons in which nothing counts are made dim.
+    The polygons in which nothing counts are made dim first. Lines are drawn as arrows.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -317,30 +339,38 @@ def draw_overlay(canvas: Pixels, overlay: Overlay, text_size: int, line_width: i
         line_width: In pixels.
     """
     if overlay.ignored:
-        dim(canvas, overlay.ignored)
+        dim_polygons(canvas, overlay.ignored)
+
     for zone_number, (caption, corners) in enumerate(overlay.zones):
-        colour = colour_of(ZONE_COLOURS + zone_number)
+        colour = colour_of(FIRST_ZONE_COLOUR + zone_number)
         draw_path(canvas, corners, colour, line_width, closed=True)
         _draw_caption(canvas, caption, corners, colour, text_size)
 
-    first_line_colour = ZONE_COLOURS + len(overlay.zones)
+    first_line_colour = FIRST_ZONE_COLOUR + len(overlay.zones)
     for line_number, (caption, ends) in enumerate(overlay.lines):
         colour = colour_of(first_line_colour + line_number)
-        start, end = _whole_pixels(ends).tolist()
-        # An arrow, as crossings are counted to the left and the right of its direction.
-        for stroke in _strokes(colour, line_width):
-            arrow_width = 2 * (line_width + stroke.extra_width)
-            cv2.arrowedLine(canvas, start, end, stroke.colour, arrow_width, tipLength=0.03)
+        _draw_arrow(canvas, ends, colour, line_width)
         _draw_caption(canvas, caption, ends, colour, text_size)
 
 
-def dim(canvas: Pixels, polygons: Sequence[Points]) -> None:
+def _draw_arrow(canvas: Pixels, ends: Points, colour: Colour, line_width: int) -> None:
+    """Draw a line between two ends `(2, 2)` as an arrow, which is twice as wide as other lines.
+
+    The arrow says where left and right are: crossings to either side are counted apart.
+    """
+    start, end = _whole_pixels(ends).tolist()
+    for stroke in _casing_and_line(colour, line_width):
+        arrow_width = 2 * (line_width + stroke.extra_width)
+        cv2.arrowedLine(canvas, start, end, stroke.colour, arrow_width, tipLength=0.03)
+
+
+def dim_polygons(canvas: Pixels, polygons: Sequence[Points]) -> None:
     """Halve the brightness of an image in some polygons, and give each a thin grey outline.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
-        polygons: `(K, 2)` each. Where edges of a polygon cross, what they enclose twice is outside;
-            what is in several polygons is as dim as the rest.
+        polygons: `(K, 2)` each, the corners. Where polygons overlap, the image is not dimmed twice.
+            If the edges of a polygon cross, as in a pentagram, its middle is outside of it.
     """
     mask = np.zeros(canvas.shape[:2], np.uint8)
     for corners in polygons:

@@ -16,8 +16,8 @@ SEMIBOLD = 600  # font weight, 400 is regular
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 TEXT_SCALES = (1.0, 0.8, 0.65)  # text sizes that are tried for all labels, of the usual one
 MAX_UNPLACED = 0.1  # share of the labels that may have no room before a smaller size is tried
-COVER = 0.15  # share of a box that all labels together may cover
-COVER_MORE = 0.3  # the same for a label that has no room otherwise
+USUAL_COVERAGE = 0.15  # share of a box that all labels together may cover
+RELAXED_COVERAGE = 0.3  # the same for a label that has no room otherwise
 
 
 class Label(NamedTuple):
@@ -33,9 +33,9 @@ def draw_labels(
 ) -> None:
     """Draw the labels of boxes where they cover neither each other nor much of any box.
 
-    Where many labels have no room, their text is smaller. A label that has no room even then is
-    left out, and only the colour of its box shows the class. A corner of the image then says how
-    many labels are left out.
+    If many labels have no room, all of them get smaller text. A label that still has none may cover
+    more of the boxes. If that does not help either, it is left out, and only the colour of its box
+    shows the class. A corner of the image then says how many labels are left out.
 
     Args:
         canvas: `(H, W, 3)`, which is drawn on.
@@ -44,19 +44,22 @@ def draw_labels(
         text_size: Height of the text in pixels, unless it is smaller for want of room.
         line_width: Width in pixels of the lines of boxes, outside of which labels begin.
     """
-    # Lines lie on the edges of boxes, half of their width on each side of an edge.
+    # A line lies on the edge of its box, with half of its width on each side. So boxes with their
+    # lines, `outlines`, reach farther out.
     outer_width = line_width // 2
     inner_width = line_width - outer_width
     outward = np.array([-outer_width, -outer_width, inner_width, inner_width], np.float32)
     outlines = [np.rint(label.box) + outward for label in labels]
+
     height, width = canvas.shape[:2]
     placed = _place_at_largest_size((width, height), labels, outlines, visible, text_size)
 
     omitted_count = 0
     for number, label in enumerate(labels):
         corner = placed.corners[number]
-        if corner is None:  # It has no room unless it covers more of the boxes.
-            corner = placed.layout.place(outlines[number], placed.extents[number], COVER_MORE)
+        if corner is None:
+            label_extent = placed.extents[number]
+            corner = placed.layout.place(outlines[number], label_extent, RELAXED_COVERAGE)
         if corner is None:
             omitted_count += 1
         else:
@@ -82,8 +85,8 @@ def _draw_omitted_count(canvas: Pixels, placed: "_PlacedLabels", omitted_count: 
     extent = label_size(text, placed.text_size)
     height, width = canvas.shape[:2]
     whole_image = np.array([0, 0, width, height], np.float32)
-    for covered_share in (COVER, COVER_MORE, 1.0):
-        corner = placed.layout.place(whole_image, extent, covered_share)
+    for coverage in (USUAL_COVERAGE, RELAXED_COVERAGE, 1.0):
+        corner = placed.layout.place(whole_image, extent, coverage)
         if corner is not None:
             draw_label(canvas, text, corner, BLACK, placed.text_size)
             return
@@ -105,10 +108,10 @@ def _place_at_largest_size(
     visible: Boxes,
     text_size: int,
 ) -> _PlacedLabels:
-    """Find positions for labels, in a text that is as large as the room on the image allows.
+    """Find positions for labels, in the largest text size that leaves enough of them room.
 
-    The sizes of TEXT_SCALES are tried, the largest first, until at most MAX_UNPLACED of the labels
-    have no room. In the smallest size any number of them may have none.
+    Sizes are tried from the largest on, until at most a tenth of the labels have no room. The
+    smallest size is used in any case, however many labels have no room then.
 
     Args:
         image: Width and height of the image.
@@ -120,11 +123,10 @@ def _place_at_largest_size(
     min_size = min(MIN_TEXT, text_size)
     sizes = [max(min_size, round(text_size * scale)) for scale in TEXT_SCALES]
     smallest_size = sizes[-1]
+    max_unplaced = int(MAX_UNPLACED * len(labels))
     for size in sizes:
         if size == smallest_size:
             max_unplaced = len(labels)
-        else:
-            max_unplaced = int(MAX_UNPLACED * len(labels))
         layout = LabelLayout(image, visible, gap=max(1, size // 8))
         extents = [label_size(label.text, size) for label in labels]
         corners = _place_labels(layout, outlines, extents, max_unplaced)
@@ -133,7 +135,7 @@ def _place_at_largest_size(
         unplaced_count = corners.count(None)
         if unplaced_count <= max_unplaced:
             break
-    return _PlacedLabels(size, layout, extents, corners)
+    return _PlacedLabels(size, layout, extents, corners)  # of the size that was tried last
 
 
 def _place_labels(
@@ -157,7 +159,7 @@ def _place_labels(
     corners: list[Corner | None] = []
     unplaced_count = 0
     for outline, extent in zip(outlines, extents, strict=True):
-        corner = layout.place(outline, extent, COVER)
+        corner = layout.place(outline, extent, USUAL_COVERAGE)
         corners.append(corner)
         if corner is None:
             unplaced_count += 1

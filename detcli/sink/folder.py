@@ -263,21 +263,30 @@ class OutputFolder:
         Raises:
             OutputError: The folder cannot be made or read.
         """
-        self._real_path = make_folder(path)  # without links
         self.path = path
+        self._real_path = make_folder(path)  # without links
         self._inputs = inputs
+        # What the paths of inputs from searched folders begin with, such as `pics/`; files here are
+        # named after the rest of the path.
         self._root_beginnings = _beginnings_of_roots(roots)
         self._resumed = resumed
         self._has_inputs = has_inputs
-        self._names = UniqueNames()
+
+        self._names = UniqueNames()  # of the files that this run writes
         self._is_made_by_detcli = mark_folder(self._real_path, MARK)
-        self._claims: Claims | None = None
+        self._claims: Claims | None = None  # names that are shared with other runs at work
         if self._is_made_by_detcli:
             self._claims = Claims(self._real_path / MARK)
-        # This object must be freed when its run ends, as its names stay taken until then. A bound
-        # method in `_prefixes` would refer back to it, and keep it alive for longer.
+
+        # What the names of a video's frames begin with. The function refers to this folder only
+        # weakly. Otherwise the two would keep each other alive when the run ends, and the names
+        # that it has claimed would stay claimed until then.
         folder = weakref.proxy(self)
-        self._prefixes = PerVideo(lambda record: folder._choose_prefix(record))  # noqa: SLF001, PLW0108
+
+        def choose_prefix(record: Record) -> str:
+            return folder._choose_prefix(record)  # noqa: SLF001
+
+        self._prefixes = PerVideo(choose_prefix)
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Choose the path of a record's file: `bus.txt`, or `film_17.txt` for a frame of a video.
@@ -403,29 +412,34 @@ class OutputFolder:
     def _path_of_single_file(
         self, origin: Origin, suffix: str, *, may_replace: bool = True
     ) -> Path:
-        """Choose the path of the file of an input that has one file here: `bus.jpg`.
+        """Choose the path of an input's file, such as `bus.jpg`, and claim its name for the input.
 
-        If `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
+        Neither another input of this run nor another run at work can then get the name. If the name
+        `bus.jpg` belongs to another input, a hash of this input is added, which is the same in
         every run. If it is a file that must not be replaced, a number is added.
 
         Args:
             origin: The input, of an image or a video.
             suffix: The suffix of the file.
-            may_replace: Whether the file may replace one from an earlier run. That of a new input,
-                such as standard input, never does.
+            may_replace: Whether the file may replace one from an earlier run. The file of a new
+                input, such as standard input, never does.
         """
         name = self._relative_name(origin)
         if self._needs_hash(name, suffix):
             self._names.withhold(name)
         self._claim_usual_name(name, suffix, origin)
-        replaces_files = may_replace and not origin.is_new
+
+        if origin.is_new:
+            may_replace = False
         input_hash = ""  # for files that replace none: their names are told apart by numbers only
-        if replaces_files:
+        if may_replace:
             input_hash = _input_hash(origin)
 
         def is_usable(file_name: str) -> bool:
-            may_write = self._may_write(self.path / file_name, may_replace=replaces_files)
-            return may_write and self._take_name(file_name, suffix, origin)
+            """Tell whether the input may have a name, which is then claimed for it."""
+            if not self._may_write(self.path / file_name, may_replace=may_replace):
+                return False
+            return self._claim_name(file_name, suffix, origin)
 
         return self.path / self._names.choose_file_name(name, suffix, is_usable, input_hash)
 
@@ -444,37 +458,45 @@ class OutputFolder:
         return self._has_inputs or os.path.lexists(self._real_path / f"{name}{suffix}")
 
     def _claim_usual_name(self, name: str, suffix: str, origin: Origin) -> None:
-        """Claim the usual name of an input's files, or withhold it if another run has claimed it.
+        """Claim the name that an input's files usually have, unless another run at work has it.
 
-        In the latter case, the input gets the name with its hash, which is the same in every run:
-        `bus-1f3c9b20.jpg` instead of `bus.jpg`.
+        If another run has it for another input, this input gets its name with a hash, which is the
+        same in every run: `bus-1f3c9b20.jpg` instead of `bus.jpg`. For that the name is withheld
+        from the inputs of this run.
 
         Args:
             name: The usual name, without its suffix.
-            suffix: The suffix of the file; `_` for a prefix of several files.
+            suffix: The suffix of the file. An input of several files, `film_0.jpg`, `film_1.jpg`
+                and so on, claims their common beginning `film_`: then it is `_`.
             origin: The input.
         """
-        is_claimed = self._take_name(f"{name}{suffix}", suffix, origin)
+        is_claimed = self._claim_name(f"{name}{suffix}", suffix, origin)
         if not is_claimed:
             self._names.withhold(name)
 
     def _choose_prefix(self, record: Record) -> str:
-        """Choose the prefix for the numbered files of an input: `film` for frames `film_17.jpg`.
+        """Choose how the names of an input's numbered files begin, and claim that for the input.
 
-        A video gets the same prefix in every run, and replaces the files of an earlier one. A new
-        input, such as a camera, gets a prefix that no file here has, with a number if needed.
+        It is `film` for the frames `film_17.jpg`. A video gets the same prefix in every run, and
+        replaces the files of an earlier run. A new input, such as a camera, gets a prefix that no
+        file here has, with a number if needed.
         """
         origin = record.origin
         name = self._relative_name(origin)
         self._claim_usual_name(name, "_", origin)
-        input_hash = _input_hash(origin)
-        excluded_prefixes: set[str] = set()
+
         if origin.is_new:
             input_hash = ""  # prefixes of new inputs are told apart by numbers only
             excluded_prefixes = self._present_prefixes()
+        else:
+            input_hash = _input_hash(origin)
+            excluded_prefixes = set()
 
-        def is_usable(prefix: str) -> bool:  # the prefix with its `_`
-            return _fold(prefix) not in excluded_prefixes and self._take_name(prefix, "_", origin)
+        def is_usable(prefix: str) -> bool:
+            """Tell whether the input may have a prefix, with its `_`, which is then claimed."""
+            if _fold(prefix) in excluded_prefixes:
+                return False
+            return self._claim_name(prefix, "_", origin)
 
         return self._names.choose_prefix(name, is_usable, input_hash)
 
@@ -486,16 +508,18 @@ class OutputFolder:
                 present_prefixes.update(_prefixes_of(PurePath(file_name).stem))
         return present_prefixes
 
-    def _take_name(self, name: str, suffix: str, origin: Origin) -> bool:
-        """Claim a name for an input, so that other runs into this folder leave it to this run.
+    def _claim_name(self, name: str, suffix: str, origin: Origin) -> bool:
+        """Claim a name for an input, so that other runs at work in this folder do not use it.
 
         Args:
-            name: The name of a file with its suffix, or a prefix with its `_`.
+            name: The name of a file with its suffix, `bus.jpg`; or what the names of several files
+                begin with, and then it ends with `_`: `film_`.
             suffix: The end of the name: the suffix, or `_`.
             origin: The input that the file is for.
 
         Returns:
-            False if a run at work has the name for another input.
+            Whether this run may use the name. False if another run at work has claimed it for
+            another input.
         """
         if self._claims is None:  # somebody else made the folder, so nothing is claimed in it
             return True
@@ -559,9 +583,10 @@ def _beginnings_of_roots(roots: Iterable[str]) -> list[str]:
 def _common_beginning(root: str) -> str | None:
     """Return the common beginning of the paths of all inputs from a folder or a glob pattern.
 
-    That is the folder, or the folders of the pattern before its first wildcard. It is None for a
-    pattern without folders, such as `*.jpg`. A file counts as a folder, so that not even its own
-    path begins with the result.
+    It is the folder, or the folders of the pattern before its first wildcard. A pattern without
+    folders, such as `*.jpg`, has none, so the result is None.
+
+    A file is treated like a folder: no path begins with `bus.jpg/`, not even `bus.jpg`.
 
     Examples:
         >>> _common_beginning("pics/*/a.jpg"), _common_beginning("pics")
@@ -569,6 +594,7 @@ def _common_beginning(root: str) -> str | None:
         >>> _common_beginning("bus.jpg")
         'bus.jpg/'
     """
+    # A file may have a wildcard in its name, such as `a[1].jpg`, and is no pattern then.
     is_pattern = glob.has_magic(root) and not os.path.lexists(root)
     if not is_pattern:
         return os.path.join(root, "")  # noqa: PTH118 - as the search joins names

@@ -105,17 +105,19 @@ class GifSink(PerVideo["AnnotatedLoop"]):
 
         Args:
             folder: Where they are written.
-            seconds: How long each of them is; that of a shorter video is as long as the video.
+            seconds: How long each of them is. The GIF of a shorter video is as long as the video.
             style: How detections are drawn.
-            condensed: Whether frames are left out on purpose, so that those that come follow one
-                another at the rate of the source.
+            condensed: Whether frames of the source are left out on purpose. The others are then
+                shown one after the other at its rate, without gaps.
         """
 
         def begin(first: Record) -> AnnotatedLoop:
+            """Begin the loop of a video with the record of its first frame."""
             clock = FrameClock(first.origin.video or Video(0.0), is_constant_rate=condensed)
             return AnnotatedLoop(folder, seconds, style, clock)
 
         super().__init__(begin, end=AnnotatedLoop.close)
+        # Whether records of images and of videos have come, for a warning at the end.
         self._has_images = False
         self._has_videos = False
 
@@ -158,11 +160,11 @@ class AnnotatedLoop:
         self._interval_s = _frame_interval_s(clock.rate)
         self._frames: list[LoopFrame] = []
         self._box_colours: Counter[Colour] = Counter()  # how many boxes have each
-        self._path = Path()  # of the GIF, once there is a frame
+        self._path = Path()  # of the GIF, once the loop has begun
         self._shape: tuple[int, ...] = ()  # of the frames of the source
         self._start_s = 0.0  # when the first frame is shown, by the clock
         self._last_time_s = 0.0  # of the last frame that falls into the loop
-        self._is_over = False
+        self._is_over = False  # whether the GIF is written, so that further frames do not count
 
     def write(self, record: Record) -> None:
         """Add the annotated frame of a record, if it falls into the loop and one is due.
@@ -170,6 +172,9 @@ class AnnotatedLoop:
         The first frame begins the loop. The first one after its end, or of another size, finishes
         it: the GIF is written. A frame that could not be read is left out, and the one before it is
         shown for longer.
+
+        The GIF is listed as a saved file of each record in its time. That includes records whose
+        frame is left out, since none was due.
         """
         if self._is_over:
             return
@@ -195,7 +200,6 @@ class AnnotatedLoop:
         if self._is_due(time_s):
             pixels = self._draw(record, record.detections, record.picture.pixels)
             self._frames.append(LoopFrame(pixels, time_s))
-        # The loop shows the time of every such record, even if its frame is left out.
         notes_of(record).saved.append(self._path)
 
     def _begin(self, record: Record, shape: tuple[int, ...], shown_s: float) -> None:
@@ -249,8 +253,8 @@ class AnnotatedLoop:
 def _frame_interval_s(rate: float) -> float:
     """Compute the time between two frames of a loop, in seconds.
 
-    It is that of every frame of the source, or every second one and so on, so that they are evenly
-    apart.
+    A loop has every n-th frame of the source, so that they are evenly apart. It has at most
+    MAX_RATE frames per second: of a source with 30, it has every third frame, so 10 per second.
 
     Args:
         rate: Frames per second of the source.
@@ -259,6 +263,7 @@ def _frame_interval_s(rate: float) -> float:
         >>> _frame_interval_s(25), _frame_interval_s(30)
         (0.08, 0.1)
     """
+    # The tolerance lets a source of 25.01 frames have every second one, like one of 25.
     step = max(1, math.ceil(rate / MAX_RATE - RATE_TOLERANCE))
     return step / rate
 
@@ -336,10 +341,16 @@ def _in_form(frames: Sequence[LoopFrame], form: LoopForm) -> list[LoopFrame]:
 
 
 def _encode(frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Colour]) -> bytes:
-    """Encode frames as a GIF as they are; the arguments are those of `encode_loop`."""
+    """Encode frames as a GIF in their size, however large the file gets.
+
+    Args:
+        frames: At least one; all have one size.
+        end_s: Until when the last frame is shown.
+        box_colours: BGR, colours that the palette has for sure.
+    """
     palette = _palette_of(frames, box_colours)
     images = []
-    for indices in _changes(frames, palette):
+    for indices in _changed_indices(frames, palette):
         image = Image.fromarray(indices)
         image.putpalette(palette)
         images.append(image)
@@ -352,8 +363,10 @@ def _encode(frames: Sequence[LoopFrame], end_s: float, box_colours: Sequence[Col
         duration=[MS_PER_TICK * ticks for ticks in _durations(frames, end_s)],
         loop=0,  # forever
         palette=palette,  # the only one in the file
+        # A frame stays when the next one is drawn over it, and shows through where that is
+        # transparent: its pixels there are unchanged.
+        disposal=1,
         transparency=UNCHANGED,
-        disposal=1,  # a frame stays, and the next one is drawn over it
     )
     return file.getvalue()
 
@@ -401,19 +414,21 @@ def _sampled_pixels(frames: Sequence[LoopFrame]) -> Pixels:
 
 
 def _filled_palette(colours: Pixels) -> Pixels:
-    """Replace equal colours by greys, and add greys until the palette is full.
+    """Drop duplicate colours, and add greys until the palette is full.
 
-    No two colours may be equal, as Pillow looks them up by value. The last one has the number
-    `UNCHANGED`, so no pixel gets it.
+    No two colours may be equal, as Pillow looks them up by value. The last colour is a grey that no
+    pixel gets, as its number, `UNCHANGED`, stands for transparent pixels.
 
     Args:
         colours: `(N, 3)`, red, green and blue of at most `COLOUR_COUNT` colours.
 
     Returns:
-        `(PALETTE_SIZE, 3)`, the colours in their order, then greys.
+        `(PALETTE_SIZE, 3)`, the different colours in their order, then greys. Colours after a
+        duplicate have moved up.
     """
     palette = [tuple(colour) for colour in colours.tolist()]
     palette = list(dict.fromkeys(palette))  # without duplicates
+
     for level in range(256):
         if len(palette) == PALETTE_SIZE:
             break
@@ -447,7 +462,7 @@ def _to_pillow(image: Pixels) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image[..., ::-1]))  # from BGR to RGB
 
 
-def _changes(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[PaletteIndices]:
+def _changed_indices(frames: Sequence[LoopFrame], palette: bytes) -> Iterator[PaletteIndices]:
     """Yield for each frame the number in the palette of each pixel's colour.
 
     From the second frame on, pixels whose colour stays have the number `UNCHANGED`, which takes few

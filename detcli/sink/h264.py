@@ -258,20 +258,22 @@ def _first_frame_s(source: av.container.InputContainer) -> float:
 
     Frames and sound need not begin at 0, as in the recording of a broadcast.
     """
-    stream = _read_video_track(source.streams.video)
+    stream = _choose_video_track(source.streams.video)
     if stream is None or not stream.start_time or not stream.time_base:
         return 0.0
     return float(stream.start_time * stream.time_base)
 
 
-def _read_video_track(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
+def _choose_video_track(streams: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
     """Return the video track whose frames the run reads; None if there is no video track.
 
-    The choice is that of `choose_track` in `source/video_tracks.py`, and of FFmpeg: the largest
-    frames, but a track that is marked as the default before others, and a cover image last.
+    A track that is marked as the default comes first, then the one with the largest frames; a cover
+    image comes last. `choose_track` in `source/video_tracks.py` chooses by the same rules, which
+    are those of FFmpeg.
     """
 
     def score(stream: "av.VideoStream") -> int:
+        """Return a number that is higher for a better track."""
         if stream.disposition & av.stream.Disposition.attached_pic:
             return 1
         pixels = stream.height * stream.width

@@ -92,18 +92,20 @@ class CropSink(FolderSink):
             self._folder.write(record, path, data)
 
     def _name_class_folders(self, class_names: tuple[str, ...]) -> None:
-        """Choose a name for the folder of each class, if the classes are others than before.
+        """Choose a name for the folder of each class, and set `_class_folders`.
 
-        The names are the same in every run of a model.
+        This is done once, and again if a record has other classes than the one before. The names
+        are the same in every run of a model.
         """
         if class_names == self._class_names:
             return
         self._class_names = class_names
+
         self._class_folders = []
         unique_names = UniqueNames()
         for class_name in class_names:
             folder_name = unique_names.choose_file_name(
-                safe(class_name), "", self._folder.is_usable
+                safe(class_name), suffix="", usable=self._folder.is_usable
             )
             self._class_folders.append(folder_name)
 

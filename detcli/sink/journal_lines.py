@@ -19,8 +19,8 @@ def parse_line(line: bytes, *, after_record: bool) -> Fields:
 
     Args:
         line: The line, with its line feed if it has one.
-        after_record: Whether an undamaged record comes before it in the file. If so, the file is a
-            journal for sure, and a line of zeros and scraps is a damaged record.
+        after_record: Whether an undamaged record comes before it in the file. If so, the file is
+            a journal for sure, and any line that begins with zeros is a damaged record.
 
     Returns:
         The fields of the record; empty for a line that a kill or a power cut has damaged.
@@ -30,6 +30,7 @@ def parse_line(line: bytes, *, after_record: bool) -> Fields:
     """
     if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
+
     # A line that was written whole ends with a line feed, and has no zeros of lost disk pages.
     is_complete = b"\0" not in line and line.endswith(b"\n")
     if is_complete:
@@ -43,7 +44,8 @@ def _is_damaged_record(line: bytes, *, after_record: bool) -> bool:
     """Tell whether an incomplete line is what a kill or a power cut leaves of a record.
 
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of disk pages
-    that were not written, and perhaps the rest of a line after them.
+    that were not written, and perhaps the rest of a line after them. After zeros, the rest may be
+    anything. So it counts only in a file that is a journal for sure, as it has a record.
 
     Args:
         line: A line with zeros in it or without a line feed.
@@ -51,8 +53,8 @@ def _is_damaged_record(line: bytes, *, after_record: bool) -> bool:
     """
     beginning = line.partition(b"\0")[0]
     if beginning:
-        is_longer = beginning.startswith(RECORD_START)
-        is_shorter = RECORD_START.startswith(beginning)
-        return is_longer or is_shorter
+        has_record_start = beginning.startswith(RECORD_START)
+        is_cut_in_record_start = RECORD_START.startswith(beginning)
+        return has_record_start or is_cut_in_record_start
     has_only_zeros = not line.strip(b"\0\n")
     return after_record or has_only_zeros

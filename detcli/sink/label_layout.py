@@ -51,8 +51,8 @@ class LabelLayout:
         # The visible boxes as far as they lie in the image, their areas, and how much of each area
         # is covered by labels so far.
         limits = np.array([width, height, width, height], np.float32)  # of x1, y1, x2, y2
-        self._visible = np.clip(visible, 0, limits)
-        self._visible_areas = area(self._visible)
+        self._visible_boxes = np.clip(visible, 0, limits)
+        self._visible_areas = area(self._visible_boxes)
         self._covered_areas = np.zeros(len(visible), np.float32)
         self.taken: Boxes = np.empty((0, 4), np.float32)  # the labels so far, with their gaps
 
@@ -78,7 +78,7 @@ class LabelLayout:
         right_bottom = candidates[:, 2:].max(axis=0)
         surroundings = np.hstack([left_top, right_bottom])  # the rectangle around all candidates
 
-        nearby_boxes = touching(self._visible, surroundings)  # (M,), indices of visible boxes
+        nearby_boxes = touching(self._visible_boxes, surroundings)  # (M,), indices of visible boxes
         covered_areas = self._covered_areas_with(candidates, nearby_boxes)  # (P, M)
         allowed_areas = cover * self._visible_areas[nearby_boxes]  # (M,)
         hides_no_box = (covered_areas <= allowed_areas).all(axis=1)  # (P,)
@@ -95,9 +95,9 @@ class LabelLayout:
         return int(left), int(top)
 
     def _covered_areas_with(self, candidates: Boxes, nearby_boxes: npt.NDArray[np.intp]) -> Boxes:
-        """Compute the area of each box that all labels would cover, with one more at a candidate.
+        """Compute how much of each box would be covered if the next label were at a candidate.
 
-        Labels that are placed already cover some of it.
+        That is the area that the labels so far cover, and what the next label would add.
 
         Args:
             candidates: `(P, 4)`, the positions to try for the next label.
@@ -106,7 +106,7 @@ class LabelLayout:
         Returns:
             `(P, M)`, for each candidate the covered area of each box, in pixels.
         """
-        boxes = self._visible[nearby_boxes]  # (M, 4)
+        boxes = self._visible_boxes[nearby_boxes]  # (M, 4)
         newly_covered = area(intersection_boxes(candidates[:, np.newaxis], boxes))  # (P, M)
         covered_areas: Boxes = self._covered_areas[nearby_boxes] + newly_covered
         return covered_areas

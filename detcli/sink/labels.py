@@ -135,7 +135,7 @@ class CocoIds:
         self._used_ids: set[int] = set()
         self._listed_ids: dict[str, int] = {}
         self._categories: dict[str, int] = {}
-        self._left_out: set[str] = set()
+        self._left_out: set[str] = set()  # classes that a warning has said to be no category
         if path is not None:
             self._read_ids(path)
 
@@ -170,7 +170,7 @@ class CocoIds:
 
         It is the one in the `instances.json`. Without that file, it is the number in the image's
         name, as 9 for 000000000009.jpg, or else the number of the record. A second image with the
-        same id gets another one, and a warning says so.
+        same id gets another one, and a warning says so. For that the ids are noted.
 
         Raises:
             UsageError: The image is not in the `instances.json`.
@@ -178,16 +178,20 @@ class CocoIds:
         source = record.origin.source
         if self._path is not None:
             return self._listed_id(source, record.origin.frame)
+
         record_number = record.index + 1
-        image_id = record_number
-        id_in_name = ID_IN_STEM.fullmatch(PurePath(source).stem)
+        name_with_id = ID_IN_STEM.fullmatch(PurePath(source).stem)
         is_frame = record.origin.frame is not None
-        if id_in_name is not None and not is_frame:
-            image_id = int(id_in_name[1])
+        if name_with_id is not None and not is_frame:
+            image_id = int(name_with_id[1])
+        else:
+            image_id = record_number
+
         if image_id in self._used_ids:
+            free_id = MAX_NAMED_ID + record_number  # ids in names are lower
             problem = f"{source}: an earlier image has the COCO image id {image_id}"
-            image_id = MAX_NAMED_ID + record_number  # which no name can have
-            warnings.warn(DetcliWarning(f"{problem}; this one gets {image_id}"), stacklevel=2)
+            warnings.warn(DetcliWarning(f"{problem}; this one gets {free_id}"), stacklevel=2)
+            image_id = free_id
         self._used_ids.add(image_id)
         return image_id
 
@@ -231,12 +235,15 @@ class CocoIds:
         """
         if not self._categories:
             return coco_category(class_id, names)
+
         name = names[class_id]
         category_id = self._categories.get(_plain(name))
-        if category_id is not None or name in self._left_out:
+        if category_id is not None:
             return category_id
 
-        self.require(names)
+        if name in self._left_out:  # a warning has said so
+            return None
+        self.require(names)  # if no class at all is a category, a warning is not enough
         self._left_out.add(name)
         message = f"{name} is not a category of {self._path}: left out of the COCO results"
         warnings.warn(DetcliWarning(message), stacklevel=2)
@@ -444,14 +451,16 @@ class MotFile:
         self._file = AtomicFile(folder.real(self._path))
 
     def write(self, record: Record) -> None:
-        """Write a line for each detection of a frame that has a track.
+        """Write a line for each detection of a frame that has a track, if there are any.
 
-        Frames and pixels count from 1, as MOT has it: a box at x1 = 0 has its left edge at 1.
+        Frames and pixels count from 1, as MOT has it: a box at x1 = 0 has its left edge at 1. The
+        file is listed as a saved file of every record, even if the frame adds no line.
         """
         notes_of(record).saved.append(self._path)
         detections = record.detections
         if detections is None or detections.track_id is None:
             return
+
         frame = (record.origin.frame or 0) + 1
         track_numbers = detections.track_id.tolist()
         for track_number, (box, score, _, _) in zip(track_numbers, detections, strict=True):

@@ -51,22 +51,24 @@ class MegaDetectorSink(TextSink):
     """
 
     def __init__(self, output: Output, run: RunDescription) -> None:
-        """Begin without entries; nothing is written before the first.
+        """Prepare to write entries; nothing is written before the first one.
 
         Args:
-            output: What is written to.
-            run: What made the records: the settings, the model's classes, and the folder that
-                names are written relative to.
+            output: The file to write to.
+            run: The run that made the records: its settings, the names of the model's classes, and
+                the base folder, relative to which files are named.
         """
         super().__init__(output)
         self._run = run
         self._has_entries = False
-        self._video: _VideoEntry | None = None  # whose frames are coming
+        self._video: _VideoEntry | None = None  # the video that the last record is a frame of
+
+        # Records that are read from a file may name another model, and further classes.
         self._detector = run.settings.get("model")
-        self._class_names: dict[int, str] = {}
+        self._class_names: dict[int, str] = {}  # by class id
         for class_id, class_name in enumerate(run.class_names):
             self._class_names[class_id] = escape_surrogates(class_name)
-        self._outside_count = 0  # entries whose file is not below the base folder
+        self._file_count_outside_base = 0
 
     def write(self, record: Encodable) -> None:
         """Write the entry of an image, or the detections of a frame.
@@ -93,11 +95,11 @@ class MegaDetectorSink(TextSink):
             self._output.write(encode(image_entry(fields, self._file_name(fields))))
 
     def _write_frame(self, fields: RecordJson) -> None:
-        """Write the detections of a frame, in the entry of its video.
+        """Write the detections of a frame to the entry of its video, which begins if it has not.
 
-        The entry begins with the first frame that has not failed. A frame that failed is missing
-        among its `frames_processed`. If all frames failed, the entry is written when the video
-        ends, with the last error in place of detections.
+        The first frame that has not failed begins the entry. A failed frame is not listed in its
+        `frames_processed`. If all frames failed, the entry is written when the video ends, with the
+        last error in place of detections.
         """
         video = self._video
         if video is None or not video.has_frame(fields):
@@ -111,7 +113,8 @@ class MegaDetectorSink(TextSink):
             return
         if not video.has_begun:
             self._begin_entry()
-        self._output.write(video.add(fields))
+        json_text = video.add_frame(fields)
+        self._output.write(json_text)
 
     def _end_video(self) -> None:
         """Write the end of the entry of the video whose frames came last, if there is one."""
@@ -142,19 +145,23 @@ class MegaDetectorSink(TextSink):
         name = name_below(source, self._run.base)
         if name is not None:
             return name
-        if self._outside_count == 0:
+        if self._file_count_outside_base == 0:
             base = public_name(self._run.base)
             message = f"{source} is not below --base {base}: its name stays as it is"
             warnings.warn(DetcliWarning(message), stacklevel=2)
-        self._outside_count += 1
+        self._file_count_outside_base += 1
         return source
 
     def close(self) -> None:
-        """Write the end of the object with the names of the classes, and close the output."""
+        """Write the end of the object with the names of the classes, and close the output.
+
+        If several files were not below the base folder, a warning says how many. The warning about
+        the first of them came with its entry.
+        """
         try:
             self._end_video()
             if not self._has_entries:
-                self._output.write(START)
+                self._output.write(START)  # which `_begin_entry` writes otherwise
             categories = category_names(self._class_names)
             info = run_info(self._run, self._detector)
             self._output.write(
@@ -162,9 +169,10 @@ class MegaDetectorSink(TextSink):
             )
         finally:
             super().close()
-        if self._outside_count > 1:
+
+        if self._file_count_outside_base > 1:
             base = public_name(self._run.base or "")
-            message = f"{self._outside_count} files are not below --base {base}"
+            message = f"{self._file_count_outside_base} files are not below --base {base}"
             warnings.warn(DetcliWarning(message), stacklevel=2)
 
 
@@ -280,48 +288,55 @@ class _VideoEntry:
     """The entry of a video, which is written in parts: its start, its frames and its end."""
 
     def __init__(self, first: RecordJson, file_name: str) -> None:
-        """Begin with the first record of the video, which is not written yet.
+        """Prepare the entry of a video; its first frame is added with `add_frame` like the others.
 
         Args:
-            first: The record of a frame, or of a video that could not be opened.
+            first: The record of its first frame, or of a video that could not be opened.
             file_name: The name that the entry has for the video.
         """
         self._source = first["source"]
         self._input = first.get("input")
         self._file_name = file_name
-        self._frames = array("q")  # numbers of the frames that were used
-        self._last_time_s = 0.0  # of the last frame that has a time
+        self._frame_numbers = array("q")  # numbers of the frames that did not fail
+
+        # The last frame that has a time above 0, and the time; the frame rate is computed from it.
         self._last_timed_frame = 0
-        self._has_detections = False
-        self.has_begun = False  # whether its start has been written
-        self.failure = ""  # why its last frame without detections failed
+        self._last_time_s = 0.0
+
+        self._has_detections = (
+            False  # whether a detection was written, so a comma comes before more
+        )
+        self.has_begun = False  # whether the start of the entry was written
+        self.failure = ""  # the message of the last failed frame
 
     def has_frame(self, fields: RecordJson) -> bool:
         """Tell whether a record is a further one of this video, and not of it named again."""
         is_of_source = fields["source"] == self._source and fields.get("input") == self._input
-        if not is_of_source or not self._frames or "frame" not in fields:
+        if not is_of_source or not self._frame_numbers or "frame" not in fields:
             return is_of_source
-        return fields["frame"] > self._frames[-1]
+        return fields["frame"] > self._frame_numbers[-1]
 
-    def add(self, fields: RecordJson) -> str:
-        """Add a frame, and return the text to write: its detections, separated by commas.
+    def add_frame(self, fields: RecordJson) -> str:
+        """Note the number and the time of a frame, and return the JSON text to write for it.
 
-        Before those of the first frame comes the start of the entry.
+        The text has the detections of the frame, separated by commas from each other and from those
+        before. For the first frame, it begins with the start of the entry.
         """
         texts = []
         if not self.has_begun:
             self.has_begun = True
             texts.append(self._start(fields))
-        frame = fields.get("frame", 0)
-        self._frames.append(frame)
-        if fields.get("time_s", 0.0) > 0 and frame > 0:
-            self._last_time_s = fields["time_s"]
-            self._last_timed_frame = frame
 
-        for entry in detection_entries(fields):
+        frame_number = fields.get("frame", 0)
+        self._frame_numbers.append(frame_number)
+        if fields.get("time_s", 0.0) > 0 and frame_number > 0:
+            self._last_time_s = fields["time_s"]
+            self._last_timed_frame = frame_number
+
+        for detection in detection_entries(fields):
             if self._has_detections:
                 texts.append(", ")
-            texts.append(encode(entry))
+            texts.append(encode(detection))
             self._has_detections = True
         return "".join(texts)
 
@@ -340,7 +355,9 @@ class _VideoEntry:
             entry["frames_processed"] = []
             return encode(entry)
         rate = frame_rate(self._last_timed_frame, self._last_time_s)
-        return f'], "frame_rate": {rate}, "frames_processed": {encode(self._frames.tolist())}}}'
+        return (
+            f'], "frame_rate": {rate}, "frames_processed": {encode(self._frame_numbers.tolist())}}}'
+        )
 
 
 def frame_rate(frame: int, time_s: float) -> float:

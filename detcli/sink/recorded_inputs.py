@@ -45,23 +45,24 @@ class RecordedInputs:
         self._image_repeats: Counter[bytes] = Counter()
         self._last_source = ""  # whose hash is the last that was computed
         self._last_key = self._compute_key("")
-        # How many records there are of each frame of a video, by the name of the video.
-        self._frames: dict[str, Counter[int]] = {}
+        # How many records there are of each frame of a video, by the name of the video. A video
+        # that was named twice has two of each.
+        self._frame_counts: dict[str, Counter[int]] = {}
         self._video_stamps: dict[str, str] = {}  # of the last record of a video that has one
 
     def add(self, source: str, frame: int | None, file_stamp: str | None) -> None:
-        """Add a record.
+        """Count one more record of an image or frame, and note the stamp of its file.
 
         Args:
-            source: The name of its input.
-            frame: The number of the frame, if the input is a video.
-            file_stamp: The size and time that the input's file had; None if the record does not
-                say it. Then the stamp of an earlier record stays.
+            source: The name of the record's input.
+            frame: The number of the frame, if the input is a video; None for an image.
+            file_stamp: The size and time of the input's file when it was read. None if the record
+                has none; then the stamp of an earlier record of the input stays.
         """
         if frame is None:
             self._add_image(source, file_stamp)
             return
-        self._frames.setdefault(source, Counter())[frame] += 1
+        self._frame_counts.setdefault(source, Counter())[frame] += 1
         if file_stamp is not None:
             self._video_stamps[source] = file_stamp
 
@@ -92,12 +93,12 @@ class RecordedInputs:
         """Tell whether a record is left of an image, or of a frame of a video."""
         if frame is None:
             return self._key(source) in self._image_stamps
-        return source in self._frames and self._frames[source][frame] > 0
+        return source in self._frame_counts and self._frame_counts[source][frame] > 0
 
     def remove(self, source: str, frame: int | None) -> None:
         """Remove one record of an image, or of a frame of a video, that has one."""
         if frame is not None:
-            self._frames[source][frame] -= 1
+            self._frame_counts[source][frame] -= 1
             return
         key = self._key(source)
         if self._image_repeats.get(key, 0) > 0:
@@ -118,5 +119,5 @@ class RecordedInputs:
         """Forget all records."""
         self._image_stamps.clear()
         self._image_repeats.clear()
-        self._frames.clear()
+        self._frame_counts.clear()
         self._video_stamps.clear()

@@ -152,23 +152,29 @@ def take_back(folder: Path) -> TakenBack:
 def _may_be_removed(path: Path, entry: Fields) -> bool:
     """Tell whether a file may be removed: it is what was put there, and not the last copy of it.
 
+    The log has files of three types, each with other keys:
+
+    - a list of names: `sha256` of its text
+    - a hard link to an image: `source`, the path of the original
+    - a copy of an image: `source`, and the `size` and `mtime_ns` of the original
+
     Args:
         path: The file.
-        entry: What the log says of it. For a list of names it is the SHA-256 of its text; for a
-            link the path of the original; for a copy also the original's size and time. The log
-            may be damaged.
+        entry: What the log says of it. The log may be damaged: a file whose entry lacks a key, or
+            has a value of another type, may not be removed.
     """
     try:
         if path.is_symlink() or not path.is_file():
             return False
-        is_list = "sha256" in entry
-        if is_list:
+        is_list_of_names = "sha256" in entry
+        if is_list_of_names:
             return sha256(path) == str(entry["sha256"])
 
         original = Path(entry["source"])
-        is_link = "size" not in entry
-        if is_link:
+        is_hard_link = "size" not in entry
+        if is_hard_link:
             return path.samefile(original)
+
         has_original = original.is_file() and original.stat().st_size == entry["size"]
         return has_original and is_copy(path, entry["size"], entry["mtime_ns"])
     except (OSError, KeyError, TypeError, ValueError):

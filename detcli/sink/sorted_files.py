@@ -82,13 +82,13 @@ class Placer:
             is_placed = self._is_there(source, target)
         else:
             self._make_folders(relative_path.parent)
-            is_placed = self._try_to_put(name, source, relative_path)
+            is_placed = self._try_to_make(name, source, relative_path)
         if is_placed:
             self.counts[class_folder] += 1
         else:
             self.blocked.append(name)
 
-    def _try_to_put(self, name: str, source: Path, relative_path: PurePosixPath) -> bool:
+    def _try_to_make(self, name: str, source: Path, relative_path: PurePosixPath) -> bool:
         """Link or copy an image; False if another program has written its place meanwhile.
 
         Args:
@@ -101,24 +101,26 @@ class Placer:
         """
         target = self._folder / relative_path
         try:
-            self._put(source, target, str(relative_path))
+            self._log_and_make(source, target, str(relative_path))
         except FileExistsError:
             return False
         except OSError as error:
             raise self._placing_error(name, target, error) from error
         return True
 
-    def _put(self, source: Path, target: Path, logged_name: str) -> None:
+    def _log_and_make(self, source: Path, target: Path, logged_name: str) -> None:
         """Log a link or a copy of a file, and make it.
+
+        It is logged first, so that a power cut leaves no file that the log does not have.
 
         Args:
             source: The file.
-            target: The new name, in a folder that exists.
-            logged_name: The same, from the sorted folder on, with slashes.
+            target: The path of the link or copy, in a folder that exists.
+            logged_name: The path of the link or copy relative to the sorted folder, with slashes.
 
         Raises:
-            FileExistsError: A file has the new name.
-            OSError: It cannot be made.
+            FileExistsError: There is a file at the path.
+            OSError: The link or copy cannot be made.
         """
         entry = {"file": logged_name, "source": str(source)}
         if self._how is How.LINK:
@@ -250,17 +252,21 @@ def write_lists(
 
 
 def _list_line(name: str) -> bytes | None:
-    """Return the line of an image in a list of names, or None if no line can name it.
+    """Return the line of an image in a list of names; None if no line can name it.
 
-    A name with a line end in it, or that looks like JSON, is written as JSON.
+    A name with a line end in it, or that looks like JSON, is written as JSON. JSON is UTF-8, so a
+    name that is not has no line then. Images that came through standard input have none either, as
+    nothing can read them again.
     """
     is_of_standard_input = name == "-" or name.startswith("-:")
-    if is_of_standard_input:  # which is gone
+    if is_of_standard_input:
         return None
+
     looks_like_json = name.lstrip().startswith("{")
     ends_line = any(character in name for character in "\r\n\0")
     if not looks_like_json and not ends_line:
         return os.fsencode(name) + b"\n"
+
     try:
         return json.dumps({"path": name}, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:

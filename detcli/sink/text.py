@@ -129,22 +129,23 @@ class CsvSink(TextSink):
     """
 
     def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
-        """Write the header, or check that of a file that records are added to.
+        """Write the header; if rows are added to a file, check that its header is the same.
 
         Args:
-            output: What is written to.
+            output: The output to write to.
             optional_columns: The names of columns that options of this run add.
 
         Raises:
-            UsageError: The file has other columns.
+            UsageError: The file has other columns; it is closed, as it was.
         """
         super().__init__(output)
         self._columns = [*COLUMNS, *optional_columns]
         header = ",".join(self._columns) + "\n"
-        if not isinstance(output, AppendedFile) or not output.first_line:  # it has no header yet
+
+        if not isinstance(output, AppendedFile) or not output.first_line:
             output.write(header)
         elif output.first_line != header:
-            output.commit()
+            output.commit()  # which closes it
             raise UsageError(
                 f"the columns of {output.path} differ from those of this run",
                 "write to another file",
@@ -221,8 +222,8 @@ class TableSink(TextSink):
 
         super().__init__(output)
         self._terminal = output.file.isatty()
-        self._has_begun = False  # whether an image came
-        self._last_took_lines = False  # whether the last image took several lines
+        self._has_begun = False  # whether the text of a record was written
+        self._last_had_several_lines = False  # whether the text of the last record had
         self._last_headings: list[str] = []  # of the columns of the last table
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
@@ -231,9 +232,10 @@ class TableSink(TextSink):
         )
 
     def write(self, record: Encodable) -> None:
-        """Write a heading and the detections of a record, with an empty line between tables.
+        """Write a heading and the detections of a record.
 
-        On a terminal, frames are left out that have neither detections nor warnings nor an error.
+        An empty line comes before and after a record of several lines. On a terminal, frames are
+        left out that have neither detections nor warnings nor an error.
         """
         fields = record.to_json()
         has_result = any(fields.get(name) for name in ("error", "warnings", "detections"))
@@ -247,20 +249,28 @@ class TableSink(TextSink):
             blocks = _error_blocks(fields, wrap)
         else:
             blocks = _image_blocks(fields, wrap)
+
         if self._terminal and fields.get("detections"):
             detections_table = blocks[-1]
             self._hide_repeated_headings(detections_table)
         with self._console.capture() as capture:
             self._console.print(*blocks, sep="\n")
-        text = capture.get()
+        has_several_lines = len(blocks) > 1
+        self._write_with_empty_line(capture.get(), has_several_lines=has_several_lines)
 
-        takes_several_lines = len(blocks) > 1
-        needs_empty_line = takes_several_lines or self._last_took_lines
+    def _write_with_empty_line(self, text: str, *, has_several_lines: bool) -> None:
+        """Write the text of a record, after an empty line if it or the last text has several lines.
+
+        Args:
+            text: The text, which ends with a line feed.
+            has_several_lines: Whether it has several lines.
+        """
+        needs_empty_line = has_several_lines or self._last_had_several_lines
         if self._has_begun and needs_empty_line:
             text = f"\n{text}"
         self._output.write(text)
         self._has_begun = True
-        self._last_took_lines = takes_several_lines
+        self._last_had_several_lines = has_several_lines
 
     def _hide_repeated_headings(self, detections_table: "Table | Text") -> None:
         """Leave out the heads of a table's columns if those of the last table were the same."""

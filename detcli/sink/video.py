@@ -99,21 +99,24 @@ class AnnotatedVideo:
         self._sound_address: str | None = None
         if self._has_h264:
             self._sound_address = _audible_address(video, is_silent=silent or condensed)
-        self._first_time: FrameTime | None = None  # of the first frame of the file
-        self._file: VideoFile | None = None
-        self._path = Path()  # of the file
+        # The time of the first frame of the current file, even of one that could not be read.
+        self._first_time: FrameTime | None = None
+        self._file: VideoFile | None = None  # the current file; None before its first image
+        self._path = Path()  # of the current file
 
     def write(self, record: Record) -> None:
         """Write the annotated frame of a record.
 
-        A frame that could not be read repeats the one before it. Where frames have another size
-        from now on, another file begins.
+        In place of a frame that could not be read, the one before it is shown again; a video that
+        begins with such frames begins with a black one. If the size of frames changes, another file
+        begins.
         """
         frame_time = self._clock.advance(record.origin)
         if frame_time is None:  # a frame of a live source that is not later than the one before
             return
         if self._first_time is None:
             self._first_time = frame_time
+
         if record.picture is None or record.detections is None:
             if self._file is not None:
                 self._file.repeat(frame_time.shown_s - self._first_time.shown_s)
@@ -128,18 +131,18 @@ class AnnotatedVideo:
         video_file = self._file
         if video_file is None:
             video_file = self._open_file(record, image.shape, self._first_time.source_s)
-            # If the first frames of the source could not be read, the file begins with their time.
-            has_unreadable_start = frame_time > self._first_time
-            if has_unreadable_start:
+            # A first time before this frame is that of a frame that could not be read.
+            begins_with_unreadable_frames = frame_time > self._first_time
+            if begins_with_unreadable_frames:
                 video_file.repeat(0.0)  # a black frame, which is shown until this one
         video_file.append(image, frame_time.shown_s - self._first_time.shown_s)
         notes_of(record).saved.append(self._path)
 
     def _open_file(self, record: Record, shape: tuple[int, ...], start_s: float) -> "VideoFile":
-        """Begin the annotated video with the frame of a record.
+        """Open a file for the annotated video, which becomes the current one.
 
         Args:
-            record: The record, after whose source the file is named.
+            record: The record of its first frame. The file is named after the record's source.
             shape: `(height, width, 3)` of its frames.
             start_s: The time in the source at which the sound begins, in seconds.
         """

@@ -117,19 +117,28 @@ class WindowSink:
                 return
 
     def _open_or_resize(self, height: int, width: int) -> None:
-        """Open the window, or resize it if the height and width of the images changed.
+        """Open the window, or resize it if the size of the images has changed.
+
+        A window for an image larger than MAX_SIZE is smaller, in the proportions of the image.
+
+        Args:
+            height: Of the image to show, in pixels.
+            width: The same.
 
         Raises:
             Stopped: The user closed the window.
         """
-        if self._size == (0, 0):
+        is_first_image = self._size == (0, 0)
+        if is_first_image:
             flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
             cv2.namedWindow(WINDOW, flags)
         elif not _is_open():
             raise Stopped
+
         if self._size != (height, width):
-            rows, columns = Letterbox.fit((height, width), MAX_SIZE, enlarge=1).resized
-            cv2.resizeWindow(WINDOW, columns, rows)
+            letterbox = Letterbox.fit((height, width), MAX_SIZE, enlarge=1)  # 1: not enlarged
+            window_height, window_width = letterbox.resized
+            cv2.resizeWindow(WINDOW, window_width, window_height)
             self._size = height, width
 
     def _draw_in_grid(self, source: str, frame: Pixels) -> None:
