@@ -105,21 +105,9 @@ class Run:
 
         run_detector = detector
         if watched.read:
-            # Barcodes with low scores are detected too: if one can be read, it is one.
+            # Barcodes with low scores are detected, too: what can be read is a barcode for sure.
             run_detector = detector.with_lower_conf(READ_FROM)
-
-        size_to_decode_for = None  # images are decoded at their full size
-        if config.decodes_fast:
-            size_to_decode_for = detector.fast_for
-        # --provenance hashes the files of images, and a dataset has copies of them.
-        keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
-        decode = DecodeOptions(
-            config.inputs,
-            fast_for=size_to_decode_for,
-            allocate=detector.allocate,
-            keep=keeps_files,
-        )
-        return cls(config, run_detector, watched, decode)
+        return cls(config, run_detector, watched, _decode_options(config, detector))
 
     @property
     def devices(self) -> list[Device]:
@@ -156,32 +144,35 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """Return all settings that detections depend on, with their effective values.
 
-        Where two runs have the same, they have the same detections. So `--resume` and the manifest
-        of a run in shards compare them.
+        Two runs with the same settings have the same detections. So `--resume` compares them, and
+        the manifest of a run in shards.
 
         Returns:
             The settings as JSON, by name. Classes are ids, so that `person` and `0` are the same.
         """
         config = self.config
         values = values_of(config)
-        identity = {}
+        settings = {}
         for name, option in options_of(Config).items():
             if option.affects_detections:
-                identity[name] = option.to_json(values[name])
+                settings[name] = option.to_json(values[name])
 
         # The effective settings below have these as "zones" and "lines".
-        del identity["zone"]
-        del identity["line"]
-        # Earlier versions do not have these options; a run that leaves them out is the same.
+        del settings["zone"]
+        del settings["line"]
+
+        # Earlier versions did not have these options. A run without them has the same settings as
+        # one by an earlier version, so that it can continue that.
         if not config.settings.agnostic_nms:
-            del identity["agnostic_nms"]
+            del settings["agnostic_nms"]
         if not config.watched.ignore:
-            del identity["ignore"]
-            del identity["ignore_share"]
+            del settings["ignore"]
+            del settings["ignore_share"]
+
         # --blur hides the texts of barcodes, which are in the records.
         if self.watched.read and config.outputs.blur:
-            identity["blur"] = self._sorted_class_ids(config.outputs.blur)
-        return {**identity, **self._effective_settings()}
+            settings["blur"] = self._sorted_class_ids(config.outputs.blur)
+        return {**settings, **self._effective_settings()}
 
     def _effective_settings(self) -> dict[str, Any]:
         """Return the settings whose effective values depend on the open model, as JSON by name."""
@@ -242,6 +233,22 @@ class Run:
         return cast("SettingsJson", escape_surrogates(settings))
 
 
+def _decode_options(config: Config, detector: BatchDetector) -> DecodeOptions:
+    """Say how a run decodes images: how large, into which memory, and whether files are kept."""
+    size_to_decode_for = None  # images are decoded at their full size
+    if config.decodes_fast:
+        size_to_decode_for = detector.fast_for
+
+    # --provenance hashes the files of images, and a dataset has copies of them.
+    keeps_files = config.outputs.provenance or config.outputs.save_dataset is not None
+    return DecodeOptions(
+        config.inputs,
+        fast_for=size_to_decode_for,
+        allocate=detector.allocate,
+        keep=keeps_files,
+    )
+
+
 def _text_or_none(value: object) -> str | None:
     """Write a value as text; None stays None."""
     if value is None:
@@ -252,7 +259,7 @@ def _text_or_none(value: object) -> str | None:
 def locate(config: Config, show: Show | None = None) -> ModelFile:
     """Find the file of a run's model, and fetch it if it is not on this machine.
 
-    Inputs that do not exist are logged before the file is fetched, as that may take long or fail.
+    Before it is fetched, which may take long or fail, inputs that do not exist are logged.
 
     Args:
         config: All options of the run.
@@ -268,14 +275,19 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     runtime = config.runtime
     # The model is opened on the first device; detectors on the others are clones.
     first_device = runtime.device[0]
-    is_float16 = wants_half_file(runtime.options(), first_device)
+    wants_float16_file = wants_half_file(runtime.options(), first_device)
     try:
-        return find(runtime.model, half=is_float16, fetch=False)
+        return find(runtime.model, half=wants_float16_file, fetch=False)
     except ModelError:  # its file is not on this machine, or there is no such model
-        for name in config.inputs.source:
-            if is_missing(name):
-                log.warning("error: %s: no such file", public_name(name))
-    return find(runtime.model, half=is_float16, show=show)
+        _log_missing_inputs(config.inputs.source)
+    return find(runtime.model, half=wants_float16_file, show=show)
+
+
+def _log_missing_inputs(names: Sequence[str]) -> None:
+    """Log which of the inputs that a user named do not exist."""
+    for name in names:
+        if is_missing(name):
+            log.warning("error: %s: no such file", public_name(name))
 
 
 @contextmanager
@@ -334,10 +346,10 @@ def _default_workers(config: Config, cores: int | None) -> int:
 
 
 def _warn_of_assumptions(config: Config, detector: BatchDetector) -> None:
-    """Warn of each step of the preprocessing that is an assumption, as the model's file says none.
+    """Warn of each preprocessing step that is assumed, since the model's file does not state it.
 
-    There is no warning for a published model, which detcli fetches by its name: what is assumed of
-    these models is known to be right. Nor is there one for an input size that the user gave.
+    There is no warning for a published model, which detcli fetches by its name: the assumptions are
+    right for these. Nor is there a warning about the input size if the user has set it.
     """
     is_published_model = config.runtime.model in MODELS
     if is_published_model:

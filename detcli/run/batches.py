@@ -44,9 +44,9 @@ from detcli.run.selections import (
     covering_selection,
     crowd_selection,
     default_conf_thresholds,
-    results_of_covered,
+    results_of_each_selection,
     selection_options,
-    suppressed_across_classes,
+    suppress_across_classes,
 )
 from detcli.run.shared_work import SharedWork
 
@@ -56,6 +56,9 @@ class BatchDetector:
 
     A context manager, which releases the device's memory on exit. Any number of threads may use
     one on the CPU and with OpenVINO, a single one on a GPU.
+
+    Detectors with another confidence, and helpers that share the tiles of an image, are copies of a
+    detector in which some attributes are replaced. The former share its backend.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class BatchDetector:
         """
         settings = settings or Settings()
         requested_device = Device.parse(device)
-        file = _located(model, requested_device, options)
+        file = _find_unless_located(model, requested_device, options)
         if options is not None and file.half:
             options = replace(options, half=False)  # the file is float16 already
 
@@ -103,7 +106,13 @@ class BatchDetector:
         self._log_settings(settings)
 
     def _set_model(self, prepared: PreparedModel, settings: Settings) -> None:
-        """Set the attributes that describe the model, as the settings adapt it.
+        """Set the attributes that describe the model: its contract, its name and its input.
+
+        The settings may replace the names of its classes and the size of its input.
+
+        Args:
+            prepared: The model, ready to be opened.
+            settings: The user's settings.
 
         Raises:
             UsageError: The class names, the input size or --rect do not suit the model.
@@ -116,7 +125,8 @@ class BatchDetector:
         self.model_sha256 = prepared.sha256
 
         self.canvas = contract.input_shape(settings.imgsz)  # height and width of the input
-        # Whether a scaled image is padded to fill the input, all around or to its right and bottom.
+        # Whether an image is scaled in its proportions, and padded to fill the input: all around as
+        # a letterbox, or only at the right and the bottom. Otherwise it is stretched.
         resize = contract.preprocessing.resize
         self._keeps_proportions = resize is Resize.LETTERBOX or resize in CORNERS
 
@@ -144,7 +154,7 @@ class BatchDetector:
             self.tiling = tile
 
     def _set_confidence(self, settings: Settings) -> None:
-        """Set the confidence that a score has to exceed, and the selection of such detections.
+        """Set the confidences that scores have to exceed, and which detections are selected.
 
         Raises:
             UsageError: A class is unknown, or has two confidences.
@@ -152,7 +162,9 @@ class BatchDetector:
         contract = self.contract
         self._settings = settings
         self.conf = effective_conf(settings, contract.conf)
-        self.class_conf = class_confidences(contract, settings)  # of classes that differ, by id
+        # By class id, for the classes that have another confidence.
+        self.class_conf = class_confidences(contract, settings)
+
         # The confidence of each of the C classes, `(C,)`, and the lowest of them.
         self.conf_thresholds = conf_thresholds(self.conf, self.class_conf.items(), contract.names)
         self.min_conf = self.conf
@@ -161,7 +173,8 @@ class BatchDetector:
 
         selection = selection_options(contract, settings, self.nms, self.conf_thresholds)
         self._selections = Selections(selection, self.conf_thresholds)
-        # Without the user's settings, which must not change what counts as a crowd.
+        # Detections are also counted to find crowds, always by the confidences of the model: an
+        # image shows a crowd or not, whatever --conf is.
         self._default_conf_thresholds = default_conf_thresholds(contract)
 
     def _log_settings(self, settings: Settings) -> None:
@@ -175,39 +188,46 @@ class BatchDetector:
     def _open_backend(self, device: str | Device) -> None:
         """Open the model on a device, and set the attributes that depend on the device.
 
-        What was measured and counted before begins anew. If all images are cut into tiles, helpers
-        are opened too: further detectors that share the tiles of an image with this one.
+        Times, counts and the observer are reset. If all images are cut into tiles, helpers are
+        opened, too: further detectors that share the tiles of an image with this one.
+
+        Args:
+            device: The device, which may be "auto".
         """
         backend: Backend = open_backend(device, self._model, self._device_options)
         self._backend = backend
         self.in_flight = backend.in_flight  # batches worth starting before the first is done
         self.batch_size = backend.best_batch(self.canvas)  # images in a batch, best for the device
         self.workers = backend.workers  # detectors to run side by side, one per thread
-
-        self.parsed_device = Device.parse(backend.device)
-        self.device = str(self.parsed_device)  # as in records: "cuda:0"
-        self.precision = backend.precision  # where the device chooses it, or empty
-        self.placement = self.device  # for the log: "openvino:CPU (bf16)"
-        if self.precision:
-            self.placement += f" ({self.precision})"
+        self._name_device(backend)
 
         self.times = StageTimes()
-        self._finished_batches = 0  # without those of helpers
+        self._finished_batches = 0  # by this detector, without its helpers
         self._observer: Observer | None = None
 
         self._helpers: list[BatchDetector] = []
         if self._cuts_all_images:
             self._open_helpers()
 
+    def _name_device(self, backend: Backend) -> None:
+        """Set the attributes that name the device of a backend, for records and for the log."""
+        self.parsed_device = Device.parse(backend.device)
+        self.device = str(self.parsed_device)  # as in records: "cuda:0"
+        self.precision = backend.precision  # such as "bf16"; empty unless the device chooses it
+
+        self.placement = self.device  # as in the log: "openvino:CPU (bf16)"
+        if self.precision:
+            self.placement += f" ({self.precision})"
+
     def _open_helpers(self) -> None:
         """Open further detectors on the same device, which share the tiles of an image with this.
 
-        With N workers there are N - 1 helpers. The caller then sees a single worker, whose batch
-        is as large as those of all N together.
+        With N workers there are N - 1 helpers. To callers, this detector is then a single worker
+        with larger batches: `workers` becomes 1, and `batch_size` is multiplied by N.
         """
         helpers = []
         for _ in range(self.workers - 1):
-            helper = copy.copy(self)
+            helper = copy.copy(self)  # with the same model and settings
             # It gets single tiles, which are neither cropped to the region nor cut again.
             helper._region = None  # noqa: SLF001 - the same class
             helper.tiling = None
@@ -252,7 +272,7 @@ class BatchDetector:
         detector = copy.copy(self)  # with the same backend
         detector._set_confidence(replace(self._settings, conf=conf))  # noqa: SLF001 - the same class
         helpers = [helper.with_conf(conf) for helper in self._helpers]
-        detector._helpers = helpers  # noqa: SLF001
+        detector._helpers = helpers  # noqa: SLF001 - the same class
         return detector
 
     def with_lower_conf(self, conf: float) -> "BatchDetector":
@@ -303,9 +323,10 @@ class BatchDetector:
         the first. Any number of batches may be started, and waited for in any order. If all
         images are cut into tiles, this returns only when everything is detected.
 
-        The pixels of an image may change as soon as this returns, except in two cases: their array
-        is from `allocate`, or only images with crowds are cut into tiles, which happens later. Then
-        they must not change until the detections are there.
+        Usually the caller may write over the pixels of an image as soon as this returns. In two
+        cases it has to wait for the detections first. An array from `allocate` is read by the
+        device itself. And if only images with crowds are cut into tiles, they are cut while the
+        caller waits.
 
         Args:
             images: Images of any sizes.
@@ -425,7 +446,7 @@ class BatchDetector:
         results = self._detect_side_by_side(tiled_images.views)
         with self.times.stage(Stage.SELECTION):
             merged_results = tiled_images.merged(results)
-            return suppressed_across_classes(merged_results, self._selections.confident_selection)
+            return suppress_across_classes(merged_results, self._selections.confident_selection)
 
     def _detect_side_by_side(self, views: Sequence[Image]) -> list[Detections]:
         """Detect in many images, on this detector and its helpers in parallel.
@@ -478,8 +499,10 @@ class BatchDetector:
 
         The network runs once, and each selection takes its detections from what it computes: for
         instance one with a low confidence for an evaluation, and one with the usual confidence for
-        a report. Where the detections of all can be taken from those of one, the covering
-        selection, the device selects only by that.
+        a report.
+
+        Often one of the selections covers the others: it selects all that they select. Then the
+        device selects only by this one, and the others are taken from its detections.
 
         Args:
             images: The images.
@@ -490,18 +513,26 @@ class BatchDetector:
             detections of each image.
         """
         covering = covering_selection(selections)
-        device_selections = selections
-        if covering is not None:
+        if covering is None:
+            device_selections = list(selections)
+        else:
             device_selections = [covering]
         started_groups = self._start_groups(images, device_selections)
 
         def wait() -> list[list[Detections]]:
+            """Wait for the device, and return the detections of each selection and image."""
             with self.times.stage(Stage.WAIT):
-                results = wait_for_groups(started_groups, len(images), len(device_selections))
+                device_results = wait_for_groups(
+                    started_groups,
+                    image_count=len(images),
+                    selection_count=len(device_selections),
+                )
             self._finished_batches += 1
+
+            results = device_results
             if covering is not None and len(selections) > 1:
-                [covering_results] = results
-                results = results_of_covered(selections, covering_results)
+                [covering_results] = device_results
+                results = results_of_each_selection(selections, covering_results)
             self._report_end(Stage.REMAINDER)
             return results
 
@@ -590,17 +621,17 @@ class BatchDetector:
         self.close()
 
 
-def _located(
+def _find_unless_located(
     model: str | Path | ModelFile, device: Device, options: DeviceOptions | None
 ) -> ModelFile:
-    """Find the file of a model, unless it was located already.
+    """Find the file of a model, unless the caller has located it already.
 
     Args:
         model: As for `BatchDetector`.
-        device: The device that it is for, as not every one runs a float16 file.
+        device: The device that the file is for. Only some devices run a float16 file.
         options: How to use the device.
     """
     if isinstance(model, ModelFile):
         return model
-    is_half = options is not None and wants_half_file(options, device)
-    return find(model, half=is_half)
+    wants_float16_file = options is not None and wants_half_file(options, device)
+    return find(model, half=wants_float16_file)

@@ -43,6 +43,11 @@ SELECT line, path, class, score, is_used FROM answers
 WHERE kind = ? AND name = ? AND frame = ? AND number = ?
 """
 
+SELECT_FIRST_UNUSED = """
+SELECT line, name, frame, number, path, kind FROM answers
+WHERE NOT is_used ORDER BY line LIMIT ?
+"""
+
 BOX, TRACK, CROP = "box", "track", "crop"
 """The kinds of a row: it is about a box, all boxes of a track, or the box of a crop.
 
@@ -170,8 +175,9 @@ class Classified:
     def add(self, record: RecordJson) -> None:
         """Add the classifier's answers to the detections of a record, in place.
 
-        A detection that a row of the table is about gets `classified`, the class in that row, and
-        `classified_score` if the row has a score. The row is noted as used, see `require_fit`.
+        The classifier's table has a row for each answer. A detection that a row is about gets its
+        class as `classified`, and its score, if it has one, as `classified_score`. The row is
+        marked as used in the database, since `require_fit` refuses rows that fit no detection.
 
         Raises:
             UsageError: Two rows are about one box, or a crop's name fits several boxes.
@@ -180,18 +186,21 @@ class Classified:
         crops: dict[int, str] = {}  # the file of a detection's crop, by the detection's number
         if CROP in self._kinds:
             crops = crops_of(record)
+
         for number, detection in enumerate(detections):
             answers = list(self._answers(record, detection, number, crops.get(number)))
             if len(answers) > 1:
                 raise self._repeated(answers[0].line, answers[1].line)
-            if not answers:
-                continue
-            (answer,) = answers
-            detection.pop("classified_score", None)  # of an earlier merge
-            detection["classified"] = answer.class_name
-            if answer.score is not None:
-                detection["classified_score"] = answer.score
-            self._database.execute("UPDATE answers SET is_used = 1 WHERE line = ?", (answer.line,))
+            if answers:
+                self._add_answer(detection, answers[0])
+
+    def _add_answer(self, detection: DetectionJson, answer: ClassifierAnswer) -> None:
+        """Add the classifier's answer to a detection, and mark its row as used."""
+        detection.pop("classified_score", None)  # of an earlier merge
+        detection["classified"] = answer.class_name
+        if answer.score is not None:
+            detection["classified_score"] = answer.score
+        self._database.execute("UPDATE answers SET is_used = 1 WHERE line = ?", (answer.line,))
 
     def _answers(
         self, record: RecordJson, detection: DetectionJson, number: int, crop: str | None
@@ -208,8 +217,8 @@ class Classified:
             crop: The file of its crop; None if the record names none.
 
         Raises:
-            UsageError: The crop that a row names may be this one, and `add` has used the row for
-                another one already.
+            UsageError: A row names a crop without its folders, and several crops have that name:
+                `add` has used the row for one of them already.
         """
         source = record["source"]
         if BOX in self._kinds:
@@ -226,7 +235,7 @@ class Classified:
         for answer in self._select(Key(kind=CROP, name=name_without_folders)):
             if not _are_same_file(answer.path, crop):
                 continue
-            if answer.is_used:  # for the detection of another crop
+            if answer.is_used:  # so it was for the detection of another crop
                 raise UsageError(
                     f"--classified {self._path}, line {answer.line}: several crops are called "
                     f"{escape_unprintable(answer.path)}",
@@ -239,12 +248,10 @@ class Classified:
         return [ClassifierAnswer(*row) for row in self._database.execute(SELECT, key[:4])]
 
     def unused(self) -> Iterator[str]:
-        """Yield a sentence for each of the first rows that fitted no detection."""
-        query = "SELECT line, name, frame, number, path, kind FROM answers WHERE NOT is_used"
-        for line, name, frame, number, path, kind in self._database.execute(
-            f"{query} ORDER BY line LIMIT {MAX_LISTED}"
-        ):
-            text = path or name
+        """Yield a sentence for each of the first ten rows that fitted no detection."""
+        rows = self._database.execute(SELECT_FIRST_UNUSED, (MAX_LISTED,))
+        for line, name, frame, number, path, kind in rows:
+            text = path or name  # of the crop, or else of the source
             if frame != NONE:
                 text += f", frame {frame}"
             if kind != CROP:

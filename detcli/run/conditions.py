@@ -38,15 +38,10 @@ class Condition:
         `person>0` is about all of the class person, `door.person>0` about those of them in the zone
         "door" or across the line "door", and `door.any>0` about all classes there.
         """
-        detections_by_class = counts.detections_by_class
         if self.zone_or_line:
-            # Crossings of a line named "gate" are counted as "gate left" and "gate right". The
-            # condition may name one of these, or "gate" for both.
-            sides_of_line = f"{self.zone_or_line} "
-            detections_by_class = Counter()
-            for (zone_or_side, class_name), count in counts.zones_and_lines.items():
-                if zone_or_side == self.zone_or_line or zone_or_side.startswith(sides_of_line):
-                    detections_by_class[class_name] += count
+            detections_by_class = _detections_at(self.zone_or_line, counts)
+        else:
+            detections_by_class = counts.detections_by_class
         if self.name == ANY:
             return detections_by_class.total()
         return detections_by_class[self.name]
@@ -55,6 +50,24 @@ class Condition:
         """Tell whether the condition holds for a number of detections."""
         compare: Callable[[int, int], bool] = OPERATORS[self.sign]
         return compare(detection_count, self.count)
+
+
+def _detections_at(zone_or_line: str, counts: Counts) -> Counter[str]:
+    """Return how many detections of each class were in a zone, or have crossed a line.
+
+    Crossings of a line named "gate" are counted apart, as "gate left" and "gate right".
+
+    Args:
+        zone_or_line: The name of a zone, of a line, or of one side of a line, "gate left". That of
+            a line stands for both of its sides.
+        counts: What the run counted.
+    """
+    start_of_sides = f"{zone_or_line} "
+    detections_by_class: Counter[str] = Counter()
+    for (zone_or_side, class_name), count in counts.zones_and_lines.items():
+        if zone_or_side == zone_or_line or zone_or_side.startswith(start_of_sides):
+            detections_by_class[class_name] += count
+    return detections_by_class
 
 
 def parse_condition(
@@ -117,8 +130,8 @@ def check_conditions(
 ) -> None:
     """Check the conditions of `--fail-if` on the whole run; none of them may hold.
 
-    Inputs that failed, and those after an early end of the run, may have held any number of further
-    detections. A condition holds only if it holds for each number that there may be.
+    If inputs were not seen, there may be any number of further detections in them. A condition then
+    holds only if it holds for each possible number.
 
     Args:
         conditions: The conditions.
@@ -134,17 +147,17 @@ def check_conditions(
     undecided = []
     for condition in conditions:
         detected = condition.detection_count(counts)
-        possible_counts = [detected]
         if why_incomplete:
-            # There may be any larger number. As a condition compares it with N, two numbers stand
-            # for all of them: N itself, and one above N.
-            possible_counts.append(max(detected, condition.count))
-            possible_counts.append(max(detected, condition.count + 1))
+            possible_counts = _possible_counts(detected, condition.count)
+        else:
+            possible_counts = [detected]
+
         outcomes = [condition.holds_for(possible_count) for possible_count in possible_counts]
         if all(outcomes):
             holding.append(f"{condition} ({detected} found)")
         elif any(outcomes):
             undecided.append(f"{condition} ({detected} found)")
+
     if holding:
         raise CheckError(f"--fail-if holds: {', '.join(holding)}")
     if undecided:
@@ -152,6 +165,20 @@ def check_conditions(
             f"--fail-if is undecided, as {why_incomplete}: {', '.join(undecided)}",
             "a condition is decided when all inputs were read, or as soon as no more can change it",
         )
+
+
+def _possible_counts(detected: int, compared: int) -> list[int]:
+    """Return how many detections there may be if inputs were not seen: a few numbers for all.
+
+    There are `detected` or any larger number. A condition compares it only with one number. So all
+    numbers below that have the same outcome, and all above it: for person>3 and 1 detection, the
+    numbers 1, 3 and 4 stand for all from 1 on.
+
+    Args:
+        detected: How many were detected.
+        compared: The number that the condition compares with.
+    """
+    return [detected, max(detected, compared), max(detected, compared + 1)]
 
 
 def _why_incomplete(counts: Counts, *, complete: bool) -> str:

@@ -1,8 +1,8 @@
 """The parts of images that a detector looks at: a region, or overlapping tiles."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,13 @@ from detcli.config.values import Tiling
 from detcli.data.detections import Detections
 from detcli.data.geometry import Area, Image, Size
 from detcli.data.tiling import merge
+
+
+class _TiledImage(NamedTuple):
+    """How one image is cut into tiles."""
+
+    areas: list[Area]  # the tiles, and last the whole image
+    view_count: int  # in how many of the areas the detector has to detect
 
 
 class TiledImages:
@@ -41,9 +48,7 @@ class TiledImages:
         self.views: list[Image] = []  # of all images, to be detected in
         self._tiling = tiling
         self._whole_image_results = whole_image_results
-        # The areas of each image: its tiles, and last the whole image.
-        self._areas_of_images: list[list[Area]] = []
-        self._view_counts: list[int] = []  # how many views of each image are in `views`
+        self._tiled_images: list[_TiledImage] = []
         for image in images:
             areas = tiling.areas(image.pixels.shape[:2])
             areas_to_detect_in = areas
@@ -51,8 +56,7 @@ class TiledImages:
                 *tile_areas, _whole_area = areas
                 areas_to_detect_in = tile_areas
             self.views += [crop(image, area) for area in areas_to_detect_in]
-            self._view_counts.append(len(areas_to_detect_in))
-            self._areas_of_images.append(areas)
+            self._tiled_images.append(_TiledImage(areas, len(areas_to_detect_in)))
 
     def merged(self, results: Sequence[Detections]) -> list[Detections]:
         """Merge the detections in the views of each image into those of the image.
@@ -63,18 +67,21 @@ class TiledImages:
         Returns:
             The detections of each image, in its pixels.
         """
-        # Smaller detections in the whole image do not count: each lies entirely in some tile.
+        # Earlier results of the whole image count only for objects that are larger than the overlap
+        # of neighbouring tiles. Any smaller object lies entirely in one of the tiles.
         smallest_side_px = 0.0
         if self._whole_image_results is not None:
             smallest_side_px = self._tiling.overlap * self._tiling.size
 
         merged_results = []
-        view_results = iter(results)
-        for index, areas in enumerate(self._areas_of_images):
-            area_results = list(itertools.islice(view_results, self._view_counts[index]))
+        first_view = 0
+        for index, tiled_image in enumerate(self._tiled_images):
+            end_view = first_view + tiled_image.view_count
+            area_results = list(results[first_view:end_view])
+            first_view = end_view
             if self._whole_image_results is not None:  # the last of the areas is the whole image
                 area_results.append(self._whole_image_results[index])
-            merged_results.append(merge(area_results, areas, smallest_side_px))
+            merged_results.append(merge(area_results, tiled_image.areas, smallest_side_px))
         return merged_results
 
 

@@ -242,12 +242,13 @@ class Detector:
         fps: float | None,
         name: str,
     ) -> Generator[Record]:
-        """Yield the records of frames: see `track`.
+        """Yield the record of each frame of one video, with its tracks, zones and texts.
 
         Args:
-            images: The frames, which are made one by one.
-            detector: Detects what is watched, with barcodes of low scores if they are read.
-            add_tracks_and_zones: Adds to a record what is watched; it keeps the tracks.
+            images: The frames, which are decoded one by one.
+            detector: The detector; if barcodes are read, it also gives those with low scores.
+            add_tracks_and_zones: Adds these to a record. It remembers the tracks, so it is called
+                once for each frame, in their order.
             fps: Frames per second; None if it is unknown.
             name: What records call their source.
         """
@@ -257,8 +258,8 @@ class Detector:
             if fps is not None:
                 time_s = number / fps
             with _errors_in_python_words():
-                wait = detector.submit([image])
-                [detections] = wait()
+                wait_for_batch = detector.submit([image])
+                [detections] = wait_for_batch()
                 record = Record(
                     origin=Origin(name, frame=number, time_s=time_s, video=video),
                     index=number,
@@ -380,7 +381,7 @@ def _records_of(run: Run, pipeline: Pipeline) -> Generator[Record]:
 
 
 def _names_of(sources: object) -> list[str]:
-    """Return the names of the sources that `predict` was given, one name or several.
+    """Return the names of the sources that `predict` was given, one name or several, as texts.
 
     Args:
         sources: A text or a path, or an iterable of these.
@@ -391,17 +392,18 @@ def _names_of(sources: object) -> list[str]:
     hint = "name images, videos, folders, patterns, addresses or cameras by texts or paths"
     if isinstance(sources, str | bytes | os.PathLike):
         return [os.fsdecode(sources)]
-    if not isinstance(sources, Iterable):
+    # An array of NumPy without axes has the method __iter__, but it raises an error.
+    has_no_axes = getattr(sources, "ndim", None) == 0
+    if not isinstance(sources, Iterable) or has_no_axes:
         raise UsageError(f"sources is {describe_value(sources)}", hint)
-    # These have the method of iterables, but cannot be iterated over.
-    is_numpy_number = getattr(sources, "ndim", None) == 0
-    if isinstance(sources, Detector) or is_numpy_number:
-        raise UsageError(f"sources is {describe_value(sources)}", hint)
+
     names: list[str] = []
     for source in sources:
         if not isinstance(source, str | bytes | os.PathLike):
-            hint += "; images in memory go to the detector itself: detector(images)"
-            raise UsageError(f"sources has {describe_value(source)} in it", hint)
+            hint_for_images = "images in memory go to the detector itself: detector(images)"
+            raise UsageError(
+                f"sources has {describe_value(source)} in it", f"{hint}; {hint_for_images}"
+            )
         names.append(os.fsdecode(source))
     return names
 
@@ -467,7 +469,8 @@ def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence
     """Say where an unknown argument of `Detector` belongs, or what was probably meant.
 
     For example "pass it to Detector: options=DeviceOptions(workers=2)", if it is a field of other
-    options; or "did you mean conf?", if it is another name of a setting or a misspelled one.
+    options; "did you mean conf?", if the command line has it as another name of a setting, as in
+    `--threshold`; or the same for a misspelled setting.
 
     Args:
         name: The name of the argument.
@@ -481,12 +484,15 @@ def _hint_for_unknown_argument(name: str, value: object, setting_names: Sequence
     }
     for options_type, parameter in parameters_by_type.items():
         if name in [field.name for field in fields(options_type)]:
-            return f"pass it to {parameter}{options_type.__name__}({name}={value!r:.80})"
+            value_text = f"{value!r:.80}"  # at most 80 characters
+            return f"pass it to {parameter}{options_type.__name__}({name}={value_text})"
+
     option_name = name.replace("_", "-")
     for setting_name in setting_names:
         other_names = options_of(Config)[setting_name].other_names.split()
         if option_name in other_names:
             return f"did you mean {setting_name}?"
+
     similar = closest(name, setting_names)
     if similar:
         return f"did you mean {similar}?"

@@ -51,13 +51,14 @@ def wait_for_groups(
         A list for each selection, with the detections of each image of the batch.
     """
     # For each selection, the detections by the index of the image in the batch.
-    detections_by_selection: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
+    results_by_selection: list[dict[int, Detections]] = [{} for _ in range(selection_count)]
     for group in groups:
-        for selection, wait in enumerate(group.pending):
-            for index, detections in zip(group.indices, wait(), strict=True):
-                detections_by_selection[selection][index] = detections
+        for selection_index, wait in enumerate(group.pending):
+            detections_of_group = wait()
+            image_results = zip(group.indices, detections_of_group, strict=True)
+            results_by_selection[selection_index].update(image_results)
 
-    results = []
-    for detections_by_index in detections_by_selection:
-        results.append([detections_by_index[index] for index in range(image_count)])
-    return results
+    ordered_results = []
+    for results_by_image in results_by_selection:
+        ordered_results.append([results_by_image[index] for index in range(image_count)])
+    return ordered_results

@@ -133,10 +133,17 @@ class HiddenClasses:
         yield from records  # those that were not read ahead
 
     def _read_ahead(self, records: Iterator[RecordJson], file: BinaryIO) -> None:
-        """Read records until each class to hide has been seen, and write them to a file.
+        """Read records until each class to hide has been seen in one, and write them to a file.
+
+        The caller reads them back from the file, and then goes on with the rest of `records`. If a
+        class was not seen by the end, it has to be a class of the model that made the records.
+
+        Args:
+            records: The records, which are consumed as far as they are read.
+            file: Gets the records that were read, as JSON Lines.
 
         Raises:
-            UsageError: A class is neither in any record nor one of their model.
+            UsageError: A class is neither in a record nor a class of the model.
         """
         unseen_classes = set(self._classes)
         seen_classes = SeenClasses()

@@ -50,8 +50,8 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
     """Convert what the caller of a detector gave as an image to an image with its pixels.
 
     Args:
-        image: The path of a file, the bytes of one, or an open one, which is read from where it is
-            to its end; an image of Pillow; or an array `(H, W, 3)`, uint8.
+        image: One of these: the path of a file; the bytes of a file; an open file, which is read
+            from its position to its end; an image of Pillow; an array `(H, W, 3)`, uint8.
         channels: The order of the array's last axis.
 
     Raises:
@@ -63,6 +63,7 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
     """
     if channels not in get_args(Channels):
         raise UsageError(f"channels is {describe_value(channels)}", 'use "bgr" or "rgb"')
+
     if isinstance(image, str | os.PathLike):
         return _read_path(os.fsdecode(image))
     if isinstance(image, bytes | bytearray | memoryview):
@@ -71,18 +72,24 @@ def to_image(image: object, channels: Channels = "bgr") -> Image:
     if is_pillow_image(image):
         return read_pillow(image)
     if isinstance(image, np.ndarray):
-        return _of_array(image, channels)
+        return _image_from_array(image, channels)
     if hasattr(image, "read"):
         file = cast("BinaryFile", image)
         return _load(_name_of_file(file), lambda: _read_file(file))
-    description = type(image).__name__
+
     if image is None:
         description = "None, which cv2.imread returns for a file that it cannot read: pass its path"
+    else:
+        description = type(image).__name__
     raise TypeError(f"{REQUIREMENT}, got {description}")
 
 
-def _of_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
-    """Take an array `(H, W, 3)` as an image; red, green and blue are put into the other order.
+def _image_from_array(pixels: npt.NDArray[Any], channels: Channels) -> Image:
+    """Make an image of an array `(H, W, 3)`, uint8; RGB is converted to BGR.
+
+    Args:
+        pixels: The array. In the order BGR it is not copied.
+        channels: The order of its last axis.
 
     Raises:
         ValueError: The array has another shape or dtype.

@@ -43,16 +43,21 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     from detcli.backend.session import onnxruntime
 
     gpu_ordinals = []  # in the order of the devices
-    openvino = None
+    uses_openvino = False
     for device in devices:
         if device.is_gpu:
             gpu_ordinals.append(device.ordinal or 0)
-        is_of_openvino = device.unit is not None
-        if is_of_openvino:
-            openvino = package_version("openvino")
-    gpus = _UsedGpus()
+        if device.unit is not None:  # only devices of OpenVINO have a unit: "openvino:CPU"
+            uses_openvino = True
+
     if gpu_ordinals:
         gpus = _describe_gpus(gpu_ordinals)
+    else:
+        gpus = _UsedGpus()
+    openvino_version = None
+    if uses_openvino:
+        openvino_version = package_version("openvino")
+
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -61,7 +66,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "processor": processor_name(),
         "onnxruntime": onnxruntime.__version__,
         "runtime_cuda": runtime_cuda(),
-        "openvino": openvino,
+        "openvino": openvino_version,
         "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),
         "gpu": gpus.names,

@@ -47,27 +47,37 @@ class Marks:
         # The marks that have fitted no record so far, by their `id`: they are dictionaries, which
         # cannot be in a set.
         self._unused = {id(mark): mark for mark in marks}
+
         # Marks of a record or of one of its boxes, by `_record_key`.
         self._marks_by_record: defaultdict[object, list[MarkJson]] = defaultdict(list)
-        # Marks of groups of repeats, by the place and the class that the boxes of a group share.
+        # Marks of groups of repeats, by the camera and the class that the boxes of a group share.
         self._group_marks: defaultdict[tuple[str, str], list[MarkJson]] = defaultdict(list)
         for mark in marks:
-            is_of_group = "repeated" in mark
-            if not is_of_group:
-                self._require_box(mark)
-                self._marks_by_record[_record_key(mark)].append(mark)
-                continue
-            self._require_group(mark)
-            place = escape_unprintable(mark["source"])
-            self._group_marks[place, mark["class_name"]].append(mark)
+            self._add_to_index(mark)
 
-    def _require_box(self, mark: MarkJson) -> None:
-        """Require that a mark has a box if it says anything else of a box or of a group.
-
-        Without this, it would drop the whole image.
+    def _add_to_index(self, mark: MarkJson) -> None:
+        """Add a mark to those of its record, or to those of its camera and class.
 
         Raises:
-            UsageError: It has none.
+            UsageError: The mark lacks a field.
+        """
+        is_of_group = "repeated" in mark
+        if is_of_group:
+            self._require_group(mark)
+            camera = escape_unprintable(mark["source"])
+            self._group_marks[camera, mark["class_name"]].append(mark)
+        else:
+            self._require_box(mark)
+            self._marks_by_record[_record_key(mark)].append(mark)
+
+    def _require_box(self, mark: MarkJson) -> None:
+        """Require that a mark has a box if any of its fields describes a box.
+
+        A mark without a box is one of the whole image. So if the box were missing by mistake, the
+        mark would drop the image with all of its boxes.
+
+        Raises:
+            UsageError: It has no box.
         """
         if "box" in mark:
             return
@@ -149,23 +159,23 @@ class Marks:
         self._unused.pop(id(mark), None)
 
     def group_numbers(self, record: RecordJson) -> list[int]:
-        """Return the number of the group of repeats that each detection of a record belongs to.
+        """Return for each detection of a record the number of its dropped group of repeats, or 0.
 
         A group of repeats has the boxes of one class that a camera shows at one place again and
-        again, such as a stone that is taken for an animal. Groups that no mark drops are ignored.
+        again, such as a stone that is taken for an animal. It is dropped by a mark of this file, or
+        by one that was applied to the record before.
 
         Returns:
-            For each detection the number of its dropped group. For one without, it is the number of
-            a group that earlier marks dropped, which is in the record already, or else 0.
+            For each detection the number of the group that a mark of this file drops. If there is
+            none, it is the number that the record has from marks applied before, or else 0.
         """
-        place = escape_unprintable(place_of(record))
+        camera = escape_unprintable(place_of(record))
         group_numbers = []
         for detection in record.get("detections", ()):
             class_name = escape_unprintable(detection["class_name"])
-            marks = self._group_marks.get((place, class_name), [])
+            marks = self._group_marks.get((camera, class_name), [])
             group_number = self._dropped_group(marks, detection, record)
-            has_dropped_group = group_number > 0
-            if not has_dropped_group:
+            if group_number == 0:
                 group_number = detection.get("repeated", 0)
             group_numbers.append(group_number)
         return group_numbers
@@ -173,28 +183,34 @@ class Marks:
     def _dropped_group(
         self, marks: Sequence[MarkJson], detection: DetectionJson, record: RecordJson
     ) -> int:
-        """Return the number of the dropped group of repeats that a detection is in; 0 for none.
+        """Return the number of the group of repeats by which a detection is dropped; 0 for none.
 
-        A mark says of a group whether it is dropped or kept. A detection is in a group if their
-        boxes overlap enough. It may be in several: then the first that is dropped counts, unless
-        any of them is kept.
+        A detection is in a group if their boxes overlap enough, so it may be in several. It is
+        dropped if the marks drop all of these groups; the first of them counts then. If a mark
+        keeps any of them, the detection is kept.
 
-        The marks of the groups that it is in are noted as used, see `require_fit`.
+        The marks of these groups are noted as used, since `require_fit` refuses unused ones.
 
         Args:
-            marks: The marks of groups with the place and class of the detection.
+            marks: The marks of groups that have the camera and the class of the detection.
             detection: The detection.
             record: Its record.
         """
         if not marks:
             return 0
+
         box = fractions_of(detection, record)
-        overlapping_marks = [mark for mark in marks if overlap_enough(box, mark["box_fractions"])]
-        for mark in overlapping_marks:
-            self._note_as_used(mark)
-        is_any_kept = not all(_is_drop(mark) for mark in overlapping_marks)
-        if is_any_kept or not overlapping_marks:
+        overlapping_marks = []
+        for mark in marks:
+            if overlap_enough(box, mark["box_fractions"]):
+                overlapping_marks.append(mark)
+                self._note_as_used(mark)
+        if not overlapping_marks:
             return 0
+
+        for mark in overlapping_marks:
+            if not _is_drop(mark):
+                return 0
         return overlapping_marks[0]["repeated"]
 
     def corrected(self, record: RecordJson) -> RecordJson | None:
@@ -221,7 +237,10 @@ class Marks:
         return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
-        """Apply the marks to a record, as `corrected` does to one in JSON.
+        """Apply the marks to a record of this run; `corrected` does the same to a saved one.
+
+        Detections that are dropped one by one are left out. Those of a dropped group of repeats
+        stay, and get the number of the group as `repeated`.
 
         Returns:
             The changed record; None if the whole record is dropped.

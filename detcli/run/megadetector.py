@@ -153,15 +153,15 @@ class _EntryReader:
     def records(self, entry: Any, entry_number: int) -> Iterator[RecordJson]:  # noqa: ANN401 - JSON
         """Yield the records of an entry: one of an image, or one for each frame of a video.
 
-        An entry says the file, its detections or why it failed, and perhaps its size:
+        An entry has the name of a file, its detections or why it failed, and perhaps its size:
 
             {"file": "a/b.jpg", "detections": [...], "width": 1920, "height": 1080}
 
-        If `Finder.existing_only` is set, an entry whose file is gone has no records.
+        If it has no size, and its file is gone, it has no records with `Finder.existing_only`.
 
         Args:
             entry: The entry, as JSON.
-            entry_number: Its number in the file of results, from 0.
+            entry_number: Its number in the file of results, from 0. Its records have it as `input`.
 
         Raises:
             ValueError: It is not such an entry.
@@ -182,15 +182,25 @@ class _EntryReader:
         if size is None:  # the file is gone or cannot be read
             return
         height, width = size
-        shared_fields |= {"width": width, "height": height}
+        shared_fields["width"] = width
+        shared_fields["height"] = height
 
-        model = self._header.detector
-        if _is_video_entry(source, entry):
-            for frame_fields in self._frames(where, entry, size):
-                yield self._numbered_record({**shared_fields, **frame_fields, "model": model})
+        for record_fields in self._fields_of_records(where, entry, size):
+            fields = {**shared_fields, **record_fields, "model": self._header.detector}
+            yield self._numbered_record(fields)
+
+    def _fields_of_records(self, where: str, entry: Fields, size: Size) -> Iterator[Fields]:
+        """Yield the fields that differ among the records of an entry: frames and detections.
+
+        Args:
+            where: What errors call the entry.
+            entry: The entry of an image or a video, which has a list of detections.
+            size: Height and width of the image, or of the frames.
+        """
+        if _is_video_entry(entry["file"], entry):
+            yield from self._frames(where, entry, size)
         else:
-            image_fields = {"detections": self._detections(where, detections, size)}
-            yield self._numbered_record({**shared_fields, **image_fields, "model": model})
+            yield {"detections": self._detections(where, entry["detections"], size)}
 
     def _size_of(self, source: str, entry: Fields) -> Size | None:
         """Find the height and width of an image or a video: in its entry, or else in its file.

@@ -145,8 +145,8 @@ def require_large_tiles(tiling: Tiling, stride: int, longest_input_edge: int) ->
 def class_confidences(contract: Contract, settings: Settings) -> dict[int, float]:
     """Return the confidence of each class for which one is set separately, by class id.
 
-    The settings come before what the model recommends, and a confidence for all classes also
-    before what it recommends for single ones.
+    The confidences that the user has set for single classes come first. Other classes have those
+    that the model recommends for them, unless the user has set a confidence for all classes.
 
     Raises:
         UsageError: A class is unknown, or has two confidences.
@@ -189,7 +189,7 @@ def log_confidence_and_suppression(
     class_conf: dict[int, float],
     nms_iou: float | None,
 ) -> None:
-    """Log above which confidence detections count and what is suppressed, each with its origin.
+    """Log the confidence and the IoU of suppression, and whether the user or the model set them.
 
     Args:
         contract: What the model promises, and recommends.
@@ -198,22 +198,18 @@ def log_confidence_and_suppression(
         class_conf: The confidences that are set for single classes, by class id.
         nms_iou: The IoU above which non-maximum suppression drops a box; None without suppression.
     """
-    class_text = ""
+    conf_text = f"above {conf:g} ({_origin_of(settings.conf, contract.conf)})"
     for class_id, confidence in class_conf.items():
-        class_text += f", {contract.names[class_id]} {confidence:g}"
+        conf_text += f", {contract.names[class_id]} {confidence:g}"
+
     nms_text = "none"
     if nms_iou is not None:
         nms_text = f"IoU above {nms_iou:g}"
         if settings.agnostic_nms or contract.class_agnostic:
             nms_text += ", all classes together"
-    log.info(
-        "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
-        conf,
-        _origin_of(settings.conf, contract.conf),
-        class_text,
-        nms_text,
-        _origin_of(settings.nms, contract.nms),
-    )
+    nms_origin = _origin_of(settings.nms, contract.nms)
+
+    log.info("confidence: %s; non-maximum suppression: %s (%s)", conf_text, nms_text, nms_origin)
 
 
 def _origin_of(requested: object, recommended: float | None) -> str:

@@ -75,10 +75,10 @@ class Destination:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether the records can be expected to appear on a terminal, one after the other.
+        """Whether the records probably appear on a terminal, and so show the progress of the run.
 
-        That is so if they go to a terminal; or to a pipe, as what reads it probably prints to the
-        terminal: `detcli ... | jq`. They then show the progress of the run.
+        They do if they go to a terminal. If they go to a pipe, the program that reads it probably
+        prints them there: `detcli ... | jq`.
         """
         if self.resumed:  # they go to the file of --resume
             return False
@@ -86,14 +86,15 @@ class Destination:
             return is_terminal(sys.stdout) or is_pipe(sys.stdout)
         if not isinstance(self.target, Path):  # an object in a bucket
             return False
-        is_null_device = str(self.target) == os.devnull
+
         try:
             mode = self.target.stat().st_mode
-        # It does not exist yet, or no file can have such a name.
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # the file does not exist yet, or cannot have such a name
             return False
+        is_null_device = str(self.target) == os.devnull  # a character device like terminals
         is_terminal_device = stat.S_ISCHR(mode) and not is_null_device
-        return is_terminal_device or stat.S_ISFIFO(mode)
+        is_named_pipe = stat.S_ISFIFO(mode)
+        return is_terminal_device or is_named_pipe
 
 
 def choose_destination(config: Config) -> Destination:
@@ -108,11 +109,7 @@ def choose_destination(config: Config) -> Destination:
     """
     outputs = config.outputs
     target = outputs.target
-    if isinstance(target, Path) and os.path.isdir(target):  # noqa: PTH112 - raises nothing
-        raise UsageError(
-            f"--output {target} is a folder, and records go to a file",
-            f"name a file in it; annotated images go to a folder with --save {target}",
-        )
+    _refuse_folder(target)
     record_format = choose_format(outputs.format, target)
     has_live_source = any(is_live(name) for name in config.inputs.source)
     destination = Destination(
@@ -122,24 +119,39 @@ def choose_destination(config: Config) -> Destination:
         endless=config.inputs.follow or has_live_source,
     )
     _require_suitable_format(config, destination)
+
     if outputs.burst is not None:  # --burst: which photographs are one burst
-        _require_end(destination)
+        _require_output_at_end(destination)
         require_bursts(record_format)
     return destination
 
 
-def _require_suitable_format(config: Config, destination: Destination) -> None:
-    """Require that the format of records can hold what the run gives, and be written to its target.
+def _refuse_folder(target: Target | None) -> None:
+    """Refuse a target of --output that is a folder.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: It is one.
+    """
+    if isinstance(target, Path) and os.path.isdir(target):  # noqa: PTH112 - raises nothing
+        raise UsageError(
+            f"--output {target} is a folder, and records go to a file",
+            f"name a file in it; annotated images go to a folder with --save {target}",
+        )
+
+
+def _require_suitable_format(config: Config, destination: Destination) -> None:
+    """Require a format that can hold the records of the run, and can be written to its target.
+
+    Raises:
+        UsageError: The format cannot.
         DependencyError: The library for the format is missing.
     """
     outputs = config.outputs
     record_format = destination.format
-    # With --resume, records go to a file with a format of its own, which can hold everything.
+    # With --resume, records go to a journal in place of the target, and that can hold everything.
     can_hold_provenance = destination.resumed or FORMATS[record_format].has_provenance
     can_hold_streams = destination.resumed or FORMATS[record_format].takes_streams
+
     if outputs.provenance and not can_hold_provenance:
         raise UsageError(
             f"--provenance is not part of the format {record_format}",
@@ -147,11 +159,11 @@ def _require_suitable_format(config: Config, destination: Destination) -> None:
         )
     check_format_options(record_format, destination.target, outputs.base)
     if not can_hold_streams:
-        _require_files(config, record_format)
+        _require_file_inputs(config, record_format)
 
 
-def _require_end(destination: Destination) -> None:
-    """Refuse --burst where records are needed before the run has ended.
+def _require_output_at_end(destination: Destination) -> None:
+    """Require, for --burst, that no record has to be written before the run has ended.
 
     Any later photograph may belong to the burst of an earlier one, so no record can be written
     before all have come.
@@ -173,7 +185,7 @@ def _require_end(destination: Destination) -> None:
         )
 
 
-def _require_files(config: Config, record_format: Format) -> None:
+def _require_file_inputs(config: Config, record_format: Format) -> None:
     """Refuse inputs that a format of files cannot name: streams, and names outside of --base.
 
     Raises:
@@ -197,14 +209,15 @@ def _require_files(config: Config, record_format: Format) -> None:
 
 
 def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
-    """Open the step that hides objects of the classes of `--blur` in the images of records.
+    """Make the function that hides the classes of `--blur` in the images of records.
 
     Args:
         config: All options of the run.
         class_names: The model's classes.
 
     Returns:
-        That step; None if there is nothing to hide.
+        The anonymizer, which takes a record and returns it with a changed image; None without
+        `--blur`.
 
     Raises:
         UsageError: The model has no such class, or `--classes` leaves it out.
@@ -212,18 +225,21 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
     outputs = config.outputs
     if not outputs.blur:
         return None
-    hidden = class_ids(outputs.blur, tuple(class_names)) or frozenset()
-    detected = class_ids(config.settings.classes, tuple(class_names))  # None for all classes
-    if detected is not None and not hidden <= detected:
-        undetected = ",".join(class_names[class_id] for class_id in sorted(hidden - detected))
+
+    hidden_ids = class_ids(outputs.blur, tuple(class_names)) or frozenset()
+    detected_ids = class_ids(config.settings.classes, tuple(class_names))  # None for all classes
+    if detected_ids is not None and not hidden_ids <= detected_ids:
+        undetected_ids = sorted(hidden_ids - detected_ids)
+        undetected = ",".join(class_names[class_id] for class_id in undetected_ids)
         raise UsageError(
             f"--blur {undetected} is not among --classes, so it is not detected and cannot be "
             "hidden",
             f"add {undetected} to --classes",
         )
+
     from detcli.sink.image import Anonymizer
 
-    return Anonymizer(hidden, outputs.blur_with, outputs.blur_margin)
+    return Anonymizer(hidden_ids, outputs.blur_with, outputs.blur_margin)
 
 
 NOTHING_KNOWN: Mapping[Path, OutputState] = {}
@@ -362,14 +378,18 @@ class _SinkOpener:
             undo: Gets a callback for each sink that discards it, if another cannot be opened.
         """
         self.sinks: list[Sink] = []
-        self.windows: list[Sink] = []
+        self.windows: list[Sink] = []  # apart, as they come after all other sinks
+
         self._config = config
         self._options = config.outputs
         self._guard = guard
         self._states_before = states_before
         self._undo = undo
-        self._folders: list[OutputFolder] = []  # that were opened so far
-        self._sync_page: Callable[[], None] | None = None  # puts the page, once open, on the disk
+
+        # What was opened so far and the journal has to know: the folders, which skip inputs that
+        # it has, and the method that puts the page on the disk, which it calls before each sync.
+        self._folders: list[OutputFolder] = []
+        self._sync_page: Callable[[], None] | None = None
 
     def open_images(self) -> None:
         """Open the window of --show, and the folder of annotated images and videos of --save.
@@ -439,8 +459,8 @@ class _SinkOpener:
     def open_page(self, settings: SettingsJson | None) -> None:
         """Open the page of --report, which shows the results in a browser.
 
-        If another sink cannot be opened, the page is discarded. A journal, which is opened later,
-        puts the page on the disk before its entries.
+        If another sink cannot be opened, the page is discarded. With --resume, `open_journal` comes
+        later. The journal then puts the page on the disk each time before its records.
 
         Args:
             settings: What the detections depend on, which the page shows; None if that is not
@@ -582,11 +602,10 @@ class _SinkOpener:
         return file
 
     def _open_folder(self, path: Path) -> "OutputFolder":
-        """Open a folder to write files to, whose names follow those of the inputs.
+        """Open a folder to write files to, which are named after the inputs, and note it.
 
-        If --save names a folder of inputs, annotated copies would be beside their originals. So
-        they get other names, by which later runs recognise that they are no inputs, and a warning
-        says so.
+        If --save names a folder of inputs, annotated copies lie beside their originals. So they get
+        other names, by which later runs recognise that they are no inputs, and a warning says so.
         """
         from detcli.sink.folder import OutputFolder
 

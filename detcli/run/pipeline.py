@@ -115,18 +115,20 @@ class Pipeline:
         detector_count = 1 + len(clones)
         log.info("batches of %d, detectors: %d", batch, detector_count)
 
-        # The reader takes a permit for each item, which comes back with its record. So only as many
-        # items are on their way as fill, for each detector, the batches that run and one that
-        # waits, and besides them the batch that is being gathered.
+        # The number of items on their way is limited: the reader takes a permit for each item, which
+        # is given back when the item's record is yielded. The permits are enough to fill, for each
+        # detector, the batches that run and one that waits, and besides them the batch that is
+        # being gathered.
         batches_per_detector = detector.in_flight + 1
         max_batches = detector_count * batches_per_detector + 1
-        self._room = threading.Semaphore(batch * max_batches)
+        self._item_permits = threading.Semaphore(batch * max_batches)
 
-        # Messages of the other threads to the calling thread.
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        # Messages of all other threads to the calling thread.
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         # Batches that wait for a detector; None ends one worker.
         self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
-        self._over = threading.Event()  # set when the run is over, so that all threads end
+        # Set when the run is over, which all threads look at, so that they end.
+        self._over = threading.Event()
 
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
@@ -176,12 +178,14 @@ class Pipeline:
         A thread that is in `run` leaves it with an InferenceError.
         """
         self._stop()
-        self._inbox.put(InferenceError("interrupted"))  # the thread in `run` may wait for a message
+        self._messages.put(
+            InferenceError("interrupted")
+        )  # the thread in `run` may wait for a message
 
     def _stop(self) -> None:
         """Tell the reader, loader and worker threads to end, without waiting for them."""
         self._over.set()
-        self._room.release()  # the reader may be waiting for room
+        self._item_permits.release()  # the reader may be waiting for room
         detector_count = 1 + len(self._clones)
         for _ in range(detector_count):
             self._batches.put(None)  # ends one worker
@@ -193,7 +197,7 @@ class Pipeline:
         workers = []
         for device in devices:
             open_detector = partial(self._open_detector, device)
-            workers.append(Worker(open_detector, self._batches, self._inbox, self._over))
+            workers.append(Worker(open_detector, self._batches, self._messages, self._over))
         return workers
 
     def _add_times(self, workers: Sequence["Worker"]) -> None:
@@ -216,28 +220,31 @@ class Pipeline:
     def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
         """Put the items that were read into batches, and yield their records in order.
 
-        The other threads send messages: the reader thread one for each item and one at the end, and
-        the workers one when the items of a batch have their records, or when a device fails.
+        The other threads send messages. The reader thread sends each item, and an `End` after the
+        last. A worker sends a batch when all its items have records, or the error of its device.
+
+        A batch is started when it is complete. An incomplete one is started, too, if no message
+        comes for a moment, or if no more items come at all.
 
         Raises:
             DetcliError: A device cannot be used, or hangs.
             BaseException: The error that ended the source of the items.
         """
         next_batch: list[Entry] = []
-        expected: deque[Entry] = deque()  # items whose records were not yielded yet, in order
-        end = None
+        unfinished: deque[Entry] = deque()  # items whose records were not yielded yet, in order
+        end: End | None = None  # the reader's last message, once it has come
         stall_watch = _StallWatch(workers)
-        while end is None or expected:
+        while end is None or unfinished:
             timeout_s = POLL_S
             if next_batch:  # a camera's frame must not wait long for others
                 timeout_s = BATCH_TIMEOUT_S
             message = self._next_message(timeout_s)
             match message:
                 case None:  # none came in time
-                    stall_watch.add_wait(timeout_s, expected)
+                    stall_watch.add_wait(timeout_s, unfinished)
                 case Entry():
                     next_batch.append(message)
-                    expected.append(message)
+                    unfinished.append(message)
                 case End():
                     end = message
                 case DetcliError():
@@ -246,36 +253,36 @@ class Pipeline:
                 stall_watch.reset()
 
             is_complete = len(next_batch) == self._batch
-            no_item_comes = message is None or end is not None
-            if next_batch and (is_complete or no_item_comes):
+            has_to_start = is_complete or message is None or end is not None
+            if next_batch and has_to_start:
                 self._batches.put(next_batch)
                 next_batch = []
-            yield from self._take_records(expected)
+            yield from self._take_records(unfinished)
         if end.error is not None:
             raise end.error
 
-    def _take_records(self, expected: deque[Entry]) -> Iterator[Record]:
+    def _take_records(self, unfinished: deque[Entry]) -> Iterator[Record]:
         """Yield the records that are there already, up to the first item that has none yet.
 
         When a record was yielded, there is room for another item.
 
         Args:
-            expected: Items whose records were not yielded yet, in order. Those whose records are
+            unfinished: Items whose records were not yielded yet, in order. Those whose records are
                 yielded are taken out.
         """
-        while expected:
-            entry = expected[0]
+        while unfinished:
+            entry = unfinished[0]
             if entry.record is None:
                 return
-            expected.popleft()
+            unfinished.popleft()
             self.times[Stage.DECODE] += entry.item.seconds
             yield entry.record
-            self._room.release()
+            self._item_permits.release()
 
     def _next_message(self, timeout_s: float) -> Message | None:
         """Wait for a message of another thread; None if none comes within a number of seconds."""
         try:
-            return self._inbox.get(timeout=timeout_s)
+            return self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
@@ -293,18 +300,19 @@ class Pipeline:
 
         # A worker that fails sends its error as a message. All records have been yielded, so any
         # other message that is left tells nothing new.
-        while not self._inbox.empty():
-            message = self._inbox.get()
+        while not self._messages.empty():
+            message = self._messages.get()
             if isinstance(message, DetcliError):
                 raise message
 
     def _read_items(
         self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders
     ) -> None:
-        """Take items from their source until they or the run end; the reader thread runs this.
+        """Take items from their source until there are no more, or the run is over.
 
-        Each is put into the prefetcher, which fetches files behind addresses ahead, and then calls
-        `_admit` for the items in their order. At the end, the calling thread gets an `End`.
+        The reader thread runs this. Each item goes to the prefetcher, which fetches files behind
+        addresses ahead of time, and then calls `_admit` for the items in their order. At the end,
+        the calling thread gets an `End`, with the error of the source if it has raised one.
 
         Args:
             items: What to load.
@@ -323,18 +331,18 @@ class Pipeline:
         except BaseException as caught:  # noqa: BLE001 - raised again by _gather
             error = caught
         prefetcher.close()
-        self._inbox.put(End(error))
+        self._messages.put(End(error))
 
     def _admit(self, loaders: Loaders, index: int, item: Item) -> bool:
         """Wait until there is room for an item, and let it be loaded; False if the run is over."""
         has_room = False
         while not has_room and not self._over.is_set():
-            has_room = self._room.acquire(timeout=POLL_S)
+            has_room = self._item_permits.acquire(timeout=POLL_S)
         if self._over.is_set():
             return False
         item.check = self._detector.require_region
         loaders.put(item)
-        self._inbox.put(Entry(index, item))
+        self._messages.put(Entry(index, item))
         return True
 
 
@@ -353,15 +361,16 @@ class _StallWatch:
         """Note that something has happened."""
         self._silent_s = 0.0
 
-    def add_wait(self, waited_s: float, expected: Collection[Entry]) -> None:
-        """Add a wait without a message to the silence of the devices, if one was waited for.
+    def add_wait(self, waited_s: float, unfinished: Collection[Entry]) -> None:
+        """Count a wait in which no message came, if it was a device that was waited for.
 
-        That is so if every expected item is loaded. The silence ends if a device has finished a
-        batch meanwhile: a large image in tiles takes many, which send no messages.
+        If an item was still being loaded, the devices may have had nothing to do, and the wait does
+        not count. If a device has finished a batch meanwhile, the count begins anew: a large image
+        in tiles takes many batches, which send no messages.
 
         Args:
             waited_s: How many seconds the wait took.
-            expected: The items whose records have not been yielded yet.
+            unfinished: The items whose records have not been yielded yet.
 
         Raises:
             InferenceError: The devices have finished nothing for too long.
@@ -370,8 +379,8 @@ class _StallWatch:
         self._finished_batches = sum(worker.finished_batches for worker in self._workers)
         has_finished_batch = self._finished_batches > batches_before
 
-        loaded_entries = [entry for entry in expected if entry.item.finished.is_set()]
-        waits_for_device = bool(expected) and len(loaded_entries) == len(expected)
+        loaded_entries = [entry for entry in unfinished if entry.item.finished.is_set()]
+        waits_for_device = bool(unfinished) and len(loaded_entries) == len(unfinished)
 
         if has_finished_batch:
             self._silent_s = 0.0
@@ -411,7 +420,7 @@ class Worker:
         self._detector: BatchDetector | None = None
         self._open_detector = open_detector
         self._batches = batches
-        self._inbox = inbox
+        self._messages = inbox
         self._over = over
 
     @property
@@ -433,7 +442,7 @@ class Worker:
                 self._detector = detector
                 self._run_batches(detector)
         except BaseException as error:  # noqa: BLE001 - reported to the run
-            self._inbox.put(as_error(error))
+            self._messages.put(as_error(error))
         finally:
             self.opened.set()
 
@@ -483,11 +492,11 @@ class Worker:
             return as_error(error)
 
     def _finish_batch(self, detector: BatchDetector, started: StartedBatch) -> None:
-        """Wait for the detections of a batch, and set the records of its items.
+        """Wait for the detections of a batch, set the records of its items, and send the batch.
 
-        The batch is then put into the inbox of the run. If it failed, all of its records have the
-        error; but an error that every other batch would meet, too, is put there alone, and ends the
-        run.
+        The calling thread of the run then yields the records. If the batch failed, all of them have
+        its error. Some errors every other batch would meet, too, as that of a device which is gone:
+        then the error is sent in place of the batch, and ends the run.
 
         Args:
             detector: The detector that the batch runs on.
@@ -495,22 +504,21 @@ class Worker:
         """
         results = _wait_for_detections(started)
         if isinstance(results, FATAL_ERRORS):
-            self._inbox.put(results)
+            self._messages.put(results)
             return
-        batch_error: DetcliError | None = None
-        loaded_results: Iterator[Detections] = iter(())
+
         if isinstance(results, DetcliError):
-            batch_error = results
+            for entry in started.entries:
+                error = entry.item.error or results
+                entry.record = _record_of(entry, detector, None, error)
         else:
             loaded_results = iter(results)  # one for each item that could be loaded, in order
-
-        for entry in started.entries:
-            error = entry.item.error or batch_error
-            detections = None
-            if not error:
-                detections = next(loaded_results)
-            entry.record = _record_of(entry, detector, detections, error)
-        self._inbox.put(started.entries)
+            for entry in started.entries:
+                detections = None
+                if entry.item.error is None:
+                    detections = next(loaded_results)
+                entry.record = _record_of(entry, detector, detections, entry.item.error)
+        self._messages.put(started.entries)
 
 
 def _record_of(

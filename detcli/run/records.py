@@ -69,14 +69,16 @@ class Records(Iterator[Record]):
     def _take_record(self) -> Record | None:
         """Take a record from the run; None if there is none left, or if the run was ended.
 
-        Another thread, or a signal handler, may end the run while this waits for a record. Then
-        what comes, a record or an error, may only say that it was interrupted.
+        Another thread, or a signal handler, may end the run while this waits for a record. What
+        comes then is dropped, whether a record or an error: it may only say that the run was
+        interrupted.
 
         Raises:
             DetcliError: A device cannot be used, or hangs.
         """
         if self._is_over:
             return None
+
         try:
             record = next(self._records)
         except StopIteration:
@@ -87,6 +89,7 @@ class Records(Iterator[Record]):
             if was_ended_meanwhile:
                 return None
             raise
+
         was_ended_meanwhile = self._is_over
         if was_ended_meanwhile:
             return None
@@ -101,9 +104,12 @@ class Records(Iterator[Record]):
         is_fork = os.getpid() != self._process_id
         if is_fork:  # it has none of the threads
             return
+
         self._stop()
-        # A signal handler may call this while its own thread takes a record. It must not wait for
-        # that then, and need not: the record ends as soon as the handler has returned.
+        # Usually this waits for the lock, until no thread takes a record. But a signal handler may
+        # have interrupted the thread that holds the lock, and call this on the same thread. It
+        # would wait for itself forever. Nor does it need to wait: the call that takes a record
+        # goes on when the handler returns, and then ends the run.
         is_taking_record = self._thread_with_lock == threading.get_ident()
         if not is_taking_record:
             with self._lock:

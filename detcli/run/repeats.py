@@ -11,7 +11,7 @@ from detcli.data.geometry import Boxes
 from detcli.data.record import RecordJson
 from detcli.data.repeats import MIN_IMAGES, RepeatFinder, RepeatGroup
 from detcli.page.find_images import Finder
-from detcli.page.page import Conclusion, Page, PageRepeat
+from detcli.page.page import Conclusion, Page, PageImage, PageRepeat
 from detcli.run.hidden import HiddenClasses
 
 FRAME_FIELDS = {"frame", "time_s", "time"}
@@ -70,31 +70,38 @@ class RepeatsPage:
     def __init__(self, page: Page, repeats: Repeats, finder: Finder, hidden: HiddenClasses) -> None:
         """Prepare to add groups to a page that has no records yet.
 
-        A group has the numbers of three records: of the one whose image the page shows, and of the
-        first and the last one with a box of the group, whose images the page names.
+        The page has a tile for each group: an image with one box of the group. It also names the
+        first and the last image that have a box of the group.
 
         Args:
             page: The page.
             repeats: The groups.
             finder: Finds the images of the records.
-            hidden: The classes to hide in them.
+            hidden: The classes to hide in these images.
         """
         self._page = page
         self._repeats = repeats
         self._finder = finder
         self._hidden = hidden
+
+        # What is needed of each record, by its number: the groups whose tile has its image, and
+        # whether a group has to name its image.
         self._groups_by_shown_record: defaultdict[int, list[RepeatGroup]] = defaultdict(list)
         self._records_to_name: set[int] = set()
         for group in repeats.groups:
             self._groups_by_shown_record[group.record_number].append(group)
             self._records_to_name.add(group.first_record)
             self._records_to_name.add(group.last_record)
-        # These are filled while the records are read.
+
+        # `write` fills these while it reads the records.
         self._group_tiles: dict[int, _GroupTile] = {}  # by the number of the group
         self._image_names: dict[int, str] = {}  # by the number of the record
 
     def write(self, records: Iterable[tuple[RecordJson, Boxes]]) -> None:
-        """Add all groups to the page, which has to be closed afterwards.
+        """Read the records, and add all groups to the page, which has to be closed afterwards.
+
+        While records are read, the images for tiles are stored, and the names of images noted. Only
+        then are the groups added, since a group may name an image that comes after its tile.
 
         Args:
             records: The records that the groups were found in, read again from the beginning, each
@@ -106,6 +113,7 @@ class RepeatsPage:
             groups = self._groups_by_shown_record.get(record_number)
             if groups is not None:
                 self._store_group_tiles(record, groups, boxes_to_hide)
+
         for group in self._repeats.groups:
             self._add_to_page(group)
 
@@ -116,22 +124,24 @@ class RepeatsPage:
     def _store_group_tiles(
         self, record: RecordJson, groups: list[RepeatGroup], boxes_to_hide: Boxes
     ) -> None:
-        """Store the image of a record in the page, and a tile for each group that it shows.
+        """Store the image of a record in the page, and note a tile of it for each of some groups.
 
         A tile has the image and one box. Hidden classes are hidden in the image, and texts of
         hidden barcodes are left out of the record.
 
         Args:
             record: The record.
-            groups: The groups whose boxes on the page are boxes of this record.
+            groups: The groups whose tile has the image of this record.
             boxes_to_hide: `(N, 4)`, the boxes that are to be hidden in the image.
         """
-        hide_in_image = None
-        if self._hidden:
-            hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
-        load_image = partial(self._finder.shown, record, hide_in_image)
-        image = self._page.store(load_image)
 
+        def load_image() -> PageImage | None:
+            if not self._hidden:  # no classes are to be hidden
+                return self._finder.shown(record)
+            hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
+            return self._finder.shown(record, hide_in_image)
+
+        image = self._page.store(load_image)
         for group in groups:
             fields = {name: value for name, value in record.items() if name not in FRAME_FIELDS}
             fields["detections"] = [record["detections"][group.detection_index]]

@@ -211,10 +211,10 @@ def _read_shards(name: str) -> Iterator[RecordJson]:
 
     store = open_store(name)
     merge = Merge(store, Manifest(store))
-    has_all_files = not merge.faults
-    if has_all_files:
-        yield from merge
-    if merge.faults:  # also those that were noticed while reading
+    is_any_file_missing = bool(merge.faults)
+    if not is_any_file_missing:
+        yield from merge  # which adds damaged files to the faults
+    if merge.faults:
         fault = merge.faults[0]
         raise CheckError(f"{fault.part}: {fault.reason}", "complete the run, or see merge")
 

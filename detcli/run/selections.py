@@ -46,9 +46,11 @@ class Selections:
         self._lower_selection = lower_selection
 
     def with_lower_conf(self, conf: float) -> "Selections":
-        """Add a selection of the detections that are above a lower confidence, of whatever class.
+        """Return these selections, and one of the detections above a lower confidence besides.
 
-        A class whose confidence is lower still keeps that.
+        Args:
+            conf: The lower confidence, for all classes. A class whose confidence is even lower
+                keeps that.
         """
         lowered_thresholds = np.minimum(self._conf_thresholds, np.float32(conf))
         lower_selection = self.confident_selection.with_conf_thresholds(lowered_thresholds)
@@ -142,7 +144,7 @@ def selection_options(
     return selection.with_conf_thresholds(conf_thresholds)
 
 
-def suppressed_across_classes(
+def suppress_across_classes(
     results: Sequence[Detections], selection: SelectionOptions
 ) -> list[Detections]:
     """Drop boxes that overlap a better box of any class, if the selection compares all classes.
@@ -152,17 +154,18 @@ def suppressed_across_classes(
 
     Args:
         results: The detections of each image, merged from its tiles, best first.
-        selection: Says by `nms_iou` and `class_agnostic` whether boxes are compared, and of all
-            classes. If not, all detections stay.
+        selection: How detections are selected. With `nms_iou` and `class_agnostic`, boxes of all
+            classes are compared with each other; otherwise all detections stay.
 
     Returns:
         The detections of each image that stay, best first.
     """
     if not selection.class_agnostic or selection.nms_iou is None:
         return list(results)
+
     remaining_results = []
     for detections in results:
-        # Only boxes of one class are compared, so all are given the same class.
+        # The function compares only boxes of one class, so all are passed as one class.
         same_class_ids = np.zeros_like(detections.class_id)
         remaining = non_maximum_suppression(
             detections.xyxy, same_class_ids, selection.nms_iou, limit=len(detections)
@@ -202,38 +205,42 @@ def crowd_selection(
 def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
     """Find one selection that can replace several, so that the device selects only once.
 
-    If the selections differ only in their confidence and `max_det`, it has the lowest confidence
-    and the highest `max_det` of them. Of its detections, which are ordered by score, the first
-    ones are those of any other selection; `results_of_covered` takes them.
+    That is possible if the selections differ only in their confidence and `max_det`. It then has
+    the lowest confidence and the highest `max_det`. Its detections are ordered by score, so each of
+    the other selections has the first few of them: `results_of_each_selection` takes these.
 
     Returns:
-        That selection; None if they differ otherwise.
+        The covering selection; None if the selections differ in more.
     """
     if len(selections) == 1:  # as nearly always, and for each batch
         return selections[0]
+
     covering = replace(
         selections[0],
         conf=min(options.conf for options in selections),
         max_det=max(options.max_det for options in selections),
     )
     for options in selections:
-        same_but_for_limits = replace(covering, conf=options.conf, max_det=options.max_det)
-        differs_otherwise = options != same_but_for_limits
-        # A blended box is the mean of all boxes above the confidence, so a lower one moves it.
+        # With the limits of the other selection, the covering one has to be equal to it.
+        with_same_limits = replace(covering, conf=options.conf, max_det=options.max_det)
+        differs_otherwise = options != with_same_limits
+        # A blended box is the mean of all boxes above the confidence. A lower confidence adds
+        # boxes, and so moves the mean.
         would_move_boxes = options.blends and options.conf != covering.conf
         if differs_otherwise or would_move_boxes:
             return None
     return covering
 
 
-def results_of_covered(
+def results_of_each_selection(
     selections: Sequence[SelectionOptions], covering_results: Sequence[Detections]
 ) -> list[list[Detections]]:
-    """Take the results of several selections from the result of the one that covers them.
+    """Take the detections of several selections from those of the selection that covers them.
 
     Args:
         selections: The selections.
-        covering_results: The detections of each image that `covering_selection` gave.
+        covering_results: The detections of each image by the selection that `covering_selection`
+            has returned for them.
 
     Returns:
         For each selection, the detections of each image.

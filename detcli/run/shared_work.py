@@ -39,6 +39,9 @@ class SharedWork:
     def run(self, submit: Callable[[Sequence[Image]], Pending], in_flight: int) -> None:
         """Run batches on the calling thread until none is left or one has failed.
 
+        An error is not raised here, on a thread that nobody watches: it is noted, which stops the
+        other threads, too, and `results` raises it.
+
         Args:
             submit: Starts a batch on a detector; returns a function that waits for its detections.
             in_flight: How many batches to start before waiting for the first of them.
@@ -46,7 +49,7 @@ class SharedWork:
         try:
             for started in self._started_in_turn(submit, in_flight):
                 self._results[started.first_index] = started.wait()
-        except BaseException as error:  # noqa: BLE001 - raised by results
+        except BaseException as error:  # noqa: BLE001 - `results` raises it
             self._errors.append(error)
 
     def _started_in_turn(

@@ -96,7 +96,8 @@ def _records(
 
     Args:
         rows: The cells of each row by the name of their column.
-        to_fields: Turns these cells into the fields of a record and of a detection.
+        to_fields: Converts the cells of a row to fields as in JSON: those of its detection, and
+            those of the record, which all rows of the record have.
         name: What to call the table in messages.
 
     Raises:
@@ -105,8 +106,9 @@ def _records(
     parsed_rows = _parsed_rows(rows, to_fields, name)
     for _, group in itertools.groupby(parsed_rows, _record_key):
         rows_of_record = list(group)
+        fields_of_rows = [row.fields for row in rows_of_record]
         try:
-            yield to_record(_record_fields([row.fields for row in rows_of_record]))
+            yield to_record(_record_fields(fields_of_rows))
         except ValueError as error:
             raise _row_error(rows_of_record[0].number, name, error) from error
 
@@ -114,7 +116,16 @@ def _records(
 def _parsed_rows(
     rows: Iterator[Fields], to_fields: Callable[[Fields], Fields], name: str
 ) -> Iterator[_ParsedRow]:
-    """Yield what each row stands for; the arguments and errors are those of `_records`."""
+    """Yield the rows of a table, with their numbers and their cells converted to fields.
+
+    Args:
+        rows: The cells of each row by the name of their column.
+        to_fields: Converts the cells of a row to the fields of a record and of a detection.
+        name: What to call the table in messages.
+
+    Raises:
+        UsageError: A row is something else.
+    """
     row_number = 1
     try:
         for row in rows:
@@ -173,7 +184,10 @@ ERROR_FIELDS = {"error", "error_type", "error_hint"}
 def _fields_of_parquet_row(row: Fields) -> Fields:
     """Convert a row of a Parquet table to fields of a record and of a detection, as in JSON.
 
-    A field that the record or the detection does not have is null in the row, and left out.
+    A field that the record or the detection does not have is null in the row, and left out. The
+    fields of barcodes, which --read adds, are an exception: in JSON, each detection has a text,
+    which is null if no barcode was read, or a binary one; and it has corners only if a barcode was
+    located. In the table, each detection has a list of corners, which may be empty.
     """
     fields = {name: value for name, value in row.items() if value is not None}
 
@@ -184,14 +198,11 @@ def _fields_of_parquet_row(row: Fields) -> Fields:
     if "meta" in fields:
         fields["meta"] = json.loads(fields["meta"])
 
-    # With --read, every detection has a list of corners in the table, which may be empty, and a
-    # text in JSON, which may be null.
     has_barcode_columns = "corners" in fields
     if has_barcode_columns:
-        # The text is null if the barcode was not read, or is binary. It was left out above.
-        fields.setdefault("text", None)
+        fields.setdefault("text", None)  # a null was left out above
         is_barcode_located = len(fields["corners"]) > 0
-        if not is_barcode_located:  # then JSON has no corners
+        if not is_barcode_located:
             del fields["corners"]
     return fields
 
@@ -220,27 +231,32 @@ def _fields_of_csv_row(row: Fields) -> Fields:
 
     has_detection = "class_id" in fields
     if has_detection:
-        _add_empty_values(fields, row)
+        _fill_in_empty_cells(fields, row)
     return fields
 
 
-def _add_empty_values(fields: Fields, row: Fields) -> None:
-    """Add the fields of a detection whose empty cells stand for a value.
+def _fill_in_empty_cells(fields: Fields, row: Fields) -> None:
+    """Fill in the values that empty cells of a detection stand for.
 
-    The columns are there if an option was used: --zone, --line or --read. Then each detection has
-    the field, and an empty cell is an empty list, or a text that is empty or was not read.
+    The columns `zones`, `crossed` and `text` are there if --zone, --line or --read was used. Then
+    each detection has the field. An empty cell stands for no zones, no lines, or a text that is
+    empty or null.
 
     Args:
-        fields: The fields of the cells that are not empty; gets those of the others.
+        fields: The fields of the cells that are not empty, to which the values are added.
         row: All cells, by the name of their column.
     """
     for name in ("zones", "crossed"):
         if name in row:
             fields.setdefault(name, [])
+
     if "text" in row and "text" not in fields:
         # A barcode that was read has a symbology. If its content is no text, it is in `bytes`.
         was_read_as_text = "symbology" in fields and "bytes" not in fields
-        fields["text"] = "" if was_read_as_text else None
+        if was_read_as_text:
+            fields["text"] = ""
+        else:
+            fields["text"] = None
 
 
 def _unprotected(cell: str) -> str:

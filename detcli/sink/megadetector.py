@@ -303,9 +303,8 @@ class _VideoEntry:
         self._last_timed_frame = 0
         self._last_time_s = 0.0
 
-        self._has_detections = (
-            False  # whether a detection was written, so a comma comes before more
-        )
+        # Whether a detection was written, so that a comma comes before the next one.
+        self._has_detections = False
         self.has_begun = False  # whether the start of the entry was written
         self.failure = ""  # the message of the last failed frame
 
@@ -355,9 +354,8 @@ class _VideoEntry:
             entry["frames_processed"] = []
             return encode(entry)
         rate = frame_rate(self._last_timed_frame, self._last_time_s)
-        return (
-            f'], "frame_rate": {rate}, "frames_processed": {encode(self._frame_numbers.tolist())}}}'
-        )
+        frame_numbers = encode(self._frame_numbers.tolist())
+        return f'], "frame_rate": {rate}, "frames_processed": {frame_numbers}}}'
 
 
 def frame_rate(frame: int, time_s: float) -> float:

@@ -16,7 +16,7 @@ from detcli.core.errors import InferenceError, UsageError
 from detcli.data.detections import Detections
 from detcli.data.geometry import Image
 from detcli.run.batches import BatchDetector
-from detcli.run.selections import suppressed_across_classes
+from detcli.run.selections import suppress_across_classes
 
 TILES = Tiling(64, overlap=0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
@@ -243,7 +243,7 @@ AGNOSTIC = SelectionOptions(0.0, 300, None, nms_iou=0.5, class_agnostic=True)
 def test_tiles_of_an_image_show_one_class_of_an_object(random):
     """As OpenCV suppresses boxes, which knows no classes."""
     detections = random_detections(random, 60)
-    [remaining] = suppressed_across_classes([detections], AGNOSTIC)
+    [remaining] = suppress_across_classes([detections], AGNOSTIC)
     left_top = detections.xyxy[:, :2]
     width_height = detections.xyxy[:, 2:] - left_top
     rectangles = np.concatenate([left_top, width_height], axis=1).tolist()
@@ -255,7 +255,7 @@ def test_tiles_of_an_image_show_one_class_of_an_object(random):
 @pytest.mark.parametrize("changes", [{"class_agnostic": False}, {"nms_iou": None}])
 def test_otherwise_all_classes_of_tiles_remain(random, changes):
     detections = random_detections(random, 60)
-    [remaining] = suppressed_across_classes([detections], replace(AGNOSTIC, **changes))
+    [remaining] = suppress_across_classes([detections], replace(AGNOSTIC, **changes))
     assert len(remaining) == len(detections)
 
 
@@ -264,9 +264,9 @@ def test_a_detector_suppresses_across_the_classes_of_all_tiles(make_model, monke
 
     def suppressed(results, selection):
         arguments.append(selection)
-        return suppressed_across_classes(results, selection)
+        return suppress_across_classes(results, selection)
 
-    monkeypatch.setattr("detcli.run.batches.suppressed_across_classes", suppressed)
+    monkeypatch.setattr("detcli.run.batches.suppress_across_classes", suppressed)
     with opened(make_model(), nms=0.5, agnostic_nms=True) as detector:
         assert boxes(detect(detector, LARGE)) == EXPECTED
     assert [selection.class_agnostic for selection in arguments] == [True]
