@@ -115,9 +115,9 @@ class Pipeline:
         detector_count = 1 + len(clones)
         log.info("batches of %d, detectors: %d", batch, detector_count)
 
-        # The number of items on their way is limited: the reader takes a permit for each item, which
-        # is given back when the item's record is yielded. The permits are enough to fill, for each
-        # detector, the batches that run and one that waits, and besides them the batch that is
+        # The number of items on their way is limited: the reader takes a permit for each item,
+        # which is given back when the item's record is yielded. The permits are enough to fill, for
+        # each detector, the batches that run and one that waits, and besides them the batch that is
         # being gathered.
         batches_per_detector = detector.in_flight + 1
         max_batches = detector_count * batches_per_detector + 1

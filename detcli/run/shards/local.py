@@ -140,17 +140,19 @@ class _Process:
     def _listen(self) -> None:
         """Read the events that the process writes, and pass them on; `Ended` is the last.
 
-        A process that dies cannot say so: then `Ended` is made here from its exit code.
+        A process that dies cannot say so: then `Ended` is made here from its exit code. This runs
+        on a thread, and any error ends the reading: those of a pickle that was cut off may have any
+        class, and one of `_tell` could not be raised to anybody.
         """
         ended: Ended | None = None
-        # A pickle that was cut off raises anything.
         with self._stdout as pipe, contextlib.suppress(Exception):
             while ended is None:
-                event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of ours
+                event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - written by our process
                 if isinstance(event, Ended):
                     ended = event
                 else:
                     self._tell(event)
+
         exit_code = self._process.wait()
         if ended is None:
             ended = Ended(_cause(exit_code))

@@ -130,7 +130,8 @@ class Manifest:
                 "name the folder that was given to predict --output",
             )
 
-        # `_add_section` adds each file to these.
+        # The files that were read so far, in order, and how many names and shards they have
+        # together. `_add_section` updates all three.
         self._sections: list[Section] = []
         self.name_count = 0
         self._shard_count = 0
@@ -156,19 +157,21 @@ class Manifest:
         """Require that the run was begun with the same fields of the header, such as its settings.
 
         Args:
-            implied: Names of settings that may differ, as others decide them; see
-                `Run.implied_settings`.
+            implied: Names of settings that may differ, since they make no difference with this
+                model; see `Run.implied_settings`.
             **fields: The fields to compare, by name. Other fields are not compared.
 
         Raises:
             UsageError: The manifest has other values; the message names them.
         """
+        # Fields that are not compared are the same in both headers.
         new_header = cast("HeaderJson", {**self.header, **fields})
         different = differences(_flat(self.header), _flat(new_header), implied)
         if different:
-            hint = "use the same settings, or write to another folder"
             earlier_version = self.header["detcli"]
-            if new_header["detcli"] != earlier_version:
+            if new_header["detcli"] == earlier_version:
+                hint = "use the same settings, or write to another folder"
+            else:
                 hint = f"finish it with detcli {earlier_version}, or write to another folder"
             raise UsageError(f"{self._store} was begun with {', '.join(different)}", hint)
 
@@ -293,13 +296,11 @@ class Manifest:
         return last_attempts
 
     def _add_section(self, name: str) -> None:
-        """Open and check a file of the manifest, and add it to the sections.
+        """Open and check a file of the manifest, add it to the sections, and count what it has.
 
-        A manifest lists all inputs of a run, cut into shards; an extended run has several files.
-        `name_count` and the number of shards grow by those of the file.
-
-        The file stays open as long as this object lives, since names are read from it later: a file
-        of a bucket would have to be downloaded again.
+        The number of shards and `name_count` rise by those of the file. It stays open as long as
+        this object lives, since names are read from it later: a file of a bucket would have to be
+        downloaded again.
 
         Args:
             name: The name of the file in the output folder.
@@ -311,18 +312,9 @@ class Manifest:
         """
         file = self._store.open(name)
         weakref.finalize(self, file.close)
-
         with self._readable(name):
             header_line = bounded_line(file)
-            header = json.loads(header_line)
-            if not _is_header(header):
-                raise ValueError("it has no header")
-            if header["format"] == "parquet":
-                raise UsageError(
-                    f"the parts in {self._store} are Parquet, which this version does not read",
-                    f"merge them with detcli {header['detcli']}, or write to another folder, whose "
-                    "parts are JSON Lines",
-                )
+            header = self._parse_header(header_line)
             index = _index_shards(header_line, file)
 
         section = Section(
@@ -338,17 +330,36 @@ class Manifest:
         self._shard_count += len(index.offsets)
         self.name_count += index.name_count
 
-    def _require_next_number(self, number: int, name: str) -> None:
-        """Require that a file of the manifest has the number after those that were read.
-
-        Two files can have the same number, as a name may begin with `_` or not.
-
-        Args:
-            number: Its number: 0 for the first file, then 1, 2 and so on for the extensions.
-            name: Its name.
+    def _parse_header(self, line: bytes) -> HeaderJson:
+        """Parse the first line of a file of the manifest.
 
         Raises:
-            UsageError: Another file has the number, or one before it is missing.
+            ValueError: It is not a header.
+            UsageError: The run wrote Parquet, which this version does not read.
+        """
+        header = json.loads(line)
+        if not _is_header(header):
+            raise ValueError("it has no header")
+        if header["format"] == "parquet":
+            raise UsageError(
+                f"the parts in {self._store} are Parquet, which this version does not read",
+                f"merge them with detcli {header['detcli']}, or write to another folder, whose "
+                "parts are JSON Lines",
+            )
+        return cast("HeaderJson", header)
+
+    def _require_next_number(self, number: int, name: str) -> None:
+        """Require that the files of the manifest follow each other without a gap or a duplicate.
+
+        The files have the numbers 0, 1, 2 and so on, and are read in this order. Two files may have
+        the same number, since earlier versions wrote `manifest.jsonl`, without the `_`.
+
+        Args:
+            number: The number of the file to read next.
+            name: The name of this file.
+
+        Raises:
+            UsageError: The file before has the same number, or one is missing between them.
         """
         expected_number = len(self._sections)
         is_duplicate = number < expected_number

@@ -46,9 +46,9 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def __init__(self, shard: Shard) -> None:
         self.count = 0
         self._shard = shard
-        # The record that was added last, to which `publish` adds the footer of the part. Without
-        # records, the footer is a line of its own.
-        self._unwritten_line: RecordJson | None = None
+        # The record that was added last. It is not written yet, as `publish` adds the footer of the
+        # part to the last record.
+        self._held_back_record: RecordJson | None = None
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
         self._file = temporary()
@@ -63,15 +63,15 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         Its index becomes its place in the whole run, provided that each name before it has one
         record; videos have more, so `Merge` numbers records anew.
         """
-        self._write_last_line()
-        self._unwritten_line = {**record, "index": self._shard.first + self.count}
-        self._digest.update(_digested(self._unwritten_line))
+        self._write_held_back_record()
+        self._held_back_record = {**record, "index": self._shard.first + self.count}
+        self._digest.update(_digested(self._held_back_record))
         count_error(record, self._failed)
         self.count += 1
 
     def content(self) -> bytes:
         """Return the records so far, as JSON Lines."""
-        self._write_last_line()
+        self._write_held_back_record()
         with temporary_file_errors():
             self._file.seek(0)
             return self._file.read()
@@ -79,8 +79,8 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def publish(self, store: Store, name: str) -> bool:
         """Publish the records as a file, a line for each.
 
-        The last line also has the field `part`, the footer: by this a reader can tell that the file
-        is complete, and for which shard it was made.
+        The last line also has the field `part`, the footer. It shows a reader that the file is
+        complete, and for which shard it was made.
 
         Args:
             store: The output folder of the run.
@@ -97,22 +97,27 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "failed": dict(sorted(self._failed.items())),
             "made_by": self._shard.fingerprint,
         }
+        # A shard may have no records, if all of its inputs are videos without frames. The footer is
+        # then the only line.
+        last_line: Fields = {}
+        if self._held_back_record is not None:
+            last_line.update(self._held_back_record)
+            self._held_back_record = None
+        last_line["part"] = footer
+        self._write_line(last_line)
         with temporary_file_errors():
-            # If there are no records, as of videos without frames, the last line is the footer.
-            last_line: Fields = {}
-            if self._unwritten_line is not None:
-                last_line.update(self._unwritten_line)
-            last_line["part"] = footer
-            self._unwritten_line = cast("RecordJson", last_line)
-            self._write_last_line()
             return store.publish(name, self._file)
 
-    def _write_last_line(self) -> None:
-        """Write the line that was made last, if there is one that has not been written yet."""
-        if self._unwritten_line is not None:
-            with temporary_file_errors():
-                self._file.write(f"{encode(self._unwritten_line)}\n".encode())
-            self._unwritten_line = None
+    def _write_held_back_record(self) -> None:
+        """Write the record that was held back, if there is one; it is not the last."""
+        if self._held_back_record is not None:
+            self._write_line(cast("Fields", self._held_back_record))
+            self._held_back_record = None
+
+    def _write_line(self, fields: Fields) -> None:
+        """Write a line to the temporary file."""
+        with temporary_file_errors():
+            self._file.write(f"{encode(fields)}\n".encode())
 
 
 def read_part(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
@@ -327,16 +332,18 @@ class Merge:
 
         Args:
             shard: The shard.
-            last_shards: The number of the last shard that has a name, by the hash of the name;
-                only of names that several shards have.
+            last_shards: For each name that several shards have, the number of the last of them, by
+                the hash of the name. Other names are not in it.
         """
         if not last_shards:  # as in most runs: no name has to be hashed
             yield from self._checked_records(shard)
             return
+
         for record in self._checked_records(shard):
             name = shard.names[record["input"] - shard.first]
-            last_shard = last_shards.get(hash_of(name), shard.number)
-            if last_shard <= shard.number:
+            last_shard = last_shards.get(hash_of(name))
+            is_in_later_shard = last_shard is not None and last_shard > shard.number
+            if not is_in_later_shard:
                 yield record
 
     def _counted(self, record: RecordJson) -> RecordJson:
@@ -352,20 +359,23 @@ class Merge:
 
         An image has one record; a video or an archive has any number. Where --retry-failed has
         processed an input again, its new records are yielded in place of those in the shard's file.
+        The field `input` of each record is set to the number of its input in the run.
 
         Raises:
             TornError: The records are not those of the inputs, in the order of the manifest.
         """
         file_name = self._manifest.part(shard.number)
-        new_records = self._retried_records(shard)
+        new_records_by_input = self._retried_records(shard)
         inputs = _InputsInOrder(shard)
         for record in read_part(self._store, file_name, shard):
             is_first_of_input = inputs.advance_to(record)
-            record["input"] = inputs.number
-            if inputs.number not in new_records:
+            input_number = inputs.number  # which `advance_to` has set
+            new_records = new_records_by_input.get(input_number)
+            if new_records is None:
+                record["input"] = input_number
                 yield record
-            elif is_first_of_input:
-                yield from new_records[inputs.number]
+            elif is_first_of_input:  # all new records stand in place of all old ones
+                yield from new_records
         inputs.require_no_more()
 
     def _retried_records(self, shard: Shard) -> dict[int, list[RecordJson]]:
@@ -382,7 +392,8 @@ class Merge:
         Each run with --retry-failed is another attempt, with a separate file.
 
         Raises:
-            TornError: The file is damaged; or it is whole, but has records of other names.
+            TornError: The file is damaged, or it has records of inputs with other names. The latter
+                is reported only if the file is not damaged.
         """
         file_name = self._manifest.part(shard.number, attempt)
         records_by_input: dict[int, list[RecordJson]] = {}
@@ -397,7 +408,8 @@ class Merge:
                     has_other_names = True
         except (TornError, *DAMAGE) as error:
             raise TornError(f"{file_name}: {error}") from error
-        if has_other_names:  # now that the file is known to be whole
+
+        if has_other_names:
             raise TornError(f"{file_name} has records of other names")
         return records_by_input
 
@@ -465,8 +477,9 @@ class _InputsInOrder:
     def advance_to(self, record: RecordJson) -> bool:
         """Advance to the input of the next record, and set `number` to the number of that input.
 
-        An image has exactly one record. A video or an archive may have several, for which it stays
-        the current input, or none, and then it is passed over.
+        An image has exactly one record, so each record of an image advances to the next input. A
+        video or an archive stays the current input as long as records are those of it. It may also
+        have no record, and is then skipped. Inputs that were passed are not looked at again.
 
         Args:
             record: The next record of the shard.

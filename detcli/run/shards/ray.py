@@ -95,13 +95,15 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         def start_actor(_index: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
             """Start a worker on any node of the cluster but those on which one was lost before.
 
+            The worker begins when a node has room for it. A thread is started that listens to it.
+
             Args:
-                _index: The index of the worker; all actors are started alike.
-                tell: Is called, on a thread, with what the worker reports.
-                lost_on: Ray's ids of the nodes to avoid.
+                _index: The index of the worker. Not used, as all actors are started alike.
+                tell: Gets each event of the worker, on that thread.
+                lost_on: The nodes to avoid, by the ids that Ray has given them.
 
             Returns:
-                The worker, which begins when a node has room for it; None if no node is left.
+                The worker; None if there are no other nodes.
             """
             living_nodes = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
             if living_nodes <= set(lost_on):
@@ -112,7 +114,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             # These calls return promises at once. Ray runs them when a node has room for the actor.
             node_promise = handle.find_node.remote()
             refusal_promise = handle.start_work.remote(__version__, str(Path.cwd()), files)
-            actor.send(request_of_actor)  # what it is to do; tasks follow
+            actor.send(request_of_actor)  # the actor waits for this first, and then for tasks
 
             listen = partial(actor.listen, node_promise, refusal_promise, running_actors)
             threading.Thread(target=listen, daemon=True).start()
@@ -287,13 +289,16 @@ class _Actor:
     ) -> None:
         """Fetch the events of the actor and pass them on to `tell`, until it has ended.
 
-        First the actor gets a place on a node. While others work it may wait for that without end;
-        if none does, ROOM_S is the limit.
+        Each actor has a thread that runs this. First it waits until Ray has found a node with room
+        for the actor. While other actors work, it waits as long as that takes; if none does, ROOM_S
+        is the limit.
 
         Args:
-            node_promise: Ray's promise of the node's id, kept once a node has room for the actor.
-            refusal_promise: Ray's promise of why the actor cannot work there; empty if it can.
-            running: All actors that work now. This one is added while it works.
+            node_promise: Ray's promise of the id of the node that the actor is placed on.
+            refusal_promise: Ray's promise of a text: why the actor cannot work there; empty if it
+                can.
+            running: All actors that work now, which their threads share. This one is in it while it
+                works.
         """
         node = ""
         try:
@@ -419,34 +424,36 @@ def _actor() -> type:
 
 def work_here(
     folder: str,
-    files: dict[str, bytes],
-    take: Callable[[], bytes],
-    put: Callable[[bytes], None],
+    model_files: dict[str, bytes],
+    receive: Callable[[], bytes],
+    send: Callable[[bytes], None],
 ) -> None:
-    """Start a thread that runs tasks in this process, which belongs to an actor; returns at once.
+    """Start a thread that runs tasks in this process, and return at once.
 
-    The engine, the process that has started the actors, sends the tasks and gets events.
+    The process is that of an actor. The engine, the process that has started the actors, sends the
+    tasks and gets the events. This also changes the working folder to that of the engine.
 
     Args:
-        folder: The working folder of the engine, to which relative paths refer. A node that lacks
-            it may do without: paths may be absolute, or addresses.
-        files: The contents of the model's files, by their names: the node may not have them.
-        take: Waits for what the engine sends next, in pickle: the request, tasks, then None.
-        put: Sends an event to the engine, in pickle; `Ended` is the last.
+        folder: The working folder of the engine, to which relative paths refer. If this node does
+            not have it, the working folder stays: paths may be absolute, or addresses.
+        model_files: The contents of the model's files, by their names: the node may not have them.
+        receive: Waits for what the engine sends next, in pickle: the request, tasks, then None.
+        send: Sends an event to the engine, in pickle; `Ended` is the last.
     """
     with contextlib.suppress(OSError):
         os.chdir(folder)
 
     def tell(event: object) -> None:
+        """Send an event; errors say on which node they came up."""
         if isinstance(event, DetcliError):
             event = type(event)(f"node {platform.node()}: {event}", event.hint)
-        put(pickle.dumps(event))
+        send(pickle.dumps(event))
 
-    def unpickle_next() -> object:
-        return pickle.loads(take())  # noqa: S301 - of the engine
+    def receive_unpickled() -> object:
+        return pickle.loads(receive())  # noqa: S301 - the engine has pickled it
 
     def run() -> None:
-        serve(unpickle_next, tell, _unpacked(files))
+        serve(receive_unpickled, tell, _unpacked(model_files))
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()

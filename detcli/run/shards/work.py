@@ -164,16 +164,16 @@ class _OpenTask:
     def add(self, record: Record) -> None:
         """Add a record to the part, or give the task up: from then on nothing is added."""
         self.counts.add(record)
-        self._look_for_outage(record)
+        self._count_outage_errors(record)
         if self.outage is None:
             self.writer.add(self._fields(record))
 
-    def _look_for_outage(self, record: Record) -> None:
-        """Set `outage`, so that the task is given up, if its images seem to be out of reach.
+    def _count_outage_errors(self, record: Record) -> None:
+        """Count the errors in a row that may mean an outage; set `outage` if there are too many.
 
         A single file that is missing is a result. But if one after the other is missing, the drive
-        or the server that has them is probably gone. The class of an error says in `outage_at` how
-        many in a row mean an outage; 0 for errors that never do.
+        or the server that has them is probably gone, and the task is given up. Each class of errors
+        has a number in a row that means an outage, `outage_at`; it is 0 for errors that never do.
 
         Args:
             record: The record that has just been made, with its error if it has one.
@@ -182,6 +182,7 @@ class _OpenTask:
         if error is None or error.outage_at == 0:
             self.outage_errors_in_a_row = 0
             return
+
         self.outage_errors_in_a_row += 1
         if self.outage is None and self.outage_errors_in_a_row >= error.outage_at:
             self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
@@ -234,8 +235,9 @@ class _Worker:
         """Yield the items of all tasks, the images and frames of videos, to the pipeline.
 
         The pipeline reads ahead: on its reader thread it takes items from here, while the records
-        of earlier ones come to `add` on another thread. So a task has to be in `_open_tasks` before
-        its first item is yielded, and its `last_index` has to be set before its last item is.
+        of earlier items come to `add` on another thread. As soon as an item is yielded, `add` may
+        get its record. So a task has to be in `_open_tasks` before its first item is yielded, and
+        its `last_index` has to be set before its last item is.
         """
         next_index = 0  # counts the items of all tasks; a record has the index of its item
         for task in tasks:
@@ -250,7 +252,8 @@ class _Worker:
                 next_index += 1
                 yield task_item.item
 
-            if not has_items:  # as with videos without frames: no record will end the task
+            # A task of videos without frames has no items, and so no record that would end it.
+            if not has_items:
                 self._open_tasks.remove(open_task)
                 self._finish_task(open_task)
 
@@ -304,8 +307,8 @@ class _Worker:
     def _finish_task(self, open_task: _OpenTask) -> None:
         """Publish the records of a task as its file, and report that it is done or has failed.
 
-        The task of a whole shard has the name of that file in `part`. Where that is None, the task
-        is a piece of a shard, and its records are sent back with the report.
+        The task of a whole shard has the name of that file as `part`. A piece of a shard has no
+        file, so `part` is None: its records are sent back with the report, as JSON Lines.
         """
         task = open_task.task
         counts = open_task.counts
@@ -318,7 +321,8 @@ class _Worker:
                     self._publish(writer, task.part)
             except (OutputError, StoreError, PlaceError) as error:
                 open_task.outage = error
-                counts = Counts(failed=1)  # nothing is published, as if all inputs had failed
+                # Nothing is published, so it is reported that most inputs have failed.
+                counts = Counts(failed=1)
 
         if open_task.outage is None:
             self._tell(Done(task, counts, lines_to_send_back))

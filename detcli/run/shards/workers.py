@@ -180,17 +180,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _handle_event(self, index: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
         """Tell the schedule what a worker has done, and replace a worker that has died.
 
+        A finished task also ends the worker's rows of outages and of losses without a task.
+
         Args:
             index: The index of the worker.
-            event: What it has told.
+            event: The event that the worker has sent.
             schedule: Which worker has which shard.
 
         Returns:
-            The counts of a shard, if the event has completed one; else None.
+            The counts of a shard, if a finished task or a death has completed it; else None.
         """
         match event:
             case Ready():
-                # Its machine may have another version of detcli, or other defaults.
+                # Its machine may have another version of detcli, or other defaults of settings.
                 schedule.manifest.require_same(
                     event.implied, settings=event.settings, detcli=event.detcli
                 )
@@ -203,19 +205,21 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 schedule.failed(index, task)
                 is_hopeless = have_most_failed and not self._has_finished_task
                 self._add_outage(index, error, is_final=is_hopeless)
-            case Ended(cause=""):  # nothing was left to do
+            case Ended(cause=""):  # as usual, when nothing is left to do
                 del self._workers[index]
-            case Ended():
+            case Ended():  # it has died
                 return self._settle_death(index, event, schedule)
         return None
 
     def _settle_death(self, index: int, ended: Ended, schedule: Schedule) -> Counts | None:
         """Put the tasks of a worker that has died back into the schedule, and replace it.
 
-        One that died without a task is counted against its machine, which is at fault then.
+        If it had no task in hand, no input can be the cause. Then its machine is blamed: after some
+        such losses in a row, no worker with its index is started there any more.
 
         Returns:
-            The counts of a shard, if it is complete now, see `Schedule.died`.
+            The counts of a shard, if it is complete now: the schedule may have given up its last
+            input, over which workers have died again and again.
         """
         self._waiting.discard(index)
         if schedule.holds(index):
@@ -243,15 +247,17 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             raise repeated_deaths_error(ended.cause, circumstances)
 
     def _report_silent(self, schedule: Schedule) -> None:
-        """Warn, once for each, of workers that should have told something for SILENT_S seconds.
+        """Warn, once for each, of workers that have been silent for longer than SILENT_S seconds.
 
-        A worker with a task tells its progress, and at the end of the run each tells that it ends.
+        A worker with a task sends its progress, and at the end of the run each worker sends that it
+        ends. At other times a worker has nothing to send, and is not called silent.
         """
         for index in self._nodes.keys() & self._workers.keys():
             has_nothing_to_tell = not schedule.holds(index) and not schedule.over
             if has_nothing_to_tell:
                 self._time_since_event[index] = RunningTime()
                 continue
+
             silent_s = self._time_since_event[index].seconds()
             if silent_s > SILENT_S and index not in self._reported_as_silent:
                 self._reported_as_silent.add(index)
@@ -268,9 +274,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return len(set(self._nodes.values()))
 
     def _give_task(self, index: int, schedule: Schedule) -> None:
-        """Send a worker that waits its next task, or None if all tasks are done.
+        """Send the next task to a worker that has asked for one; send None if all tasks are done.
 
-        Nothing is sent if the worker has to wait on, or if the store cannot be read for now.
+        If not all tasks are done, but the worker may get none of them for now, nothing is sent, and
+        the worker keeps waiting. The same goes if the store cannot be read for now.
 
         Raises:
             DetcliError: The store cannot be read, and trying again would not help.
@@ -280,8 +287,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         except StoreError as error:
             self._add_outage(index, error, is_final=not self._has_finished_task)
             return
-        has_to_wait = task is None and not schedule.over
-        if not has_to_wait:
+
+        has_to_keep_waiting = task is None and not schedule.over
+        if not has_to_keep_waiting:
             self._waiting.remove(index)
             self._workers[index].send(task)
 
@@ -366,35 +374,38 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return lambda event: self._messages.put(_Message(index, event))
 
 
-def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
+def serve(receive: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
     """Be a worker: process the tasks that the engine sends, until the last or until an error.
 
     The engine is the process that has started the worker. It also gets the worker's warnings and
     errors, as events, to show and to raise them.
 
     Args:
-        take: Waits for what the engine sends next, and returns it: first the `WorkRequest`, then
-            a `Task` for each event `More()`, and None after the last task.
+        receive: Waits for what the engine sends next, and returns it: first the `WorkRequest`. Then
+            this asks for tasks: each time it has sent the event `More()`, it receives a `Task`, or
+            None after the last task.
         tell: Sends an event to the engine.
         folder: Where the model's file is on this machine; None if it is where the request says.
     """
     try:
-        request: WorkRequest = take()
+        request: WorkRequest = receive()
         if folder is not None:
             local_model = replace(request.model, path=folder / request.model.path.name)
             request = replace(request, model=local_model)
-        request.set_up(request.config)
+
+        set_up_process = request.set_up
+        set_up_process(request.config)
         _forward_warnings(tell)
-        work(request, _tasks_on_request(take, tell), tell)
+        work(request, _tasks_on_request(receive, tell), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
         tell(as_error(error))
 
 
-def _tasks_on_request(take: Callable[[], Task | None], tell: Tell) -> Iterator[Task]:
+def _tasks_on_request(receive: Callable[[], Task | None], tell: Tell) -> Iterator[Task]:
     """Ask for tasks with the event `More()`, and yield each; ends when None comes for a task."""
     while True:
         tell(More())
-        task = take()
+        task = receive()
         if task is None:
             return
         yield task
