@@ -126,7 +126,7 @@ def choose_destination(config: Config) -> Destination:
     return destination
 
 
-def _refuse_folder(target: Target | None) -> None:
+def _refuse_folder(target: "Target | None") -> None:
     """Refuse a target of --output that is a folder.
 
     Raises:

@@ -284,7 +284,8 @@ class OutputFolder:
         folder = weakref.proxy(self)
 
         def choose_prefix(record: Record) -> str:
-            return folder._choose_prefix(record)  # noqa: SLF001
+            prefix: str = folder._choose_prefix(record)  # noqa: SLF001 - the same class
+            return prefix
 
         self._prefixes = PerVideo(choose_prefix)
 

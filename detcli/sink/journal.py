@@ -128,13 +128,13 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Remove the records that this run makes again, and decide whether it writes its settings.
+        """Remove the records of inputs that this run has to detect in again.
 
-        A run writes its settings with its first record; `_settings` is None if it does not. A run
-        that tracks objects does not if the records before have the same settings. Where settings
-        begin a new run, `InputsToRepeat` supposes that the run before was killed in its
-        last video. But all videos that are left here are complete, and a later run would track the
-        last of them again for nothing.
+        A run writes its settings with its first record. There a later run with tracking sees that
+        one run ended and another began, and tracks the video before that again, since the first run
+        may have been killed in it. But once records are removed here, all videos in the file are
+        complete. So if this run tracks with the same settings, it does not write them again, for
+        which `_settings` is set to None.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -145,29 +145,31 @@ class Journal:
             self._inputs_to_repeat.add_incomplete_videos(records)
         has_these_settings = self._remove_records_to_repeat(force=force)
         if is_tracking and has_these_settings:
-            self._settings = None  # they are in the file already
+            self._settings = None
+
         with contextlib.closing(Folder(self._target.parent)) as folder:
             folder.sync()  # so that the name of a new file survives a power cut
 
     def _remove_records_to_repeat(self, *, force: bool) -> bool:
-        """Read the records, and remove those whose inputs have to be detected again.
+        """Read the records, and remove those whose inputs have to be detected in again.
 
-        These are, for instance, the records of inputs that failed, and lines that a kill has
-        damaged. They are removed by writing the file anew, which is then opened and locked instead
-        of the old one. Each reading may show that further records of a source have to go, so this
-        is repeated until all records can stay.
+        Such an input has failed, for instance; lines that a kill has damaged are removed, too. They
+        are left out of a new file, which is then opened and locked in place of the old one. Each
+        reading may show that further records of a source have to go. So this is repeated until all
+        records can stay.
 
         Args:
             force: Whether records that were made with other settings may stay.
 
         Returns:
-            Whether the records were made with the settings of this run.
+            Whether the remaining records were made with the settings of this run. False if none
+            of them has settings.
 
         Raises:
             UsageError: The records were made with other settings.
         """
         while True:
-            has_these_settings = False  # also if no record with settings is left
+            has_these_settings = False
             contents = self._read_records()
             if self._settings is not None and contents.settings is not None:
                 has_these_settings = self._compare_settings(
@@ -233,16 +235,21 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append a record as a line, which is on the disk within about a second.
 
+        The first record of the run carries its settings, and the others do not. If the file of the
+        input has changed since an older record of it, that is noted, for `close` to remove the
+        older record.
+
         Raises:
             OutputError: It could not be written.
         """
         source = record.origin.source
         if source in self._changed:
             self._replaced[source] = self._changed[source]
+
         fields = {**record.to_json(), **self._journal_fields(record)}
         try:
             write_all(self._file, encode_line(fields))
-            self._settings = None  # they are in the file now
+            self._settings = None  # so that further records do not carry them
             if time.monotonic() - self._last_sync_s >= SYNC_INTERVAL_S:
                 self._sync()
         except OSError as error:
@@ -265,7 +272,9 @@ class Journal:
         return fields
 
     def close(self) -> None:
-        """Finish the journal: without the records that newer ones replace, and all on the disk.
+        """Put the journal on the disk, remove the records that newer ones replace, and close it.
+
+        Warnings then say which inputs were processed again, as their files have changed.
 
         Raises:
             OutputError: It could not be written.
@@ -354,15 +363,18 @@ class Journal:
             )
 
     def _lines(self) -> Iterator[tuple[bytes, Fields]]:
-        """Yield each line of the journal with its record, which is empty for a damaged line.
+        """Yield each line of the journal with its record.
+
+        The record is empty for a line that a kill or a power cut has damaged. Any other line that
+        is not a record is an error.
 
         Raises:
             UsageError: A line is neither a record nor one that a kill or a power cut has damaged,
                 so the file is not a journal.
         """
-        has_record = False
+        has_record = False  # whether an undamaged record has come
         line_number = 1
-        line = b""
+        line = b""  # the line that was read last, for the hint of an error
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
             try:
@@ -405,29 +417,34 @@ class Journal:
     def _is_current(self, record: Fields) -> bool:
         """Tell whether no newer record replaces this one.
 
-        If an image has changed between two runs, the journal has its record from before the change
-        and, further down, a new one. The field `replaces` of the new one is the `file_stamp` of the
-        old one: the size and time that the image's file had then.
+        If an image has changed between two runs, the journal has an old record of it and, further
+        down, a new one. The field `replaces` of the new record is the `file_stamp` of the old one:
+        the size and time of the image's file before the change. `_replaced` has these stamps of old
+        records, by the name of the image.
 
         Args:
             record: The fields of the record; empty for a damaged line, which does not count.
         """
         if not record:
             return False
-        replaces_another = "replaces" in record
-        has_stamp = "file_stamp" in record
-        if replaces_another or not has_stamp:
+        is_newest = "replaces" in record  # it replaces another record, and none replaces it
+        if is_newest:
             return True
-        file_stamp: str = record["file_stamp"]
-        replaced_stamp = self._replaced.get(name_of(record))  # None if the image has not changed
-        return file_stamp != replaced_stamp
+        if "file_stamp" not in record:  # then no record can name it as replaced
+            return True
+        stamp_of_old_record = self._replaced.get(name_of(record))  # None if there is no new one
+        is_old_record: bool = record["file_stamp"] == stamp_of_old_record
+        return not is_old_record
 
     def _read_records(self) -> "_Contents":
-        """Read all records of earlier runs, and note what each says, see `_note_record`.
+        """Read all records of earlier runs, and note what each says of its input.
+
+        For that, `_note_record` fills `_recorded_inputs`, `_replaced` and `_sources_to_repeat`.
 
         Returns:
             Whether the file can be continued as it is, and the settings of the last record that
-            needs no work.
+            needs no work. It cannot be continued as it is if a record has to be made again, has
+            been replaced by a newer one, or has the form of an earlier version.
         """
         self._recorded_inputs.clear()
         self._replaced.clear()
@@ -450,9 +467,9 @@ class Journal:
         return _Contents(can_be_continued, last_settings)
 
     def _note_record(self, record: Fields, *, is_done: bool) -> None:
-        """Note that an input needs no work, or that a source has to be repeated.
+        """Note what a record says of its input: that it is done, or that it has to be repeated.
 
-        The stamp of an older record that this one replaces is noted as well.
+        If it replaces an older record, the stamp of that is noted in `_replaced`.
 
         Args:
             record: The fields of the record; empty for a damaged line.
@@ -466,6 +483,7 @@ class Journal:
             # Passwords in addresses are written as ***, so several sources may have this name. It
             # is unknown which of them failed: all are repeated.
             self._inputs_to_repeat.add_source(name_of(record))
+
         if "replaces" in record:
             self._replaced[name_of(record)] = record["replaces"]
 
@@ -482,8 +500,9 @@ class Journal:
             force: Whether records that were made with other settings may stay.
 
         Returns:
-            Whether the journal has the settings of this run. It has not if they differ, with
-            `force`; or if it has only the model, so that this run writes all of its settings.
+            Whether the journal has all settings of this run. It is False if some differ, which
+            `force` allows, or if the records have only the model. This run then writes its settings
+            with its first record.
 
         Raises:
             UsageError: The settings differ, without `force`.
@@ -506,8 +525,8 @@ class Journal:
     def _keep_only(self, can_stay: Callable[[Fields], bool]) -> None:
         """Replace the journal by a new file with only some of its records.
 
-        `_file` is still the old file, and on Windows, which cannot replace an open file, it is
-        closed.
+        `_file` stays the old file: the caller has to close it, and to open the new one if more is
+        to be written. On Windows it is closed here, as an open file cannot be replaced there.
 
         Args:
             can_stay: Tells by the fields of a record whether it stays; they are empty for a damaged

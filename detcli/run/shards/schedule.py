@@ -177,11 +177,11 @@ class Schedule:
             self._waiting.append(task.shard.number)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
-        """Decide what becomes of the tasks that a worker held when it died.
+        """Take back the tasks that a worker held when it died, and decide how each is done again.
 
-        Each is processed again. But after DEATHS deaths over the same shard, each of its names
-        becomes a separate task; and after DEATHS deaths over a single name, the name is given
-        up: it gets a record with an error.
+        After the first and the second death over a shard, it is processed again, as a suspect.
+        After the third, each of its names becomes a separate task, to find the one that kills. A
+        single name is tried three times, too. Then it is given up: its record has an error.
 
         Args:
             worker: The worker.
@@ -202,8 +202,10 @@ class Schedule:
                 self._suspects.append(task)
             elif task.size > 1:
                 for position in range(task.start, task.stop):
-                    single_name = Task(task.shard, part=None, start=position, stop=position + 1)
-                    self._suspects.append(single_name)
+                    # Without a part: the records of single names are sent back, and published
+                    # together, see `_add_done_input`.
+                    task_of_name = Task(task.shard, part=None, start=position, stop=position + 1)
+                    self._suspects.append(task_of_name)
             else:
                 counts_of_shard = self._give_up_name(task, cause)
         return counts_of_shard
@@ -248,10 +250,10 @@ class Schedule:
         return task.part is None or self._deaths_over[task] > 0
 
     def _add_done_input(self, done_input: Done) -> Counts | None:
-        """Add the records of an input to those of its shard, whose inputs are processed singly.
+        """Collect the records of an input of a shard; after the last input, publish the shard.
 
-        When all inputs of the shard are done, their records are published as its file, in the order
-        of the inputs.
+        This is for shards whose inputs are processed one by one, since workers have died over them.
+        The file of the shard has the records in the order of its inputs.
 
         Args:
             done_input: The records of the input, as JSON Lines, and their counts.
@@ -260,18 +262,18 @@ class Schedule:
             The counts of the whole shard if this was its last input, else None.
         """
         shard = done_input.task.shard
-        done_inputs = self._done_inputs[shard.number]  # by the position in the shard
-        done_inputs[done_input.task.start] = done_input
-        if len(done_inputs) < len(shard.names):
+        results_by_position = self._done_inputs[shard.number]  # position of the input in the shard
+        results_by_position[done_input.task.start] = done_input
+        if len(results_by_position) < len(shard.names):
             return None
 
         del self._done_inputs[shard.number]
         counts = Counts()
         with PartWriter(shard) as writer:
-            for position in sorted(done_inputs):
-                finished_input = done_inputs[position]
-                counts.include(finished_input.counts)
-                for line in finished_input.lines.splitlines():
+            for position in sorted(results_by_position):
+                result = results_by_position[position]
+                counts.include(result.counts)
+                for line in result.lines.splitlines():
                     writer.add(json.loads(line))
             writer.publish(self._store, self.manifest.part(shard.number, shard.attempt))
         return counts
