@@ -229,7 +229,7 @@ class Page:
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
             self._describe("running")  # the description counts the chunks
-        # Only now, as the entry says that they are dropped.
+        # Only now that the entry is written, which says by its stride that they are dropped.
         for name in names_of_dropped_images:
             self._folder.remove_image(name)
 
@@ -258,8 +258,8 @@ class Page:
     def close(self, conclusion: Conclusion = NO_CONCLUSION) -> None:
         """End the page, which says whether the run is complete or was stopped by an exception.
 
-        It was stopped if an exception is on its way up while this is called, as at the end of a
-        `with` block. If that comes before the first record, an earlier page there stays.
+        It was stopped if this is called while an exception is handled, as at the end of a `with`
+        block that has failed. If that is before the first record, an earlier page there stays.
 
         With --report-link, a warning says how many images were copied all the same.
 
@@ -350,9 +350,9 @@ class Page:
     def _describe(self, state: str, conclusion: Conclusion = NO_CONCLUSION) -> None:
         """Write the description of the run to the page's data, over the last one.
 
-        The page's script reads these fields, which the module `page/folder.py` explains: "sides"
-        and "agree" are for comparisons, "rerun" are the words of a command that runs the same, and
-        no detection scores below "floor".
+        The page's script reads these fields, which the module `page/folder.py` explains. For
+        example, "sides" and "agree" are only for comparisons, "rerun" has the words of a command
+        that detects in the same way, and no detection scores below "floor".
 
         Args:
             state: "running", "stopped" or "complete".

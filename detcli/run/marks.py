@@ -64,7 +64,7 @@ class Marks:
         is_of_group = "repeated" in mark
         if is_of_group:
             self._require_group(mark)
-            camera = escape_unprintable(mark["source"])
+            camera = escape_unprintable(mark["source"])  # a folder of images, or a video
             self._group_marks[camera, mark["class_name"]].append(mark)
         else:
             self._require_box(mark)

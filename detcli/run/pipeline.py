@@ -178,9 +178,8 @@ class Pipeline:
         A thread that is in `run` leaves it with an InferenceError.
         """
         self._stop()
-        self._messages.put(
-            InferenceError("interrupted")
-        )  # the thread in `run` may wait for a message
+        # The thread in `run` may wait for a message.
+        self._messages.put(InferenceError("interrupted"))
 
     def _stop(self) -> None:
         """Tell the reader, loader and worker threads to end, without waiting for them."""
@@ -495,8 +494,8 @@ class Worker:
         """Wait for the detections of a batch, set the records of its items, and send the batch.
 
         The calling thread of the run then yields the records. If the batch failed, all of them have
-        its error. Some errors every other batch would meet, too, as that of a device which is gone:
-        then the error is sent in place of the batch, and ends the run.
+        its error. But an error that every other batch would meet, too, such as that of a lost
+        device, is sent in place of the batch, and ends the run.
 
         Args:
             detector: The detector that the batch runs on.

@@ -128,7 +128,7 @@ class Journal:
             raise self._failure(error) from error
 
     def _begin(self, *, force: bool) -> None:
-        """Remove the records of inputs that this run has to detect in again.
+        """Remove the records of inputs that this run has to process again.
 
         A run writes its settings with its first record. There a later run with tracking sees that
         one run ended and another began, and tracks the video before that again, since the first run
@@ -151,12 +151,12 @@ class Journal:
             folder.sync()  # so that the name of a new file survives a power cut
 
     def _remove_records_to_repeat(self, *, force: bool) -> bool:
-        """Read the records, and remove those whose inputs have to be detected in again.
+        """Read the records, and remove those whose inputs have to be processed again.
 
-        Such an input has failed, for instance; lines that a kill has damaged are removed, too. They
-        are left out of a new file, which is then opened and locked in place of the old one. Each
-        reading may show that further records of a source have to go. So this is repeated until all
-        records can stay.
+        Such an input has failed, for instance. Lines that a kill has damaged are removed, too. The
+        other records are written to a new file, which is then opened and locked in place of the old
+        one. Each reading may show that further records of a source have to go. So this is repeated
+        until all records can stay.
 
         Args:
             force: Whether records that were made with other settings may stay.
@@ -427,8 +427,8 @@ class Journal:
         """
         if not record:
             return False
-        is_newest = "replaces" in record  # it replaces another record, and none replaces it
-        if is_newest:
+        is_newest_record = "replaces" in record
+        if is_newest_record:
             return True
         if "file_stamp" not in record:  # then no record can name it as replaced
             return True
