@@ -1,7 +1,6 @@
 """After Ctrl-C, a run says how to continue; who types that has what a whole run writes."""
 
 import csv
-import itertools
 import json
 import shlex
 
@@ -211,10 +210,15 @@ def test_the_same_command_goes_on_with_resume(interrupt, make_images):
     assert stderr.endswith("  hint: the same command goes on from here\n")
 
 
-FILMED = list(itertools.product(["", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1"], ["jsonl", "csv"]))
+FORMATS = ("jsonl", "csv")
+FILMED = [
+    pytest.param(options, suffix)
+    for options in ("", "--every 0.3s", "--zone z=0,0,1,0,1,1,0,1")
+    for suffix in FORMATS
+]
 TRACKED = [
     pytest.param("--track bytetrack", suffix, marks=optional.needs("trackers"))
-    for suffix in ("jsonl", "csv")
+    for suffix in FORMATS
 ]
 
 
