@@ -52,7 +52,11 @@ def _available_memory() -> int | None:
 
 
 def main() -> None:
-    """Run the command line, and exit."""
+    """Run the command line, and exit.
+
+    Modules are imported step by step: signals are handled before anything large loads, and the
+    garbage collector runs seldom while the rest loads.
+    """
     interrupts.install()
     from detcli.core.collection import collect_seldom
 
@@ -63,14 +67,18 @@ def main() -> None:
     from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT
 
     protect_stderr()
-    os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
+    os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))  # OpenCV reads it when it loads
     available = _available_memory()
     if available is not None:
         limit_memory(available)
+
     code = _run_command()
-    # The end of the interpreter would abort a thread that is still inside a native library, and the
-    # process with it. It would write again what could not be written, and exit with 120. And where
-    # an interrupt has ended an `exec` of text, as in dataclasses, `python -m` would end by SIGINT.
+
+    # `os._exit` skips the usual end of the interpreter, which does harm in three cases:
+    # - A thread is still inside a native library. Python would abort the thread and the process.
+    # - A stream could not be written. Python would try it again, and exit with 120.
+    # - An interrupt has ended an `exec` of text, as in dataclasses. `python -m` would then end with
+    #   SIGINT instead of the exit code.
     exit_at_once = interrupts.caught or threading.active_count() > 1
     are_streams_flushed = _flush_streams()
     if exit_at_once or not are_streams_flushed:
@@ -79,7 +87,10 @@ def main() -> None:
 
 
 def _run_command() -> str | int | None:
-    """Run the command that the arguments name; return what `sys.exit` takes."""
+    """Run the command that the arguments name, and return its code for `sys.exit`.
+
+    After an interrupt, this is the code of the interrupt, however the command ended.
+    """
     code: str | int | None = 0
     try:
         try:
@@ -90,11 +101,12 @@ def _run_command() -> str | int | None:
             interrupts.end(GRACE_S)
     except SystemExit as end:
         code = end.code
-    except BaseException:  # of the interrupt, whatever became of it
+    except BaseException:
+        # A library may have turned the KeyboardInterrupt into any other error.
         if not interrupts.caught:
             raise
     if interrupts.caught:
-        code = interrupts.exit_code
+        return interrupts.exit_code
     return code
 
 

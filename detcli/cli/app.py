@@ -85,22 +85,23 @@ class Commands(Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run detcli and exit; a line that cannot be parsed ends with a message like other errors.
 
-        Errors of the command itself do not arrive here: `invoke` has printed them.
+        Errors of a running command are not raised here: `invoke` has turned them into exit codes.
         """
+        kwargs["standalone_mode"] = False  # so that Typer raises errors instead of printing them
         try:
             with bash_words():
-                kwargs["standalone_mode"] = False  # so that Typer raises errors instead of printing
                 code = super().main(*args, **kwargs)
         except typer.TyperException as error:
+            # If nothing was typed after `detcli`, Typer raises an error whose message is the help.
             context = getattr(error, "ctx", None)
             is_help = context is not None and error.message == context.get_help()
-            if is_help:  # nothing was typed after `detcli`
+            if is_help:
                 sys.stderr.write(f"{error.message}\n")
                 sys.exit(error.exit_code)
             usage_error = _as_usage_error(error)
             print_error(usage_error)
             sys.exit(usage_error.exit_code)
-        except DetcliError as error:  # of the words before a command
+        except DetcliError as error:  # from `parse_args` or `resolve_command`
             print_error(error)
             sys.exit(error.exit_code)
         sys.exit(code)
@@ -167,19 +168,22 @@ class Commands(Group):
 def _report_failure(error: Exception) -> int:
     """Print the error that ended a command, and return the exit code.
 
-    After an interrupt most errors are not printed: the interrupt may have caused them, by stopping
-    a library from loading. An OutputError is printed all the same: the disk may be full, say.
+    After an interrupt most errors are not printed: the interrupt may have caused them, for example
+    by stopping a library from loading. An OutputError is printed even then, as it has another
+    cause, such as a full disk. With -vv, the traceback is logged in any case.
     """
     if isinstance(error, DetcliError):
         log.debug("%s", error, exc_info=error)
-        if not interrupts.caught or isinstance(error, OutputError):
+        is_caused_by_interrupt = interrupts.caught and not isinstance(error, OutputError)
+        if not is_caused_by_interrupt:
             print_error(error)
         return error.exit_code
-    failure = as_error(error)  # with -vv, this prints the traceback
+
+    unexpected_error = as_error(error)  # logs the traceback
     if interrupts.caught:
         return interrupts.exit_code
-    print_error(failure)
-    return failure.exit_code
+    print_error(unexpected_error)
+    return unexpected_error.exit_code
 
 
 @functools.cache

@@ -21,10 +21,10 @@ from detcli.cli.defaults import (
     TUNED,
     RawValue,
     collect_values,
+    describe_sources,
     read_defaults,
     report_stray_variables,
     report_unblurred_page,
-    sources_of_mentioned,
 )
 from detcli.cli.help import MOVED
 from detcli.config.config import Config
@@ -72,16 +72,21 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a decorator that turns a function into a command of the command line.
 
-    The function's parameters whose default is an `option(...)` are options that only this command
-    has. So are the fields of a parameter whose type is a dataclass with a field `config`. Three
-    other parameters may be named: `config` gets the Config, `value_sources` where the value of each
-    option comes from that the user has set, and `tuned` the tables that `detcli tune` wrote.
+    The function may have these parameters:
+
+    - Any whose default is an `option(...)`. It is an option of this command alone.
+    - Any whose type is a dataclass with a field `config`. Its other fields are such options.
+    - `config`, which gets the Config.
+    - `value_sources`, which says where the value of each option that the user has set comes from.
+    - `tuned`, which gets the tables that `detcli tune` wrote into detcli.toml.
 
     Args:
-        selection: Options of Config: groups, single names, or options with changes.
-        without: Names of options of these groups to leave out, separated by spaces.
-        all_configurable: Whether detcli.toml can set all of these options, not only the shared
-            ones. The command's flags then have a form --no-..., which turns off what is on there.
+        selection: The options of Config that the command takes: groups, single names, or options
+            with changes.
+        without: Names of options to leave out of the selected groups, separated by spaces.
+        all_configurable: Whether detcli.toml can set all selected options. Without this, it can set
+            those that several commands share, and those of `configurable`. With it, each flag has a
+            form --no-..., to turn off a flag that is on in detcli.toml.
         configurable: Names of further options that detcli.toml can set, separated by spaces.
         examples: Lines at the end of the help.
     """
@@ -117,23 +122,27 @@ class _CommandCall:
         """
         self._function = function
         self._parameters = inspect.signature(function, eval_str=True).parameters
-        # The parameters that are dataclasses of options, and all options of this command alone.
-        self._groups = _groups_of_command(self._parameters)
-        self._command_options = _options_of_command(self._parameters, self._groups)
+
+        # Options that are no part of Config: only this command has them. The dataclasses that
+        # declare some of them are noted by the name of the function's parameter.
+        self._option_classes = _option_classes_of_command(self._parameters)
+        self._command_options = _options_of_command(self._parameters, self._option_classes)
+
         self._all_options = {**config_options, **self._command_options}
         self._configurable_names = set(configurable_names) - self._command_options.keys()
 
         # Some options cannot be typed, as another option sets them: `class_conf`, by --conf.
-        self._typed_options: dict[str, Option] = {}
+        self._typeable_options: dict[str, Option] = {}
         for name, option in self._all_options.items():
             if option.declaration:
-                self._typed_options[name] = option
+                self._typeable_options[name] = option
 
     def typer_function(self, examples: str, *, flags_are_negatable: bool) -> Callable[..., None]:
         """Make the function that Typer calls, with a parameter for each option.
 
-        Typer makes the options of the command line from the function's signature. `Command` reads
-        its attribute `options`, and the help its `examples`.
+        Typer makes the options of the command line from the function's signature, so this gets the
+        attribute `__signature__`. It gets two more attributes: `Command` reads `options`, and the
+        help shows `examples`.
 
         Args:
             examples: Lines at the end of the help.
@@ -144,73 +153,82 @@ class _CommandCall:
             self(context, typed)
 
         typer_parameters = [_parameter("context", typer.Context, inspect.Parameter.empty)]
-        for option in self._typed_options.values():
+        for option in self._typeable_options.values():
             typer_parameters.append(
                 _typer_parameter(option, flags_are_negatable=flags_are_negatable)
             )
+        signature = inspect.Signature(typer_parameters)
+
         run.__name__ = self._function.__name__
         run.__doc__ = self._function.__doc__
-        signature = inspect.Signature(typer_parameters)
-        vars(run).update(__signature__=signature, options=self._typed_options, examples=examples)
+        # Not as `run.options = ...`: to type checkers a function has no such attributes.
+        vars(run).update(__signature__=signature, options=self._typeable_options, examples=examples)
         return run
 
     def __call__(self, context: typer.Context, typed: Mapping[str, Any]) -> None:
         """Collect and parse the values of all options, and call the function with them.
 
+        The options that are set are also noted in `context.meta`, with where their values come
+        from: `Command.invoke` reads them if the function raises an error.
+
         Args:
             context: Click's context of the call.
-            typed: What was typed, as Typer has it, by name of the option.
+            typed: The values that Typer has read from the command line, by name of the option.
 
         Raises:
             UsageError: A value cannot be parsed, or options do not go together.
         """
-        entries: dict[str, Any] = {}  # of detcli.toml
+        toml_entries: dict[str, Any] = {}
         if self._configurable_names:
-            entries = read_defaults()
+            toml_entries = read_defaults()
+        raw_values = self._collect_values(context, typed, toml_entries)
 
-        raw_values = self._collect_values(context, typed, entries)
         options_with_values = []
         value_sources = {}
         for name, raw_value in raw_values.items():
-            options_with_values.append((self._typed_options[name], raw_value))
+            options_with_values.append((self._typeable_options[name], raw_value))
             value_sources[name] = raw_value.source
-        # If the function raises an error, `Command.invoke` adds where the values come from.
         context.meta[RAW_VALUES] = options_with_values
 
         values = {name: option.default for name, option in self._all_options.items()}
         hint = f"see: {context.command_path} --help"
-        values |= _parse_values(self._typed_options, raw_values, hint)
+        values |= _parse_values(self._typeable_options, raw_values, hint)
         config = self._make_config(values, raw_values)
 
-        # What a function may have parameters for, by name; each has only some of them.
+        # All arguments that a command's function can take; each function takes some of them.
         available_arguments: dict[str, Any] = {
             **values,
-            **self._make_groups(config, values),
+            **self._make_option_objects(config, values),
             "config": config,
             "value_sources": value_sources,
-            "tuned": entries.get(TUNED, {}),  # what `detcli tune` wrote into detcli.toml
+            "tuned": toml_entries.get(TUNED, {}),  # what `detcli tune` wrote into detcli.toml
         }
-        self._function(**{name: available_arguments[name] for name in self._parameters})
+        arguments = {name: available_arguments[name] for name in self._parameters}
+        self._function(**arguments)
 
-    def _make_groups(self, config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Make the groups of options of this command alone, by the parameters that take them."""
-        groups = {}
-        for parameter_name, group in self._groups.items():
-            group_values = {field.name: values[field.name] for field in _option_fields(group)}
-            groups[parameter_name] = group(config=config, **group_values)
-        return groups
+    def _make_option_objects(self, config: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the dataclasses with options of this command, by the parameters that take them."""
+        option_objects = {}
+        for parameter_name, option_class in self._option_classes.items():
+            option_names = [field.name for field in _option_fields(option_class)]
+            class_values = {name: values[name] for name in option_names}
+            option_objects[parameter_name] = option_class(config=config, **class_values)
+        return option_objects
 
     def _make_config(self, values: Mapping[str, Any], raw_values: Mapping[str, RawValue]) -> Config:
-        """Make the Config, and refuse options of the command that do not go together.
+        """Make the Config, then refuse options of the command that do not go together.
 
         Args:
             values: The values of all options, by name.
-            raw_values: The values that are set on the line, in variables or in detcli.toml.
+            raw_values: The values that are set on the command line, in environment variables or in
+                detcli.toml.
 
         Raises:
             UsageError: An option needs another one that is not set, or excludes one that is.
         """
-        config_values = {name: values[name] for name in values if name not in self._command_options}
+        config_values = {
+            name: value for name, value in values.items() if name not in self._command_options
+        }
         config = config_from(Config, config_values)
 
         # An option counts as set even if its value is the default, but not if it is turned off.
@@ -219,26 +237,34 @@ class _CommandCall:
             is_turned_off = values[name] is False
             if not is_turned_off:
                 set_names.append(name)
-        check_combination(self._typed_options, set_names)
+        check_combination(self._typeable_options, set_names)
         return config
 
     def _collect_values(
-        self, context: typer.Context, typed: Mapping[str, Any], entries: Mapping[str, Any]
+        self, context: typer.Context, typed: Mapping[str, Any], toml_entries: Mapping[str, Any]
     ) -> dict[str, RawValue]:
-        """Collect the values that are set on the line, in variables and in detcli.toml.
+        """Collect the options set on the command line, in environment variables and detcli.toml.
 
         Unless --quiet was typed, this also warns of environment variables that set nothing, and of
         a page that shows images unblurred although detcli.toml sets --blur.
+
+        Args:
+            context: Click's context of the call.
+            typed: The values that Typer has read from the command line, by name of the option.
+            toml_entries: The entries of detcli.toml, by name of the option. Those that this command
+                does not take are left out.
         """
         is_quiet = typed.get("quiet")
         if self._configurable_names and not is_quiet:
             report_stray_variables()
 
-        defaults = {name: entries[name] for name in self._configurable_names & entries.keys()}
-        raw_values = collect_values(self._typed_options, typed, defaults)
+        defaults = {}
+        for name in self._configurable_names & toml_entries.keys():
+            defaults[name] = toml_entries[name]
+        raw_values = collect_values(self._typeable_options, typed, defaults)
 
         writes_page = "report" in raw_values
-        command_ignores_blur = "blur" in entries and "blur" not in self._typed_options
+        command_ignores_blur = "blur" in toml_entries and "blur" not in self._typeable_options
         if writes_page and command_ignores_blur and not is_quiet:
             report_unblurred_page(context.command_path)
         return raw_values
@@ -257,47 +283,53 @@ def selected_options(
     Returns:
         The options by name, in the order of Config, with the changes applied.
     """
-    groups_and_names: set[type | str] = set()
+    selected_groups: set[type] = set()
+    selected_names: set[str] = set()
     changes_by_name: dict[str, Mapping[str, Any]] = {}
-    for entry in selection:
-        if isinstance(entry, tuple):  # an OptionOverride
-            name, changes = entry
-            groups_and_names.add(name)
-            changes_by_name[name] = changes
+    for group_or_option in selection:
+        if isinstance(group_or_option, type):
+            selected_groups.add(group_or_option)
+        elif isinstance(group_or_option, str):
+            selected_names.add(group_or_option)
         else:
-            groups_and_names.add(entry)
+            name, changes = group_or_option
+            selected_names.add(name)
+            changes_by_name[name] = changes
+
     options = {}
     for name, option in options_of(Config).items():
-        is_selected = name in groups_and_names or option.group in groups_and_names
-        if is_selected and name not in excluded_names:
-            if name in changes_by_name:
-                options[name] = replace(option, **changes_by_name[name])
-            else:
-                options[name] = option
+        is_selected = name in selected_names or option.group in selected_groups
+        if not is_selected or name in excluded_names:
+            continue
+        changes = changes_by_name.get(name, {})
+        if changes:
+            options[name] = replace(option, **changes)
+        else:
+            options[name] = option
     return options
 
 
-def _groups_of_command(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+def _option_classes_of_command(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """Find the parameters of a command's function whose type is a dataclass of options.
 
     Returns:
         The dataclasses by name of the parameter, without the one of type Config.
     """
-    groups = {}
+    option_classes = {}
     for name, parameter in parameters.items():
         if is_dataclass(parameter.annotation) and parameter.annotation is not Config:
-            groups[name] = parameter.annotation
-    return groups
+            option_classes[name] = parameter.annotation
+    return option_classes
 
 
 def _options_of_command(
-    parameters: Mapping[str, inspect.Parameter], groups: Mapping[str, Any]
+    parameters: Mapping[str, inspect.Parameter], option_classes: Mapping[str, Any]
 ) -> dict[str, Option]:
     """List the options that only one command has.
 
     Args:
         parameters: The parameters of the command's function, by name.
-        groups: The dataclasses of options among their types, by name of the parameter.
+        option_classes: The dataclasses of options among their types, by name of the parameter.
 
     Returns:
         The options by name: first the parameters that are options themselves, whose default is
@@ -308,15 +340,15 @@ def _options_of_command(
         if isinstance(parameter.default, Field):
             options[name] = bind(parameter.default, name, parameter.annotation)
 
-    for group in groups.values():
-        for field in _option_fields(group):
+    for option_class in option_classes.values():
+        for field in _option_fields(option_class):
             options[field.name] = bind(field, field.name, field.type)
     return options
 
 
-def _option_fields(group: Any) -> list[Field[Any]]:
-    """The fields of a dataclass that are options."""
-    return [field for field in fields(group) if "option" in field.metadata]
+def _option_fields(option_class: Any) -> list[Field[Any]]:
+    """List the fields of a dataclass that are options."""
+    return [field for field in fields(option_class) if "option" in field.metadata]
 
 
 def _parse_values(
@@ -369,8 +401,9 @@ def _typer_parameter(option: Option, *, flags_are_negatable: bool) -> inspect.Pa
 
     Args:
         option: The option.
-        flags_are_negatable: Whether each flag has a form --no-... that turns it off, as detcli.toml
-            may turn it on. A flag whose default is None, to decide later, always has this form.
+        flags_are_negatable: Whether every flag gets a form --no-..., to turn off a flag that is on
+            in detcli.toml. Otherwise only a flag whose default is None gets this form, as None
+            leaves it open whether the flag is on.
     """
     typer_arguments = _shared_typer_arguments(option)
     is_argument = not option.names
@@ -385,7 +418,8 @@ def _typer_parameter(option: Option, *, flags_are_negatable: bool) -> inspect.Pa
             *short_names, long_name = names  # as in -q and --quiet
             negated_name = f"--no-{long_name.removeprefix('--')}"
             names = [*short_names, f"{long_name}/{negated_name}"]
-    elif not option.metavar:  # a number without a value on the line: -v, whose times are counted
+    elif not option.metavar:
+        # A number that is typed without a value: Typer counts how many times -v is typed.
         annotation = int | None
         typer_arguments["count"] = True
     else:
@@ -470,10 +504,10 @@ def _reword_for_command_line(
     message = str(error)
     for option, _ in raw_values:
         if message.startswith(f"{option.name} is "):
-            message = option.flag + message.removeprefix(option.name)
-    if raw_values:
-        error.args = (message,)
-    sources = sources_of_mentioned(error, raw_values)
+            error.args = (option.flag + message.removeprefix(option.name),)
+            break
+
+    sources = describe_sources(error, raw_values)
     if sources:
         error.hint = f"{error.hint} ({sources})".strip()
 

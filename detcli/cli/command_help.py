@@ -73,7 +73,7 @@ class CommandHelp(Help, TyperCommand):
         self.format_epilog(ctx, formatter)
         arguments: list[HelpEntry] = []
         options: list[HelpEntry] = []
-        for title, entries in self._sections(ctx, hidden_names).items():
+        for title, entries in self._sections(ctx, hidden_names, is_brief=True).items():
             brief_entries = [(declaration, _first_sentence(text)) for declaration, text in entries]
             if title == "Arguments":
                 arguments = brief_entries
@@ -93,18 +93,20 @@ class CommandHelp(Help, TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(entries)
 
-    def _sections(self, ctx: Any, hidden_names: Collection[str] = ()) -> dict[str, list[HelpEntry]]:
+    def _sections(
+        self, ctx: Any, hidden_names: Collection[str] = (), *, is_brief: bool = False
+    ) -> dict[str, list[HelpEntry]]:
         """Sort the options that the help shows into its sections.
 
         Args:
             ctx: Click's context.
-            hidden_names: Names of options to leave out of the brief help; empty for the whole help.
-                The brief help shows flags without their form --no-...
+            hidden_names: Names of options to leave out.
+            is_brief: Whether this is for the brief help, which shows a flag as --flag. The whole
+                help shows it as --[no-]flag if it has a form --no-...
 
         Returns:
             By title of the section, each option as it is typed, with its help text.
         """
-        is_brief = bool(hidden_names)
         sections: dict[str, list[HelpEntry]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
             option = self.options.get(param.name or "")
@@ -114,7 +116,7 @@ class CommandHelp(Help, TyperCommand):
             if option.name in hidden_names:
                 continue
 
-            declaration = option.declaration
+            declaration = option.declaration  # such as "-q, --quiet" or "--conf NUMBER"
             has_negated_form = bool(param.secondary_opts)  # --no-...
             if has_negated_form and not is_brief:
                 declaration = declaration.replace("--", "--[no-]")

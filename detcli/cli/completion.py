@@ -165,10 +165,13 @@ def _line_of_bash() -> _BashLine | None:
 def bash_words() -> Iterator[None]:
     """Let completion by Typer work in bash for words with a colon or an equals sign.
 
-    When the user presses Tab, bash runs detcli with the words of the line in variables, and Typer
-    prints candidates for the last of them. But bash cuts `cuda:1` and `--format=csv` into three
-    words each, and replaces only the last piece by a candidate. So the pieces are joined before the
-    block, and what Typer prints in the block loses the pieces that bash does not replace.
+    When the user presses Tab, bash runs detcli with the words of the line in environment variables,
+    and Typer prints candidates for the last word. But bash cuts a word at colons and equals signs,
+    `cuda:1` into `cuda`, `:` and `1`, and replaces only the last piece by a candidate.
+
+    So this joins the pieces again, and changes the variables for Typer. What Typer prints in the
+    block is held back. After the block it is printed without the pieces that bash does not replace:
+    `1` instead of `cuda:1`.
     """
     line = _line_of_bash()
     if line is None:
@@ -176,18 +179,20 @@ def bash_words() -> Iterator[None]:
         return
     words = _join_pieces([*line.earlier_pieces, line.current_piece])
     os.environ.update(COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+
     # Bash leaves what is before the last colon on the line, so candidates must not repeat it.
-    prefix_that_stays = ""
+    unreplaced_prefix = ""
     if line.is_cut_at_colons:
-        prefix_that_stays = _prefix_before_colon(words[-1])
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(io.StringIO()) as output:
+        unreplaced_prefix = _prefix_before_colon(words[-1])
+
+    real_stdout = sys.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as output_of_typer:
         try:
             yield
-        finally:
-            for candidate in _candidates_for_bash(output.getvalue()):
+        finally:  # Typer ends completion with an exception
+            for candidate in _candidates_for_bash(output_of_typer.getvalue()):
                 quoted = _quote_for_bash(candidate, line.current_piece[:1])
-                stdout.write(quoted.removeprefix(f"{prefix_that_stays}:") + "\n")
+                real_stdout.write(quoted.removeprefix(f"{unreplaced_prefix}:") + "\n")
 
 
 def _candidates_for_bash(output: str) -> list[str]:

@@ -111,20 +111,20 @@ class _LossyStream(io.RawIOBase):
     def _wait_for_room(self) -> bool:
         """Wait until `_unit_bytes` can be written without blocking; False if that takes too long.
 
-        It waits PATIENCE_S for the reader. Once that was in vain, later calls return at once, until
-        the reader has made room.
+        It waits PATIENCE_S for the reader. After a wait that was too long, it waits no more: calls
+        return False at once, until one finds that the reader has made room.
         """
         if sys.platform == "win32":
             return True
         _, writable, _ = select.select([], [self._descriptor], [], self._patience_s)
         if not writable:
-            self._patience_s = 0
+            self._patience_s = 0  # `select` then only looks, and does not wait
             return False
         self._patience_s = PATIENCE_S
         return True
 
 
-def _divert_libraries(*, logged: bool) -> None:
+def _divert_libraries(*, to_log: bool) -> None:
     """Redirect what native libraries print on stderr, descriptor 2, away from the terminal.
 
     They print warnings about damaged images, for example, which the records report anyway. The
@@ -132,11 +132,12 @@ def _divert_libraries(*, logged: bool) -> None:
     If it was not called, nothing is redirected.
 
     Args:
-        logged: Whether the log gets it, line by line; otherwise it is dropped.
+        to_log: Whether a thread puts each line into the log. Otherwise the lines are dropped.
     """
-    if not isinstance(getattr(sys.stderr, "buffer", None), _LossyStream):
+    is_stderr_protected = isinstance(getattr(sys.stderr, "buffer", None), _LossyStream)
+    if not is_stderr_protected:
         return
-    if logged:
+    if to_log:
         read_end, write_end = os.pipe()
         if sys.platform != "win32":
             # A library that prints may hold the GIL, which the thread needs to empty the pipe: a
@@ -298,14 +299,17 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
 
     Args:
         quiet: Print fatal errors only, for -q.
-        verbose: 0 for warnings, 1 for the log of -v, with what native libraries print, 2 for the
-            tracebacks of -vv.
+        verbose: How many times -v was typed. 0 prints warnings; 1 adds the log, with what native
+            libraries print; 2 adds tracebacks.
     """
-    _divert_libraries(logged=bool(verbose) and not quiet)
-    level = logging.WARNING - 10 * verbose  # levels of the log are 10 apart
+    _divert_libraries(to_log=bool(verbose) and not quiet)
+
+    # Each -v lowers the level by one: from WARNING, which is 30, to INFO (20) and DEBUG (10).
+    level = logging.WARNING - 10 * verbose
     handler = _LogHandler()
     handler.setFormatter(_LogFormatter("detcli: %(message)s"))
     logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
+
     if quiet:
         logging.disable()
         warnings.simplefilter("ignore", DetcliWarning)

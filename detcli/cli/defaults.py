@@ -38,17 +38,19 @@ def collect_values(
 ) -> dict[str, RawValue]:
     """Collect what a command's options are set to: on the line, else in a variable, else the file.
 
-    A default in a variable or the file is meant for many runs. It is dropped in a run that does not
-    set another option that it needs, and where an option on the line overrides it.
+    A value in a variable or the file is a default for many runs, which does not suit each of them.
+    It is dropped in a run that does not set another option that it needs, and in a run where an
+    option on the line overrides it.
 
     Args:
         options: The options of the command, by name.
-        typed: What was typed for each option, as Typer has it.
+        typed: The values that Typer has read from the command line, by name of the option.
         entries: The entries of the user's file, by name of the option.
 
     Returns:
         The values by name, not parsed yet, each with where it comes from.
     """
+    # The first source that sets an option counts.
     file = str(defaults_file())
     raw_values: dict[str, RawValue] = {}
     for name, option in options.items():
@@ -66,11 +68,14 @@ def collect_values(
     for name, raw_value in raw_values.items():
         if raw_value.source == COMMAND_LINE:
             typed_values[name] = raw_value.value
-    # An option is declared after those that it needs: if one of these is dropped, it is too.
+
+    # Drop defaults that do not suit this run. An option is declared after those that it needs, so
+    # these were dropped before it is looked at.
     for name in list(raw_values):
+        if name in typed_values:
+            continue
         option = options[name]
-        is_default = name not in typed_values
-        if is_default and (option.missing_needs(raw_values) or option.is_overridden(typed_values)):
+        if option.missing_needs(raw_values) or option.is_overridden(typed_values):
             del raw_values[name]
     return raw_values
 
@@ -103,8 +108,10 @@ def report_stray_variables() -> None:
             print_line("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
-def sources_of_mentioned(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
-    """Say where the options that an error mentions are set, unless on the command line.
+def describe_sources(error: DetcliError, raw_values: Iterable[tuple[Option, RawValue]]) -> str:
+    """Say where the options are set that an error mentions.
+
+    Options that were typed on the command line are left out, as the user knows of them.
 
     Args:
         error: The error. It may mention an option by its flag or by its value.
@@ -198,7 +205,7 @@ def _check_entries(path: Path, entries: Mapping[str, Any]) -> dict[str, Any]:
             raw_values[key] = value
         elif key in options:
             option = options[key]
-            raw_values[option.name] = _as_raw_value(path, option, value)
+            raw_values[option.name] = _from_toml(path, option, value)
         else:
             hint = _hint_for_unknown_key(key, value, options)
             raise UsageError(f"{path}: predict has no option '{key}'", hint)
@@ -241,8 +248,12 @@ TOML_TYPES: Mapping[Any, TomlTypes] = {
 """By type of option, the types of its TOML value; all others take a text or a number."""
 
 
-def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
-    """Convert a value of detcli.toml to what the command line would give for the option.
+def _from_toml(path: Path, option: Option, value: Any) -> Any:
+    """Convert a value of detcli.toml to the raw value that the command line would give.
+
+    A list with a separator becomes one text: both classes = ["car", "bus"] and
+    classes = "car,bus" become "car,bus". A list without one, whose option is typed once for each
+    item, stays a list of texts.
 
     Args:
         path: The file, for error messages.
@@ -253,20 +264,21 @@ def _as_raw_value(path: Path, option: Option, value: Any) -> Any:
         UsageError: It is of another type than the option's.
     """
     key = option.flag[2:]
-    is_repeated = option.is_list and not option.separator  # on the command line
-    if is_repeated:
+    is_typed_repeatedly = option.is_list and not option.separator
+    if is_typed_repeatedly:
         return _as_texts(path, key, value)
     if option.separator and isinstance(value, list):
-        return _entries_as_raw_value(path, option, value)
+        return _join_toml_list(path, option, value)
 
     types, description = _toml_types(option)
     is_wrong_bool = isinstance(value, bool) and bool not in types  # a bool is an int to Python
     if not isinstance(value, types) or is_wrong_bool:
         raise UsageError(f"{path}: {key} must be {description}, not {value!r}", "correct the file")
+
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
         return str(Path(value).expanduser())
     if option.is_list:
-        return str(value)
+        return str(value)  # a single item may be a number, as in classes = 2
     return value
 
 
@@ -281,22 +293,24 @@ def _as_texts(path: Path, key: str, value: Any) -> list[str]:
 
 
 def _toml_types(option: Option) -> TomlTypes:
-    """Return the types that a TOML value of an option may have, if it is not a TOML list.
+    """Return the types that a TOML value of an option may have; lists are not among them.
 
-    A number whose option has a special parser may also be a text, as in gpu-mem-limit = "2GiB".
+    An option whose value is a number takes a text, too, if it parses its values itself. So both
+    gpu-mem-limit = "2GiB" and conf = "0.5,person=0.3" are possible.
     """
     if option.choices:
         return TEXT
 
     value_type = option.value_type
     is_parsed_number = option.parse is not None and value_type in {int, float}
-    if option.parse_fields or is_parsed_number:
+    sets_several_options = option.parse_fields is not None  # as --conf does
+    if is_parsed_number or sets_several_options:
         return TEXT_OR_NUMBER
     return TOML_TYPES.get(value_type, TEXT_OR_NUMBER)
 
 
-def _entries_as_raw_value(path: Path, option: Option, entries: list[Any]) -> str | None:
-    """Join a list of TOML to the text that the command line would have: "car,bus".
+def _join_toml_list(path: Path, option: Option, entries: list[Any]) -> str | None:
+    """Join a list of TOML to the text that would be typed on the command line: "car,bus".
 
     Args:
         path: The file, for error messages.

@@ -66,23 +66,25 @@ def read_selected(
 ) -> Iterator[tuple[int, RecordJson]]:
     """Yield the selected records of a file with their numbers, fully checked.
 
-    If the file has a record on each line, the lines of other records are not parsed.
+    The records are numbered from 0. If the file has a record on each line, the lines of other
+    records are not parsed.
 
     Args:
         name: The name of a file, or of the folder of a run in shards, which was read before.
-        is_selected: Tells by the number of a record, from 0, whether to yield it.
+        is_selected: Tells by the number of a record whether to yield it.
 
     Raises:
         The errors of `read_for_scores`.
     """
     if not _has_record_on_each_line(name):
-        from detcli.run.saved import read_records
+        from detcli.run.saved import read_records  # only here, as it loads OpenCV
 
         for number, record in enumerate(read_records(name)):
             if is_selected(number):
                 yield number, record
         return
 
+    # `read_file` yields what the parser returns for each line: a record, or `skipped`.
     parser = _SelectiveParser(is_selected)
     for record in read_file(name, parser):
         if record is not parser.skipped:

@@ -206,27 +206,31 @@ def report_rows(
 ) -> Iterator[tuple[str, str]]:
     """Yield the labels and values of a report's fields as texts, in order.
 
-    A field that is a report itself yields its fields, with its label before theirs.
+    A field may hold a report itself. Then the fields of that report are yielded in its place, and
+    their labels begin with the label of the field. Fields without a label are left out.
 
     Args:
         report: The report; if it is None, each row shows that the value is missing.
         report_type: Its type, which is needed if it may be None.
         prefix: What comes before each label.
     """
-    any_type: Any = report_type or type(report)
-    for declared in fields(any_type):
-        if not declared.metadata:  # not declared by `report_field`
+    class_with_fields: Any = report_type or type(report)
+    for declared_field in fields(class_with_fields):
+        metadata = declared_field.metadata
+        if not metadata:  # a field that was not declared by `report_field`
             continue
-        label = f"{prefix} {declared.metadata['label']}".strip()
+
+        label = f"{prefix} {metadata['label']}".strip()
         value = None
         if report is not None:
-            value = getattr(report, declared.name)
-        inner_type = _report_type(declared.type)
+            value = getattr(report, declared_field.name)
+
+        inner_type = _report_type(declared_field.type)
         if inner_type is not None:
             yield from report_rows(value, inner_type, label)
         elif label and value is not None:
-            format_value = declared.metadata["text"]
-            yield label, format_value(value)
+            value_to_text = metadata["text"]
+            yield label, value_to_text(value)
         elif label:
             yield label, EMPTY
 

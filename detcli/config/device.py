@@ -57,17 +57,26 @@ PROVIDERS = {
 def _similar_device(name: str) -> str:
     """Return the device that was probably meant by a name; an empty text if none resembles it.
 
+    A number alone is taken for a GPU: some programs take `--device 0`.
+
     Examples:
         >>> _similar_device("cuad:1"), _similar_device("gpu"), _similar_device("openvino:cpu")
         ('cuda:1', 'cuda', 'openvino:CPU')
+        >>> _similar_device("0")
+        'cuda:0'
     """
     if name.isdecimal():
         return f"cuda:{name}"
     kind, _, unit = name.partition(":")
     similar_kind = OTHER_NAMES.get(kind.lower()) or closest(kind, DeviceKind)
-    for device in (f"{similar_kind}:{unit}", f"{similar_kind}:{unit.upper()}"):
-        if re.fullmatch(NAME, device):
-            return device
+
+    device = f"{similar_kind}:{unit}"
+    if re.fullmatch(NAME, device):
+        return device
+    # The units of OpenVINO are in capitals: CPU, GPU.
+    device_in_capitals = f"{similar_kind}:{unit.upper()}"
+    if re.fullmatch(NAME, device_in_capitals):
+        return device_in_capitals
     return similar_kind
 
 

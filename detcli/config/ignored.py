@@ -44,10 +44,10 @@ class IgnoredZone(Zone):
     def parse(cls, text: str) -> Self:
         """Parse the value of --ignore, as in `0,0.9,1,0.9,1,1,0,1` or `site7/**=0,0.9,...`.
 
-        The numbers follow the last `=`, so that a pattern may have one itself.
+        The corners follow the last `=`, so that a pattern may have an `=` as well.
 
         Raises:
-            UsageError: It is not a list of corners, or nothing is before the `=`.
+            UsageError: It is not a list of corners, or it begins with the `=`.
         """
         subject = f"--ignore '{text}'"
         pattern, equals, numbers_text = text.rpartition("=")
@@ -57,7 +57,8 @@ class IgnoredZone(Zone):
                 f"{subject} begins with =", "leave out the =, or write site7/**=X,Y,..."
             )
         points = parse_points(subject, cls._hint(), numbers_text)
-        zone = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
+        # `__init__` is not called, since its errors would not quote the text.
+        zone = object.__new__(cls)
         zone._initialise(subject, pattern, points)
         return zone
 
@@ -80,9 +81,12 @@ def pattern_of(zone: Zone) -> str:
 def matches(source: str, pattern: str) -> bool:
     """Tell whether a source, as records name it, fits a pattern.
 
-    The pattern may begin at any folder of the source and reaches to its end. `*` and `?` stand for
-    characters but `/`, `[ab]` for one of some characters, and `**` between slashes for any number
-    of folders, also none. A pattern that ends with a slash is for all that is in this folder.
+    A pattern may begin at any folder of the source, and has to reach to the end of the source:
+
+    - `*` stands for any characters except `/`, and `?` for one of them.
+    - `[ab]` stands for an a or a b.
+    - `**` between slashes stands for any number of folders, including none.
+    - A slash at the end stands for everything in the folder.
 
     Args:
         source: A path with slashes, or an address.
@@ -100,9 +104,11 @@ def matches(source: str, pattern: str) -> bool:
         pattern += ANY_FOLDERS
     names = source.split("/")
     name_count = len(names)
-    # The pattern is read part by part. `positions` has all counts of leading names of the source
-    # after which the next part may go on. Before the first part, these are all counts, as the
-    # pattern may begin at any folder.
+
+    # The pattern is compared part by part. `positions` are the indices of the names that the next
+    # part may be compared with; the index `name_count` means that no name is left. As the pattern
+    # may begin at any folder, the first part may be compared with each name.
+    # For the names a/b/c.jpg and the pattern b/*, the positions are {0, 1, 2, 3}, {2} and {3}.
     positions = set(range(name_count + 1))
     for part in pattern.split("/"):
         if not positions:
@@ -110,10 +116,12 @@ def matches(source: str, pattern: str) -> bool:
         if part == ANY_FOLDERS:
             positions = set(range(min(positions), name_count + 1))
             continue
+
         next_positions = set()
         for position in positions:
-            has_next_name = position < name_count
-            if has_next_name and fnmatchcase(names[position], part):
+            is_name_left = position < name_count
+            if is_name_left and fnmatchcase(names[position], part):
                 next_positions.add(position + 1)
         positions = next_positions
-    return name_count in positions  # the parts reach to the end of the source
+
+    return name_count in positions  # the pattern has to reach to the end of the source

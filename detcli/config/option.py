@@ -199,18 +199,20 @@ class Option:
         return f"{minimum}<=x<={maximum}"
 
     def combine_texts(self, texts: Sequence[str]) -> Any:
-        """Combine what was typed for an option, perhaps several times, for `parse_value`.
+        """Combine the texts that were typed for an option to one raw value, for `parse_value`.
 
-        The items of lists add up: `--classes car --classes bus` is as `--classes car,bus`.
+        An option may be typed several times. The items of lists add up: `--classes car --classes
+        bus` is the same as `--classes car,bus`.
 
         Args:
-            texts: The texts in their order.
+            texts: The text of each time, in order.
 
         Returns:
-            One text; for a list without a separator, as of --zone, a list of texts.
+            One text. For a list without a separator, such as --zone, it is a list of texts.
 
         Raises:
-            UsageError: The option takes one value and got several, or a list is empty.
+            UsageError: The option takes one value and got several, or one of several lists is
+                empty.
         """
         if self.is_list and not self.separator:
             return list(texts)
@@ -218,8 +220,10 @@ class Option:
             return texts[0]
         if not self.is_repeatable:
             raise self._repetition_error(texts)
+
+        # `parse_value` could not see an empty list once the texts are joined. `_split` refuses it.
         for text in texts:
-            self._split(text)  # only to refuse an empty list
+            self._split(text)
         return self.separator.join(texts)
 
     def _repetition_error(self, texts: Sequence[str]) -> UsageError:
@@ -299,7 +303,7 @@ class Option:
             return raw
 
         text = str(raw)
-        # detcli.toml can contain one; an argument on the command line cannot.
+        # A text of detcli.toml can contain a NUL; an argument on the command line cannot.
         if "\0" in text:
             name = public_name(text)
             raise UsageError(f"{self.flag}: {name!r} has a NUL character", "leave it out")
@@ -312,21 +316,28 @@ class Option:
             )
 
         is_not_finite = isinstance(value, float) and not isfinite(value)
-        if value is None or is_not_finite or self._is_bool_of_other_type(raw):
-            similar_choice = closest(text, [str(choice) for choice in self.choices])
-            hint = ""
-            if similar_choice:
-                hint = f"did you mean {similar_choice}?"
-            raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}", hint)
-
+        is_of_other_type = value is None or self._is_bool_of_other_type(raw)
+        if is_of_other_type or is_not_finite:
+            raise self._invalid_value_error(text)
         if not self._is_in_range(value):
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
 
-    def _is_bool_of_other_type(self, raw: Any) -> bool:
-        """Whether a value of JSON is a bool for another option, or no bool for a flag.
+    def _invalid_value_error(self, text: str) -> UsageError:
+        """Make the error for a text that is not a value of the option's type.
 
-        Python takes True for 1, and 1 for True. Texts, which are typed, are told apart when parsed.
+        The hint is the choice of the option that resembles the text most, if there is one.
+        """
+        hint = ""
+        similar_choice = closest(text, [str(choice) for choice in self.choices])
+        if similar_choice:
+            hint = f"did you mean {similar_choice}?"
+        return UsageError(f"{self.flag}: {text!r} is not {self._expected()}", hint)
+
+    def _is_bool_of_other_type(self, raw: Any) -> bool:
+        """Whether a value of TOML or JSON is a bool though the option is no flag, or the reverse.
+
+        `_convert` would not notice it, as Python takes True for 1. A text is left to `_convert`.
         """
         if isinstance(raw, str):
             return False
@@ -343,14 +354,19 @@ class Option:
     def _convert(self, text: str) -> Any:
         """Convert text with the option's parser; None if it is not a value of its type.
 
-        Parsers of options raise UsageError, or ValueError(message, hint) where the message needs
-        the name of the option in front. Types such as `int` raise any ValueError.
+        The parser is the option's `parse`, else the `parse` of its type, else the type itself. A
+        parser refuses a text by one of these errors:
+
+        - A ValueError or KeyError with any text, as `int` raises it: this returns None.
+        - A ValueError(message, hint) from the option's `parse`: the flag is put before the message.
+        - A UsageError: the flag is put before its message, unless it has the flag already.
 
         Raises:
             UsageError: The parser says what is wrong; the message names the option.
         """
         if self.value_type is bool:
             return BOOLEANS.get(text.lower())
+
         parser = self.parse or getattr(self.value_type, "parse", self.value_type)
         try:
             return parser(text)
@@ -562,14 +578,16 @@ def changed_options(config: Any) -> list[str]:
 
 
 def _require_option_type(option: Option, value: Any) -> None:
-    """Refuse a value of another type than the option's, which a round trip through JSON changes.
+    """Refuse a value that is not of the option's type.
 
-    Type checkers find most such values; this is for those who call detcli from Python without one.
+    The value is written as JSON and parsed again by the option. One of another type fails to parse,
+    or comes back as something else. A type checker finds most such values; this is for those who
+    call detcli from Python without one.
 
     Raises:
         UsageError: The value is of another type, or parsing its JSON fails.
     """
-    as_json = option.to_json(value)
-    value_from_json = option.parse_value(as_json)
-    if option.to_json(value_from_json) != as_json:
+    json_value = option.to_json(value)
+    parsed_value = option.parse_value(json_value)
+    if option.to_json(parsed_value) != json_value:
         raise UsageError(f"{option.flag}: {value!r} is of another type")

@@ -42,22 +42,27 @@ def resume_words(config: Config, path: Path) -> list[str]:
         path: The file of --resume.
 
     Returns:
-        The words; none if they would be very many or have a secret, or if inputs or their names
-        came from standard input, which is gone.
+        The words of the command line. There are none in cases where it would not help the user:
+        inputs or their names came from standard input, which cannot be read again; the words would
+        be very many; or one has a secret.
     """
     options = options_of(Config)
     values = values_of(config)
-    if "-" in values["source"] or values["files_from"] == "-":
+    reads_stdin = "-" in values["source"] or values["files_from"] == "-"
+    if reads_stdin:
         return []
-    settled_names = {"source", "output", "format", "base", "conf", "class_conf", "verbose"}
-    settled_names.update(excluded_by_resume())
+
     words = ["detcli", "predict", *values["source"]]
+    written_apart = {"source", "conf", "class_conf"}
+    replaced_by_resume = {"output", "format", "base"}
+    unneeded_names = {*written_apart, *replaced_by_resume, *excluded_by_resume(), "verbose"}
     for name, option in options.items():
         value = values[name]
-        if name not in settled_names and value != option.default:
+        if name not in unneeded_names and value != option.default:
             words += _option_words(option, value)
     words += _conf_words(config)
     words += [options["resume"].flag, str(path)]
+
     if len(words) > MAX_WORDS:
         return []
     return _without_secrets(words)

@@ -71,8 +71,12 @@ class Shape:
     ) -> None:
         """Set the attributes of a new shape, and check them.
 
+        `__init__` and `parse` share this. `__post_init__` would not do, as it has no parameters for
+        what errors call the shape.
+
         Args:
-            subject: What errors call the shape.
+            subject: What errors call the shape: "zone 'door'", or "--zone 'door=0,0'" with what was
+                typed.
             name: Its name.
             points: x and y of each point.
             fractions: Whether they are fractions of the image's width and height. None to infer it
@@ -84,11 +88,13 @@ class Shape:
         coordinates: list[float] = []
         for x, y in points:
             coordinates += [x, y]
-        _require_coordinates(subject, self._hint(), coordinates)
+        hint = self._hint()
+        _require_coordinates(subject, hint, coordinates)
         if fractions is None:
-            fractions = _are_fractions(subject, self._hint(), coordinates)
+            fractions = _are_fractions(subject, hint, coordinates)
 
-        object.__setattr__(self, "name", name)  # as the class is frozen
+        # The class is frozen, so that plain assignments would fail.
+        object.__setattr__(self, "name", name)
         object.__setattr__(self, "points", tuple(points))
         object.__setattr__(self, "fractions", fractions)
         self._check(subject)
@@ -111,16 +117,18 @@ class Shape:
         """
         subject = f"--{cls.__name__.lower()} '{text}'"
         hint = cls._hint()
+
         name = ""
         numbers_text = text
         if cls._has_name:
-            name, equals, numbers_text = text.partition("=")
-            name = name.strip()
-            if not equals:
-                name = ""  # what there is are the numbers
+            before_equals, equals, numbers_text = text.partition("=")
+            if equals:
+                name = before_equals.strip()
             _require_name(subject, hint, name)
+
         points = parse_points(subject, hint, numbers_text)
-        shape = object.__new__(cls)  # without `__init__`, whose errors do not quote the text
+        # `__init__` is not called, since its errors would not quote the text.
+        shape = object.__new__(cls)
         shape._initialise(subject, name, points)
         return shape
 
@@ -349,11 +357,12 @@ def _are_fractions(subject: str, hint: str, coordinates: list[float]) -> bool:
 
     Args:
         subject: What errors call the shape.
-        hint: How it is written.
+        hint: How the shape is written, such as "write it as NAME=x1,y1,x2,y2 in pixels or
+            fractions"; the error adds "not both".
         coordinates: x and y of all points.
 
     Raises:
-        UsageError: They can be neither.
+        UsageError: Fractions and pixels seem to be mixed, as in 0.1,200.
     """
     if all(0 <= number <= 1 for number in coordinates):
         return True

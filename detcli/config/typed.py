@@ -201,7 +201,7 @@ def _convert_to_tuple(
         return _convert_to_fixed_tuple(value, entry_types)
     entry_type = entry_types[0]
     if _is_parsed_type(entry_type):
-        return _convert_to_tuple_of_parsed(value, entry_type, parse)
+        return _parse_entries(value, entry_type, parse)
     entries = value
     if isinstance(value, Mapping) and get_origin(entry_type) is tuple:
         entries = value.items()
@@ -218,30 +218,32 @@ def _convert_to_fixed_tuple(value: Any, entry_types: tuple[Any, ...]) -> tuple[A
     return tuple(convert(entry, entry_type) for entry, entry_type in entries_and_types)
 
 
-def _convert_to_tuple_of_parsed(
-    value: Any, entry_type: Any, parse: ParseText | None
-) -> tuple[Any, ...]:
-    """Convert a value to a tuple of a type that is parsed from text, such as `Device`.
+def _parse_entries(value: Any, entry_type: Any, parse: ParseText | None) -> tuple[Any, ...]:
+    """Convert a value to a tuple whose entries are of a type with a `parse`, such as `Zone`.
 
     Args:
-        value: Several values or texts, or one alone: "cpu" becomes `(Device.parse("cpu"),)`.
+        value: One entry or several, each an object of the type or a text. One alone needs no list
+            around it: "door=0,0,1,0,1,1" is as `["door=0,0,1,0,1,1"]`.
         entry_type: The type of the tuple's entries.
         parse: Parses a text to a list of entries; without it, texts are refused.
 
     Raises:
         UnfitError: An entry is neither of the type nor a text.
     """
-    values = value
-    if isinstance(value, str | entry_type) or not isinstance(value, Iterable):
-        values = [value]
-    if isinstance(values, bytes | Mapping):
+    if isinstance(value, bytes | Mapping):
         raise UnfitError
+
+    is_single_entry = isinstance(value, str | entry_type) or not isinstance(value, Iterable)
+    objects_and_texts = value
+    if is_single_entry:
+        objects_and_texts = [value]
+
     entries: list[Any] = []
-    for entry in values:
-        if isinstance(entry, entry_type):
-            entries.append(entry)
-        elif isinstance(entry, str) and parse is not None:
-            entries.extend(parse(entry))
+    for object_or_text in objects_and_texts:
+        if isinstance(object_or_text, entry_type):
+            entries.append(object_or_text)
+        elif isinstance(object_or_text, str) and parse is not None:
+            entries.extend(parse(object_or_text))
         else:
             raise UnfitError
     return tuple(entries)

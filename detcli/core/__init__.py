@@ -55,7 +55,10 @@ def _set_repr(frozen_class: type) -> None:
 
 
 def _set_hash(frozen_class: type) -> None:
-    """Give a class the hash of its fields, but for those that are not compared."""
+    """Give a class a `__hash__`, which hashes the fields that objects are compared by.
+
+    As in dataclasses, a field with `hash=True` or `hash=False` says itself whether it counts.
+    """
     names = []
     for hashed_field in fields(frozen_class):
         if hashed_field.hash or (hashed_field.hash is None and hashed_field.compare):
@@ -65,7 +68,7 @@ def _set_hash(frozen_class: type) -> None:
     def hash_of_fields(self: object) -> int:
         return hash(values_of(self))
 
-    setattr(frozen_class, "__hash__", hash_of_fields)  # noqa: B010
+    setattr(frozen_class, "__hash__", hash_of_fields)  # noqa: B010 - mypy knows no such assignment
 
 
 def _set_equality(frozen_class: type) -> None:

@@ -48,7 +48,7 @@ class Interrupts:
         self._main_thread = get_ident()
         for name in ("create_module", "exec_module"):
             load = getattr(ExtensionFileLoader, name)
-            setattr(ExtensionFileLoader, name, self._delaying_interrupts(load))
+            setattr(ExtensionFileLoader, name, self._hold_while_loading(load))
 
     def _handle_signals(self) -> None:
         """Let `_interrupt` handle the signals that end a process."""
@@ -83,11 +83,14 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self, limit_s: float | None = None) -> Iterator[None]:
-        """Put off an interrupt while a block runs that must not be torn, such as one that saves.
+        """Put off an interrupt while a block runs that has to run to its end, such as a save.
 
         A signal that comes within the block raises KeyboardInterrupt when the block has ended.
         Blocks may be nested: then it is raised after the outermost one. Signals only interrupt the
         main thread, so on other threads the block just runs.
+
+        While blocks run, `_limits_s` has an entry for each. `_interrupt`, which handles the signal,
+        sees by this that it must not raise anything yet, and only sets `caught`.
 
         Args:
             limit_s: For how many seconds an interrupt may wait; then it is raised inside the block
@@ -99,27 +102,32 @@ class Interrupts:
         if get_ident() != self._main_thread:
             yield
             return
-        self._limits_s.append(limit_s)  # `_interrupt` raises nothing while there is a limit
+        self._limits_s.append(limit_s)
         try:
             yield
         finally:
             self._limits_s.pop()
+
         is_outermost_block = not self._limits_s
         if self.caught and is_outermost_block:
-            self._set_timer(0)  # it would raise the interrupt a second time
+            self._set_timer(0)  # stops the timer, which would raise the interrupt a second time
             raise KeyboardInterrupt
 
-    def _delaying_interrupts(self, load: Callable[..., object]) -> Callable[..., object]:
-        """Wrap a function so that an interrupt waits until it returns, for `EXTENSION_LIMIT_S`.
+    def _hold_while_loading(self, load: Callable[..., object]) -> Callable[..., object]:
+        """Wrap a function that loads extension modules: an interrupt waits until it returns.
 
-        The function is one of Python's that load extension modules. While a module is initialised,
-        its C++ code may call Python code, as that of onnx does. An exception there would end the
-        process.
+        While a module is initialised, its C++ code may call Python code, as that of onnx does. An
+        interrupt there would end the process. It waits for EXTENSION_LIMIT_S at most.
+
+        Args:
+            load: A method of Python's ExtensionFileLoader.
         """
 
         def load_undisturbed(*arguments: object) -> object:
-            if self.caught or get_ident() != self._main_thread:
-                return load(*arguments)  # as no interrupt can come
+            # Only the first signal raises an interrupt, and only in the main thread.
+            can_be_interrupted = not self.caught and get_ident() == self._main_thread
+            if not can_be_interrupted:
+                return load(*arguments)
             with self.held(EXTENSION_LIMIT_S):
                 return load(*arguments)
 
@@ -128,7 +136,8 @@ class Interrupts:
     def _interrupt(self, number: int, *_: object) -> None:
         """Handle a signal: raise KeyboardInterrupt, now or when the blocks of `held` have ended.
 
-        Only the first signal counts. Before the command has begun, it ends the process at once.
+        Only the first signal counts, and none after the command has ended. Before the command has
+        begun, the signal ends the process at once.
 
         Args:
             number: The number of the signal.
@@ -142,11 +151,12 @@ class Interrupts:
         if not self._has_begun:
             os._exit(self.exit_code)
 
-        is_in_held_block = bool(self._limits_s)
+        is_in_held_block = bool(self._limits_s)  # each running block has a limit here, or None
         if not is_in_held_block:
             raise KeyboardInterrupt
-        # `held` raises it at the end of the outermost block. Only if every block has a limit, the
-        # timer raises it earlier, when the longest limit is over.
+
+        # `held` raises the interrupt when the outermost block ends. If all blocks have a limit, the
+        # timer raises it as soon as the longest limit is over.
         limits_s = [limit_s for limit_s in self._limits_s if limit_s is not None]
         every_block_has_limit = len(limits_s) == len(self._limits_s)
         if every_block_has_limit:

@@ -65,24 +65,25 @@ def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
     surrogate pairs stay, as names on Windows may have some.
 
     Args:
-        chunks: The bytes of the text. A chunk may be empty, if nothing was written for a while;
-            then an empty one is yielded.
+        chunks: The bytes of the text. An empty chunk says that nothing was written for a while. It
+            is passed on, so that the caller can act meanwhile.
 
     Raises:
         ValueError: The text ends within a character; raised at its end.
     """
-    remaining = iter(chunks)
-    # Put chunks together until they tell the encoding.
-    begin = b""
-    for chunk in remaining:
-        begin += chunk
-        if _tells_encoding(begin):
+    # Collect chunks until they are enough to tell the encoding. The loop below reads the others.
+    remaining_chunks = iter(chunks)
+    beginning = b""
+    for chunk in remaining_chunks:
+        beginning += chunk
+        if _tells_encoding(beginning):
             break
         if not chunk:
             yield b""
-    encoding = _encoding_of(begin)
-    begin = begin[len(encoding.mark) :]
-    unmarked_chunks = itertools.chain([begin], remaining)
+
+    encoding = _encoding_of(beginning)
+    beginning_without_mark = beginning[len(encoding.mark) :]
+    unmarked_chunks = itertools.chain([beginning_without_mark], remaining_chunks)
     if encoding.name == "utf-8":
         yield from unmarked_chunks
     else:

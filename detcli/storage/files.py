@@ -205,21 +205,24 @@ class AtomicFile:
         self._written_bytes = 0  # by writes that succeeded
         self._has_failed_write = False
         self._is_open = False  # whether the temporary file exists, at `temporary_path`
+
         with writing(self._display_name):
             self._folder = Folder(path.parent)
             try:
-                mode_before = self._folder.mode(path.name)
+                replaced_mode = self._folder.mode(path.name)
+                # An interrupt waits until the attributes are set by which `discard` removes the
+                # temporary file.
                 with interrupts.held():
                     temporary_name, self.file = self._folder.create(suffix)
                     self.temporary_path = path.with_name(temporary_name)
                     self._is_open = True
             except BaseException:
-                if self._is_open:  # an interrupt came after the file was made
+                if self._is_open:  # the interrupt was raised after the file was made
                     self.discard()
                 else:
                     self._folder.close()
                 raise
-        self._set_permissions(mode_before)
+        self._set_permissions(replaced_mode)
 
     def _set_permissions(self, mode: int) -> None:
         """Give the file the permissions of the one that it will replace; 0 if there is none."""
@@ -269,12 +272,16 @@ class AtomicFile:
             try:
                 with writing(self._display_name):
                     sync(self.file.fileno())
-                    if sys.platform == "win32":  # where no open file is moved
+                    if sys.platform == "win32":  # which cannot rename an open file
                         self.file.close()
                     result = rename(self.temporary_path.name, self.path.name)
-                    self.file.close()  # network file systems report failed writes
+                    # `discard` closes the file as well, but ignores errors. A network file system
+                    # may report a failed write only now.
+                    self.file.close()
             finally:
-                self.discard()  # closes the folder, and removes the temporary name if it is left
+                # This closes the folder. It also removes the temporary name, which is left after an
+                # error, and after a `rename` that gives the file a second name.
+                self.discard()
         return result
 
     def discard(self) -> None:

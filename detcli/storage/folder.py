@@ -120,6 +120,9 @@ class Folder:
     def create(self, suffix: str) -> tuple[str, FileIO]:
         """Make a temporary file, and lock it as long as this process lives.
 
+        The lock shows other processes that the file is in use: they remove unlocked temporary files
+        when they open the folder. On Windows nothing is removed, so there is no lock.
+
         Args:
             suffix: The end of its name.
 
@@ -134,8 +137,9 @@ class Folder:
             file = FileIO(descriptor, "r+")
             if sys.platform == "win32":
                 return name, file
-            # Until it is locked, another process that opens the folder takes it for the file of a
-            # dead process, and may lock and remove it. Then another one is made.
+
+            # Before the file is locked here, another process may already have locked it to remove
+            # it, or have removed it, so that no name links to it. Then the loop makes another file.
             is_ours = lock(file) is not LockState.HELD_BY_OTHER
             has_name = os.fstat(file.fileno()).st_nlink > 0
             if is_ours and has_name:

@@ -134,8 +134,8 @@ def key_error(text: str) -> ObjectKeyError | None:
 def explain_error(error: Exception, scheme: str) -> ObjectError:
     """Convert an exception of obstore to an error in words that may be printed.
 
-    obstore has few classes, so most of what happened has to be read from the message: the store's
-    own code, the HTTP status, or words about the network.
+    obstore has few classes of errors, so the message says most of what happened: by a code of the
+    store, such as "NoSuchBucket", by the HTTP status, or by words about the network.
 
     Args:
         error: The exception. Its message may hold signed addresses.
@@ -144,9 +144,14 @@ def explain_error(error: Exception, scheme: str) -> ObjectError:
     text = str(error)
     code = _store_code(text)
     error_name = type(error).__name__
-    if error_name in CONDITIONS and code not in BUSY:
+
+    # obstore also raises the class for an existing object where the store is merely busy, as others
+    # write at the same moment. That is explained by its HTTP status below.
+    is_busy = code in BUSY
+    if error_name in CONDITIONS and not is_busy:
         error_class, reason, hint = CONDITIONS[error_name]
         return error_class(reason, hint)
+
     if NO_CREDENTIALS.search(text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
     http_status = re.search(r"status code: (\d{3})(?: ([\w ]+))?", text)

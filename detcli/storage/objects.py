@@ -428,18 +428,22 @@ def _store_settings(scheme: str) -> Fields:
 def _aws_settings() -> Fields:
     """Find out region, endpoint and credentials as the aws command does.
 
-    botocore, which takes longer to import than all of detcli, is asked only if there are files of
-    settings, or the variables have no credentials. Variables with credentials obstore reads itself.
+    botocore takes longer to import than all of detcli. It is not needed if everything is in
+    environment variables: then obstore reads the credentials there, and this returns none. If there
+    are files of the aws command, botocore reads them, since they may say what the variables do not.
     """
     variables = os.environ
-    has_credentials = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in variables
-    if has_credentials and not _has_aws_files():
+    needs_no_credentials_file = (
+        _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in variables
+    )
+    if needs_no_credentials_file and not _has_aws_files():
         settings = {
             "region": variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION"),
             "endpoint": variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL"),
         }
     else:
         settings = _aws_settings_from_botocore()
+
     if not settings["endpoint"]:
         settings["endpoint"] = variables.get("AWS_ENDPOINT")
     return _without_empty(settings)
