@@ -36,19 +36,24 @@ class RunStatus:
     left_s: float | None  # seconds that the rest takes at this rate
 
     def lines(self) -> "Iterator[Text]":
-        """Yield the lines that people read."""
+        """Yield the lines to print, unless the report is printed as JSON.
+
+        They say how many shards are done, when the last part was written, the rate with the time
+        that is left at this rate, and the number of errors of each kind.
+        """
         from rich.text import Text
 
         shards = f"{self.done} of {pluralize(self.shards, 'shard')} done, {self.working} at work"
         yield Text(f"{shards}, {self.inputs} inputs")
+
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
         if self.left_s:
-            yield Text(
-                f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
-            )
-        for kind, number in self.failed.items():
-            yield Text(f"{pluralize(number, 'record')} with an error: {kind}")
+            minutes_left = self.left_s / 60
+            yield Text(f"{self.inputs_per_s:.1f} inputs/s; the rest takes {minutes_left:.0f} min")
+
+        for error_kind, record_count in self.failed.items():
+            yield Text(f"{pluralize(record_count, 'record')} with an error: {error_kind}")
 
 
 @command(

@@ -416,8 +416,13 @@ def _memory(title: str, size: int | None) -> str:
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about the latency of a batch, and which figures are missing."""
-    median = latency.undisturbed_median  # with its confidence interval
+    """Yield labels and texts about the latency of a batch, and about how it was measured.
+
+    Args:
+        latency: The latency.
+        batch: How many images a batch has, for the rate.
+    """
+    median = latency.undisturbed_median
     if median is not None:
         bounds = f"{format_seconds(median.low)} to {format_seconds(median.high)}"
         rate = f"{batch / median.estimate:.1f} images/s"
@@ -425,9 +430,11 @@ def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
     missing = _missing_figures(latency)
     if missing:
         yield "missing", ", ".join(missing)
+
     yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
     yield "warm-up", latency.warm_up.text("runs")
-    synchronised = SYNCHRONOUS
+
+    synchronised = SYNCHRONOUS  # the CPU never runs ahead
     if latency.synchronised:
         synchronised = "after each stage, to time it"
     yield "synchronised", synchronised

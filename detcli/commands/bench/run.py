@@ -374,9 +374,10 @@ def digest(names: tuple[str, ...]) -> str:
 
 
 def _identifying_content(path: Path) -> Iterator[bytes]:
-    """Yield what identifies an input: of a file its size and the hash of its content.
+    """Yield what identifies an input, as bytes to be hashed.
 
-    Of a folder, these are the names and sizes of its entries; of anything else, its name.
+    For a file, that is its size and a hash of its first HASHED bytes. For a folder, it is the names
+    and sizes of its entries. For anything else, such as an address, it is the name.
     """
     if path.is_dir():
         for entry in sorted(path.iterdir()):
@@ -505,35 +506,54 @@ def measure_latency(
         max_warm_up_s: How long the warm-up may take, MAX_WARM_UP_S at most.
 
     Returns:
-        The figures for the report; and all durations in seconds, those of the untimed runs (WALL)
-        and those of each stage.
+        The figures for the report; and all durations in seconds, those of the untimed runs (named
+        WALL) and those of each stage. In the report, the untimed runs are called undisturbed, and
+        `wall` is the duration of the timed runs.
     """
     warm_up = sampling.warm_up(runner.run_both, max_warm_up_s)
-
-    untimed_durations_s: list[float] = []
-    stages_of_runs: list[dict[Stage, int]] = []  # of each timed run, the nanoseconds of each stage
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(stages_of_runs) < MIN_RUNS:
-        is_odd_round = len(stages_of_runs) % 2 == 1
-        untimed_s = runner.run_both(timed_first=is_odd_round)
-        untimed_durations_s.append(untimed_s)
-        stages_of_runs.append(runner.clock.stages)
+    untimed_durations_s, stages_of_runs = _measure_runs(runner, seconds)
 
     timed_durations_s = [NS * sum(stages.values()) for stages in stages_of_runs]
     timed_summary = Summary.of(timed_durations_s)
     stage_figures, stage_samples = _summarize_stages(stages_of_runs, timed_summary)
-    # First, so that no bootstrap of an interval lies between the runs and the measured clock.
+
+    # This also measures what a call of the clock costs. It comes right after the runs, so that the
+    # machine is in the same state: no bootstrap, as for `undisturbed_median`, lies between them.
     overhead = _timing_overhead(runner.clock.calls, timed_durations_s, untimed_durations_s)
+
     latency = Latency(
         undisturbed=Summary.of(untimed_durations_s),
         undisturbed_median=sampling.interval(np.median, untimed_durations_s),
         wall=timed_summary,
         stages=tuple(stage_figures),
         synchronised=runner.synchronised,
-        warm_up=replace(warm_up, runs=2 * warm_up.runs),  # Each batch ran twice.
+        warm_up=replace(warm_up, runs=2 * warm_up.runs),  # each batch ran twice
         overhead=overhead,
     )
     return latency, {WALL: untimed_durations_s, **stage_samples}
+
+
+def _measure_runs(
+    runner: BatchRunner, seconds: float
+) -> tuple[list[float], list[dict[Stage, int]]]:
+    """Run each batch untimed and timed, in alternating order.
+
+    Args:
+        runner: Runs the batches.
+        seconds: For how long to measure, and at least MIN_RUNS batches.
+
+    Returns:
+        The seconds of each untimed run; and for each timed run, the nanoseconds of each stage.
+    """
+    untimed_durations_s: list[float] = []
+    stages_of_runs: list[dict[Stage, int]] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(stages_of_runs) < MIN_RUNS:
+        is_odd_round = len(stages_of_runs) % 2 == 1
+        untimed_s = runner.run_both(timed_first=is_odd_round)
+        untimed_durations_s.append(untimed_s)
+        stages_of_runs.append(runner.clock.stages)
+    return untimed_durations_s, stages_of_runs
 
 
 def _timing_overhead(

@@ -33,6 +33,8 @@ MAX_IMAGES = 512  # used for calibration; more would hardly widen the ranges
 
 @frozen
 class File:
+    """A model file: the one that was converted, or the result."""
+
     path: str
     sha256: str
     bytes: int  # external data included
@@ -42,6 +44,8 @@ class File:
 
 @frozen
 class Conversion:
+    """What a conversion did to a model, and whether the result was written."""
+
     model: File
     output: File  # the result, written or not
     written: bool

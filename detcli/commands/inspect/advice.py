@@ -25,6 +25,8 @@ FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 @frozen
 class ModelAdvice:
+    """Something about a model that deserves attention, and what to do about it."""
+
     code: str  # for programs; docs/output.md lists them
     message: str
     fix: str

@@ -47,6 +47,8 @@ CENTRES = {
 
 @frozen
 class TensorInfo:
+    """A tensor of a graph, such as an input or an output."""
+
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]  # a number, a symbol, or None if unknown

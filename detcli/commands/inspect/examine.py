@@ -44,12 +44,16 @@ CUT = re.compile(r"\.\.\. \((\d{1,18}) more characters\)\Z")
 
 @frozen
 class DynamicAxis:
+    """An axis of inputs or outputs whose size the graph leaves open, such as the batch."""
+
     name: str  # its symbol in the graph; "?" where it has none
     places: tuple[str, ...]  # tensors and axis numbers: "images[0]"
 
 
 @frozen
 class ModelProblem:
+    """Why a model file cannot be used, and what to do about it."""
+
     message: str
     hint: str
 

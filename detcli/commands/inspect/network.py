@@ -41,6 +41,8 @@ DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeL
 
 @frozen
 class Quantisation:
+    """How a network is quantised, and how much of it is."""
+
     # Float operators between DequantizeLinear and QuantizeLinear, integer operators, scales
     # computed at each run, or only the weights.
     form: Literal["QDQ", "QOperator", "dynamic", "weights"]
@@ -50,6 +52,8 @@ class Quantisation:
 
 @frozen
 class NetworkPrecision:
+    """The types of numbers that a network computes in, and that its weights are stored in."""
+
     computes: dict[str, int]  # convolutions and matrix products by type of their result
     weights: dict[str, int]  # parameters by type that they are stored in
     quantisation: Quantisation | None

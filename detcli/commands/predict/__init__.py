@@ -41,7 +41,7 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
     detcli.toml, or an earlier word, turns on.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    limit_pixels(config.inputs.max_pixels)
+    limit_pixels(config.inputs.max_pixels)  # OpenCV reads this once, when it is loaded below
     # Another run may write a file while this one still loads its libraries and its model.
     states_before = output_states(config.outputs.files)
 
@@ -51,15 +51,7 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
 
     _require_inputs(config)
     set_up_process()
-
-    # Libraries of trackers and of GIF are optional. One that is missing is an error now, before
-    # the model is opened.
-    if config.watched.track is not None:
-        from detcli.analytics.tracks import load_trackers
-
-        load_trackers()
-    if config.outputs.gif is not None:
-        import detcli.sink.gif  # noqa: F401 - raises the error if Pillow is missing
+    _require_libraries(config)
 
     if config.outputs.in_shards:
         from detcli.commands.predict.shards import predict_shards
@@ -69,6 +61,22 @@ def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str
         counts = predict_tuned(config, value_sources, tuned, states_before)
     if counts.failed:
         raise typer.Exit(InputError.exit_code)
+
+
+def _require_libraries(config: Config) -> None:
+    """Load the optional libraries that a run needs, for trackers and for GIF.
+
+    A missing one is an error before the model is opened.
+
+    Raises:
+        DetcliError: A library is missing.
+    """
+    if config.watched.track is not None:
+        from detcli.analytics.tracks import load_trackers
+
+        load_trackers()
+    if config.outputs.gif is not None:
+        import detcli.sink.gif  # noqa: F401 - raises the error if Pillow is missing
 
 
 def _require_inputs(config: Config) -> None:

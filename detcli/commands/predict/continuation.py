@@ -26,17 +26,23 @@ class Continuation(NamedTuple):
 def how_to_continue(config: Config, destination: Destination) -> Continuation:
     """Say how to continue an interrupted run that was begun without --resume.
 
-    A file of JSON Lines can be continued with --resume. For any other output, a new run is needed.
+    A file of JSON Lines can be continued with --resume, if it has the record of each input that was
+    processed. For any other output, a new run is needed.
 
     Args:
         config: The options of the run.
         destination: Where its records went.
     """
     target = destination.target
-    is_file = isinstance(target, Path) and not is_special(target)
-    leaves_out_records = bool(config.outputs.burst or config.outputs.apply)
-    if is_file and destination.format is Format.JSONL and not leaves_out_records:
-        return _continue_file(config, Path(str(target)))
+    # --burst holds records back until a burst ends, and --apply drops some. --resume excludes both.
+    may_lack_records = bool(config.outputs.burst or config.outputs.apply)
+    if (
+        isinstance(target, Path)
+        and not is_special(target)
+        and destination.format is Format.JSONL
+        and not may_lack_records
+    ):
+        return _continue_file(config, target)
     return _begin_anew(config, target)
 
 
@@ -60,12 +66,12 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
         config: The options of the run.
         target: Its output; None for standard output.
     """
-    without_flags = _without_excluded(config)
-    resume_file = _new_file(target)
+    without_text = _without_excluded(config)  # such as " and without --track", or empty
+    resume_file = _unused_jsonl_path(target)
     resume_command = resume_words(config, resume_file)
     if not resume_command:  # it would be too long, show a secret, or read standard input again
         sentence = (
-            f"this run cannot be continued; one with --resume {resume_file}{without_flags} can"
+            f"this run cannot be continued; one with --resume {resume_file}{without_text} can"
         )
         return Continuation(sentence, [])
 
@@ -73,7 +79,7 @@ def _begin_anew(config: Config, target: "Target | None") -> Continuation:
     merge_command = _merge_command(config, resume_file, target)
     if merge_command:
         commands.append(merge_command)
-    return Continuation(f"this run cannot be continued; one{without_flags} that can", commands)
+    return Continuation(f"this run cannot be continued; one{without_text} that can", commands)
 
 
 def _without_excluded(config: Config) -> str:
@@ -89,7 +95,7 @@ def _without_excluded(config: Config) -> str:
     return f" without {' and '.join(flags)}"
 
 
-def _new_file(target: "Target | None") -> Path:
+def _unused_jsonl_path(target: "Target | None") -> Path:
     """Choose the path of a file of JSON Lines that does not exist, beside the file of a run."""
     path = Path("boxes.jsonl")
     if isinstance(target, Path) and not is_special(target):

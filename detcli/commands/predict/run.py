@@ -67,13 +67,17 @@ def predict_tuned(
 
     Args:
         config: The options of the run.
-        value_sources: The options that the user has set, and where each value comes from.
-        tables: What tune has written, as for `use_tuned`; may be empty.
-        states_before: The states of the output files when the command began, as for `predict_here`.
+        value_sources: The options that the user has set, and where each value comes from. Tuned
+            options do not replace them.
+        tables: The tables that `detcli tune --write` wrote into the user's file of defaults; empty
+            if there are none.
+        states_before: The states of the output files when the command began, to notice if another
+            process writes to one of them meanwhile.
 
     Raises:
-        UsageError: An option is wrong. With --resume, the hint says how to run without the tuned
-            options. Other errors are those of `use_tuned` and `predict_here`.
+        UsageError: An option is wrong. With --resume, the hint also says how to run without the
+            tuned options.
+        DetcliError: An error of `use_tuned` or `predict_here`.
     """
     tuned_config = config
     if tables:
@@ -81,8 +85,8 @@ def predict_tuned(
     try:
         return predict_here(tuned_config, states_before)
     except UsageError as error:
-        is_tuned = tuned_config is not config
-        if is_tuned and config.outputs.resume:
+        uses_tuned_options = tuned_config is not config
+        if uses_tuned_options and config.outputs.resume:
             # If the earlier run did not use the tuned options, its file can only be continued
             # without them.
             error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
@@ -154,18 +158,21 @@ def _open_outputs(
 ) -> Iterator[OpenSinks]:
     """Open the outputs of a run, and close them at the end of the context.
 
-    With --resume, the records of an earlier run are read first, and a bar shows how far.
+    With --resume, the records of an earlier run are read first. A progress bar shows how many have
+    been read.
 
     Args:
         run: The open model and its options.
         summary: Is told when the outputs are open, as its clock for images starts then.
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a resume file and an HTML report.
-        states_before: The states of the output files when the command began.
+        states_before: The states of the output files when the command began, to notice if another
+            process writes to one of them meanwhile.
     """
     with contextlib.ExitStack() as stack:
+        # The bar ends when the outputs are open, while the stack keeps them open for the block.
         with reading_progress() as show_reading:
-            opening = open_sinks(
+            sinks = open_sinks(
                 run.config,
                 summary.destination,
                 guard,
@@ -175,7 +182,7 @@ def _open_outputs(
                 implied=run.implied_settings,
                 show_reading=show_reading,
             )
-            open_outputs = stack.enter_context(opening)
+            open_outputs = stack.enter_context(sinks)
         summary.begin_images()
         yield open_outputs
 
@@ -220,21 +227,25 @@ class _RecordFinisher:
     def __init__(self, run: Run, marks: "Marks | None", summary: RunSummary) -> None:
         """Set up the steps of `finish`; one that the options do not ask for is None.
 
+        Provenance is not set up here: `add_provenance` adds this step.
+
         Args:
             run: The open model and the options.
             marks: The marks of --apply, if any.
             summary: Gets counts of what --blur has hidden, and of what it may have missed.
         """
         contract = run.detector.contract
+
         # The steps, in their order.
         self._watcher = run.watcher()  # tracks, zones, crossed lines and texts
-        self._provenance: Callable[[Record], Record] | None = None  # see `add_provenance`
+        self._provenance: Callable[[Record], Record] | None = None
         self._anonymizer = open_anonymizer(run.config, contract.names)  # of --blur
         self._marks = marks  # corrections by a person
 
         self._run = run
         self._summary = summary
-        # An image with this many detections may show more objects, which are then not blurred.
+        # How many detections an image has at most. One with this many may show further objects,
+        # which were not detected, so that --blur does not hide them.
         self._max_detections = run.config.settings.max_det
         if contract.max_detections:
             self._max_detections = min(self._max_detections, contract.max_detections)

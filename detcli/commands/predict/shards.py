@@ -37,11 +37,11 @@ from detcli.source.sources import Sources
 
 
 def predict_shards(config: Config) -> Counts:
-    """Detect in the inputs of those shards of a run that are not done yet.
+    """Process the shards of a run that are not done yet.
 
-    A run in shards writes to a folder: a manifest with all the names, and one part file for each
-    shard, which is a group of names. The manifest is written now, or compared with that of an
-    earlier call, which this one continues.
+    A run in shards writes to a folder: a manifest with the names of all inputs, and a part file for
+    each shard, which is a group of names. The manifest is written now, or compared with that of an
+    earlier call, which this one continues. Workers, which are other processes, do the work.
 
     Returns:
         Counts of what this call did. `failed` includes the records with an error in parts that
@@ -49,7 +49,8 @@ def predict_shards(config: Config) -> Counts:
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was published stays.
-        UsageError: The folder belongs to another run, or an input cannot be processed elsewhere.
+        UsageError: The folder belongs to another run, or an input can be read only once, as
+            standard input and live sources can.
         DetcliError: The run cannot go on.
     """
     for name in config.inputs.source:
@@ -63,7 +64,15 @@ def predict_shards(config: Config) -> Counts:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, set_up)) as engine:
         opened = _open_run(store, config, engine.ready())
-        plan = _plan_schedule(store, opened, config)
+        plan = _plan_run(store, opened, config)
+        if not config.verbosity.quiet:
+            _report_inputs_and_progress(
+                store,
+                opened,
+                done_count=len(plan.failures_by_shard),
+                selected_count=plan.selected_count,
+            )
+        _report_earlier_failures(opened.manifest, plan)
         counts = _process_shards(engine, plan.schedule, store, quiet=config.verbosity.quiet)
         counts.failed += plan.failed_before
         return counts
@@ -72,17 +81,20 @@ def predict_shards(config: Config) -> Counts:
 def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
     """List the inputs and write the run's manifest, or compare them with the existing manifest.
 
+    Without inputs, the run goes on with the names in the manifest.
+
     Args:
         store: The folder of the run.
         config: The options of this call.
-        ready: What the first worker reports after it has opened the model: its settings and the
-            names of its classes.
+        ready: What the first worker reports after it has opened the model: the names of its
+            classes; the settings that detections depend on; and which of these are `implied`, as
+            they follow from others.
     """
     inputs = config.inputs
     header: HeaderJson = {
         "detcli": __version__,
         "format": Format.JSONL,
-        "shard_size": 0,  # `begin_or_join` fills it in
+        "shard_size": 0,  # filled in by `begin_or_join`, which counts the names
         "settings": ready.settings,
         "inputs": {
             "start_s": inputs.start,
@@ -94,7 +106,7 @@ def _open_run(store: Store, config: Config, ready: Ready) -> OpenedRun:
         "class_names": escape_surrogates([*ready.class_names]),
     }
     with Sources(inputs.source, inputs, config.outputs.written) as sources:
-        entries = None  # without inputs, the names come from the manifest
+        entries = None
         if inputs.source or inputs.files_from is not None:
             entries = sources.entries()
         return begin_or_join(
@@ -112,13 +124,22 @@ class _Plan:
     """What one call of predict does in a sharded run."""
 
     schedule: Schedule
-    # Failed inputs in parts that are done, and files that have changed since their records were
-    # written; without those that this call processes again.
-    failed_before: int
+    selected_count: int  # the shards that --shards selects
+    # The shards among them that are done, each with its errors by kind.
+    failures_by_shard: dict[int, Counter[str]]
+    # What this call does not process again: errors in parts that are done, and files that have
+    # changed since their records were written, by the hashes of their names.
+    remaining_failures: Counter[str]
+    changed_hashes: set[bytes]
+
+    @property
+    def failed_before(self) -> int:
+        """How many inputs have failed or changed before this call, and are not processed again."""
+        return self.remaining_failures.total() + len(self.changed_hashes)
 
 
-def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
-    """Choose the shards that this call processes, and print what is done already.
+def _plan_run(store: Store, opened: OpenedRun, config: Config) -> _Plan:
+    """Choose the shards that this call processes.
 
     These are the shards selected by `--shards` that have no part file yet. With `--retry-failed`,
     the shards whose part has records with an error are added; only their failed names are processed
@@ -138,28 +159,28 @@ def _plan_schedule(store: Store, opened: OpenedRun, config: Config) -> _Plan:
         is_done = number in failures_by_shard
         if not is_done or number in retried:
             shards_to_process.append(number)
-    schedule = Schedule(store, manifest, shards_to_process, retried)
 
     remaining_failures: Counter[str] = Counter()
     for number, failures in failures_by_shard.items():
         if number not in retried:
             remaining_failures += failures
-    changed_hashes = _changed_without_retried(opened.changed, retried.values())
 
-    if not config.verbosity.quiet:
-        _report_inputs_and_progress(
-            store,
-            opened,
-            done_count=len(failures_by_shard),
-            selected_count=len(selected),
-        )
-    if remaining_failures:
-        print_line(f"{describe_failures(remaining_failures)}; in parts done already")
+    return _Plan(
+        schedule=Schedule(store, manifest, shards_to_process, retried),
+        selected_count=len(selected),
+        failures_by_shard=failures_by_shard,
+        remaining_failures=remaining_failures,
+        changed_hashes=_changed_and_not_retried(opened.changed, retried.values()),
+    )
+
+
+def _report_earlier_failures(manifest: Manifest, plan: _Plan) -> None:
+    """Print which inputs failed or changed before this call, and are not processed again."""
+    if plan.remaining_failures:
+        print_line(f"{describe_failures(plan.remaining_failures)}; in parts done already")
         print_line("add --retry-failed to process them again", prefix="  ", label="hint:")
-    if changed_hashes:
-        _report_changed_files(manifest, changed_hashes)
-    failed_before = remaining_failures.total() + len(changed_hashes)
-    return _Plan(schedule, failed_before)
+    if plan.changed_hashes:
+        _report_changed_files(manifest, plan.changed_hashes)
 
 
 def _shards_to_retry(
@@ -180,18 +201,22 @@ def _shards_to_retry(
     return shards
 
 
-def _changed_without_retried(
+def _changed_and_not_retried(
     changed_hashes: frozenset[bytes], retried_shards: Iterable[Shard]
 ) -> set[bytes]:
-    """Return the hashes of the names whose files have changed, without those that are retried.
+    """Select the changed files that are not processed again, by the hashes of their names.
 
     A name that is retried is processed as its file is now, so its change does no harm.
+
+    Args:
+        changed_hashes: The hashes of the names of all files that have changed.
+        retried_shards: The shards of this call that have the failed names of an earlier one.
     """
-    remaining_hashes = set(changed_hashes)
+    hashes_not_retried = set(changed_hashes)
     for shard in retried_shards:
         for name in shard.names:
-            remaining_hashes.discard(hash_of(name))
-    return remaining_hashes
+            hashes_not_retried.discard(hash_of(name))
+    return hashes_not_retried
 
 
 def _report_changed_files(manifest: Manifest, changed_hashes: set[bytes]) -> None:

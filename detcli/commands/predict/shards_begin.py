@@ -140,7 +140,7 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
     manifest_hashes = manifest.hashes(names.hash_of)
     new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
     while len(new_hashes):
-        new_names = names.only(new_hashes, names)
+        new_names = names.only(new_hashes, names)  # the names that have one of these hashes
         is_published = publish(store, manifest.next_file, manifest.header, new_names, len(manifest))
         if is_published:
             added_count = len(new_hashes)
@@ -150,13 +150,21 @@ def _extend_manifest(store: Store, manifest: Manifest, names: Names) -> OpenedRu
         manifest_hashes = manifest.hashes(names.hash_of)
         new_hashes = _hashes_in_first_only(names.hashes, manifest_hashes)
 
-    gone_hashes = _hashes_in_first_only(manifest_hashes, names.hashes)
-    if len(gone_hashes):
-        # A changed file is among these with its earlier stamp, though its name is not gone. So the
-        # names are compared again, now by hashes that do not cover stamps.
-        input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
-        gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
-    return OpenedRun(manifest, added=added_count, repeated=names.repeated, gone=len(gone_hashes))
+    gone_count = 0
+    if len(_hashes_in_first_only(manifest_hashes, names.hashes)):
+        gone_count = _count_gone_names(manifest, names)
+    return OpenedRun(manifest, added=added_count, repeated=names.repeated, gone=gone_count)
+
+
+def _count_gone_names(manifest: Manifest, names: Names) -> int:
+    """Count the names in a manifest that the inputs no longer have, whatever their stamps.
+
+    A file that has changed is in the manifest with its earlier stamp, too. Its name is not gone, so
+    names are compared by hashes that do not cover stamps.
+    """
+    input_hashes = np.fromiter((hash_of(name) for name in names), HASH)
+    gone_hashes = np.setdiff1d(manifest.hashes(hash_of), input_hashes)
+    return len(gone_hashes)
 
 
 def _hashes_in_first_only(first: Hashes, second: Hashes) -> Hashes:
@@ -195,28 +203,18 @@ def _find_changed_files(
 ) -> frozenset[bytes]:
     """Find the inputs whose files have changed since the run detected in them.
 
-    A name may have a stamp, which is the size and the time of change of its file. The manifest has
-    the stamp that a file had when the manifest was written. A name that has no stamp now or had
-    none then, such as an address, cannot be compared, and counts as unchanged.
+    A name may have a stamp, which is the size and the time of change of its file. A name that has
+    no stamp now or had none then, such as an address, cannot be compared, and counts as unchanged.
 
     Returns:
         Hashes of the names, without their stamps.
     """
-    hash_with_stamp = partial(hash_of, stamped=True)
-    manifest_hashes = manifest.hashes(hash_with_stamp)
-    differing_names: list[Name] = []
-    for name in names:
-        if stamp_in(name) is None:
-            continue
-        # The manifest's hash of a name covers no stamp if the name had none then.
-        had_no_stamp = contains(manifest_hashes, hash_of(name))
-        is_unchanged = had_no_stamp or contains(manifest_hashes, hash_with_stamp(name))
-        if not is_unchanged:
-            differing_names.append(name)
+    differing_names = _names_with_other_stamps(manifest, names)
     if not differing_names:
         return frozenset()
 
-    # If --retry-failed has processed a name again, the stamp that its file had then counts instead.
+    # If --retry-failed has processed a name again, the stamp that its file had then counts, and not
+    # the one in the manifest. It is None if the name had none.
     retry_stamps = Merge(store, manifest).stamps_of_retried_inputs()
     changed_hashes = set()
     for name in differing_names:
@@ -227,3 +225,22 @@ def _find_changed_files(
                 continue
         changed_hashes.add(name_hash)
     return frozenset(changed_hashes)
+
+
+def _names_with_other_stamps(manifest: Manifest, names: Iterable[Name]) -> list[Name]:
+    """List the names whose files had another stamp when the manifest was written.
+
+    The manifest is compared by its hashes. The hash of a name that had a stamp covers the name and
+    the stamp, and that of a name without a stamp covers the name alone.
+    """
+    hash_with_stamp = partial(hash_of, stamped=True)
+    manifest_hashes = manifest.hashes(hash_with_stamp)
+    differing_names: list[Name] = []
+    for name in names:
+        if stamp_in(name) is None:
+            continue
+        had_no_stamp = contains(manifest_hashes, hash_of(name))
+        had_same_stamp = contains(manifest_hashes, hash_with_stamp(name))
+        if not had_no_stamp and not had_same_stamp:
+            differing_names.append(name)
+    return differing_names

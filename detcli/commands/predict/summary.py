@@ -91,24 +91,31 @@ class RunSummary:
     """Counts the records and files of a run, and words what is printed of them."""
 
     def __init__(self, config: Config, destination: Destination) -> None:
-        """Begin with empty counts, and note which output files exist before the run."""
+        """Begin with empty counts, and note which output files exist before the run.
+
+        Args:
+            config: The options of the run.
+            destination: Where its records go.
+        """
         self.destination = destination
         self._outputs = config.outputs
         self._has_tracks = config.watched.track is not None
         self._quiet = config.verbosity.quiet
         self._shows_stages = config.verbosity.verbose > 0
 
+        # What the run itself sets and counts up.
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
-        self.skipped = 0  # inputs that an earlier run has processed, by the file of --resume
-        self._row_count = 0  # rows of the output, in a format with a row for each detection
-        self._frame_count = 0  # frames of videos and streams
-        self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
-
+        self.skipped = 0  # inputs that have a record in the file of --resume already
         # What a user of --blur has to know: boxes that are blurred although marks dropped them, and
         # images where --max-det may have left out boxes, so that these are not blurred.
         self.hidden_boxes_dropped = 0
         self.at_max_det = 0
+
+        # What `add` counts.
+        self._row_count = 0  # rows of the output, in a format with a row for each detection
+        self._frame_count = 0  # frames of videos and streams
+        self._frames_by_stream: dict[str, _LiveFrames] = {}  # by the name of the live source
 
         self._saved_files = _SavedFiles(config.outputs)
         self._replaced_files = _existing_files([destination.target, config.outputs.save_coco])
@@ -123,9 +130,12 @@ class RunSummary:
         self._start_s = now_s
 
     def add(self, record: Record) -> None:
-        """Count a record and the files that it names, and print its errors and warnings."""
-        self.counts.add(record)
-        if self.destination.show_errors:  # the table on the terminal has them already
+        """Count a record and the files that it names, and print its errors and warnings.
+
+        These are not printed if the table on the terminal shows them already.
+        """
+        self.counts.add(record)  # this also adds its errors and warnings to `counts.messages`
+        if self.destination.show_errors:
             self.counts.messages.clear()
         print_new_messages(self.counts, quiet=self._quiet)
 
@@ -134,7 +144,8 @@ class RunSummary:
         if record.origin.frame is not None:
             self._frame_count += 1
         self._count_live_frame(record.origin)
-        self._saved_files.add(notes_of(record).saved)
+        saved_paths = notes_of(record).saved
+        self._saved_files.add(saved_paths)
 
     def _count_live_frame(self, origin: Origin) -> None:
         """Count a frame of a live source, and note its time; only these have a time of day."""
@@ -164,14 +175,12 @@ class RunSummary:
             dropped_frames: For each live source, how many frames came faster than they could be
                 processed.
         """
-        seconds = time.perf_counter() - self._start_s
+        elapsed_s = time.perf_counter() - self._start_s
         yield from self.counts.summary(
-            seconds, self.skipped, dropped_frames.total(), times, stages=self._shows_stages
+            elapsed_s, self.skipped, dropped_frames.total(), times, stages=self._shows_stages
         )
         if len(dropped_frames) > 1:
-            for source, dropped_count in dropped_frames.items():
-                frames = self._frames_by_stream.get(source, _LiveFrames(0, 0.0, 0.0))
-                yield f"{source}: {frames.describe(dropped_count)}"
+            yield from self._lines_about_streams(dropped_frames)
         yield from self._lines_about_files()
         yield from self._lines_about_blur()
         if self._has_tracks and self.counts.input_count and not self._frame_count:
@@ -188,6 +197,17 @@ class RunSummary:
                 f"{images} with as many detections as --max-det allows: what it left out is not "
                 "blurred; raise --max-det"
             )
+
+    def _lines_about_streams(self, dropped_frames: Counter[str]) -> Iterator[str]:
+        """Yield a line for each live source: how many frames came, how fast, how many were dropped.
+
+        Args:
+            dropped_frames: The number of dropped frames, by the name of the source.
+        """
+        no_frames = _LiveFrames(count=0, first_s=0.0, last_s=0.0)
+        for source, dropped_count in dropped_frames.items():
+            frames = self._frames_by_stream.get(source, no_frames)
+            yield f"{source}: {frames.describe(dropped_count)}"
 
     def _lines_about_files(self) -> Iterator[str]:
         """Yield a line for each output file and folder that says what was written to it."""

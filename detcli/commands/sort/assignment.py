@@ -27,11 +27,11 @@ class Assignment:
         self._burst_ranks: dict[BurstNumber, int] = {}  # the best rank in a burst
 
     def add(self, record: RecordJson, file_number: int) -> None:
-        """Let a record move its image, and the burst that it is in, to a better folder.
+        """Note the rank of a record for its image, and for the burst that the image is in.
 
-        The folder of the first rule is the best and has rank 0, that of the second has rank 1, and
-        so on. An image has the lowest rank of its records. A burst has the lowest rank of all its
-        records but those of an error.
+        The rank of a record is the index of the first rule that it meets: 0 is the best. An image
+        has the lowest rank of its records. A burst has the lowest rank of all its records except
+        those with an error.
 
         Args:
             record: The record; the classes and scores of its detections were checked.
@@ -46,8 +46,8 @@ class Assignment:
             rank = self._rules.failed_rank
         else:
             rank = self._rules.rank(record.get("detections", []))
-        earlier_rank = self._ranks.get(name, rank)
-        self._ranks[name] = min(rank, earlier_rank)
+        lowest_rank = self._ranks.get(name, rank)
+        self._ranks[name] = min(rank, lowest_rank)
         if is_failed:
             return
 
@@ -55,8 +55,8 @@ class Assignment:
         if burst_index is not None:
             burst = (file_number, burst_index)
             self._bursts[name] = burst
-            earlier_burst_rank = self._burst_ranks.get(burst, rank)
-            self._burst_ranks[burst] = min(rank, earlier_burst_rank)
+            lowest_rank_of_burst = self._burst_ranks.get(burst, rank)
+            self._burst_ranks[burst] = min(rank, lowest_rank_of_burst)
 
     def __len__(self) -> int:
         return len(self._ranks)

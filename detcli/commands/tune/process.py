@@ -43,7 +43,7 @@ def run_detcli(
 
     Raises:
         subprocess.TimeoutExpired: It took too long.
-        DetcliError: What the command failed with.
+        DetcliError: The command failed; this is the error that it has printed.
     """
     python = own_python("tune")
     prints_report = name != "predict"
@@ -57,12 +57,12 @@ def run_detcli(
 
     process = _run_process([python, "-m", "detcli", *command], timeout_s)
     exit_code = process.returncode
-    has_done_work = exit_code == 0
+    is_complete = exit_code == 0
     if exit_code in CODES_AFTER_REPORT:
-        # An error may have ended the command with the same code before it printed its report.
-        # predict prints none, so its code is trusted.
-        has_done_work = bool(process.stdout) or not prints_report
-    if not has_done_work:
+        # With these codes the command may have done all its work, or have failed before. If it has
+        # printed its report, it has done its work. predict prints none, so its code is trusted.
+        is_complete = bool(process.stdout) or not prints_report
+    if not is_complete:
         raise process_error(exit_code, process.stderr)
 
     if not prints_report:

@@ -1,6 +1,5 @@
 """What tune found: the rows, the choice, the chart, and the tables of the user's file."""
 
-import contextlib
 import json
 import os
 import re
@@ -83,14 +82,16 @@ class Measurement:
             low = estimate
         if high is None:
             high = estimate
+        # The bounds enclose the estimate, even if those of the interval do not.
         rounds = [(estimate, min(low, estimate), max(high, estimate))]
         if earlier is not None:
             rounds = [*earlier.turns, *rounds]
         estimates, low_bounds, high_bounds = zip(*rounds, strict=True)
 
-        # `quantiles` needs at least two values, also after the first round. So it gets each
-        # estimate twice.
-        lower_quartile, _, upper_quartile = quantiles(estimates * 2, n=4, method="inclusive")
+        # `quantiles` needs at least two values, and after the first round there is only one. So it
+        # gets each estimate twice.
+        doubled_estimates = [*estimates, *estimates]
+        lower_quartile, _, upper_quartile = quantiles(doubled_estimates, n=4, method="inclusive")
         return cls(
             tuple(rounds),
             low=min(lower_quartile, median(low_bounds)),
@@ -253,7 +254,8 @@ def _interval(measurement: Measurement) -> _Interval:
 def equally_fast(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """Select the configurations whose estimate is within the interval of the fastest one.
 
-    A noisy measurement does not make a tie by itself: only the noise of the fastest counts.
+    `possibly_fastest` selects more: those whose interval overlaps with that of the fastest. Here a
+    configuration must not tie only because its own measurement was noisy.
 
     Args:
         rows: The configurations, the simpler before others.
@@ -325,21 +327,28 @@ class TuneReport:
 
 
 def render(report: TuneReport) -> Iterator["RenderableType"]:
-    """Lay out a report: the configurations, those that did not work, and the choices."""
+    """Lay out a report: the measured configurations, those that did not work, and the choices.
+
+    For each purpose, the choice is the name of a configuration, with a remark on how much faster
+    than the reference it is and which others are as fast, and the command that uses it.
+    """
     yield styled_line((report.model, "bold"), (f" on {report.machine}", "dim"))
-    yield table([row for row in report.rows if row.one or row.many])
+    measured_rows = [row for row in report.rows if row.one or row.many]
+    yield table(measured_rows)
     for row in report.rows:
         if row.error is not None:
             yield styled_line((f"{row.name}: ", "yellow"), (row.error, ""))
     yield from _explain_columns(report)
+
+    reference_name = report.rows[0].name
     for choice in report.choices:
-        reference_name = report.rows[0].name
         remark = ""
         if choice.way != reference_name:
             remark += f", {choice.gain:.2f} times as fast as {reference_name}"
         if choice.tied:
             remark += f"; as fast, within the noise: {', '.join(choice.tied)}"
-        yield styled_line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (remark, "dim"))
+        purpose = KINDS[choice.kind]
+        yield styled_line((f"{purpose}: ", ""), (choice.way, "green"), (remark, "dim"))
         yield styled_line((f"  {choice.command}", "bold"))
 
 
@@ -389,38 +398,61 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     The rest of the file stays as it is, with its comments and its layout.
 
     Raises:
-        OutputError: The file cannot be written. Or it has another value in the place of such a
-            table, or the table in a notation that is not replaced, such as an inline table; then
-            the hint says what to remove, and has the table to add by hand.
+        OutputError: The file cannot be written, or the table cannot be put into it. The latter is
+            the case if the file has something else under that name, such as a number, or the table
+            in a notation that is not replaced, such as an inline table. Then the hint says what to
+            remove, and has the table to add by hand.
     """
     text = ""
     if path.exists():
         text = read_text(path)
 
     header = f"[{TUNED}.{report.sha256}.{_toml_value(report.machine)}]"
-    choices = {choice.kind: choice.options for choice in report.choices}
-    table_lines = [f"{header}  # {escape_unprintable(report.model)}"]
-    for kind, options in choices.items():
-        assignments = [f"{name} = {_toml_value(value)}" for name, value in options.items()]
-        table_lines.append(f"{kind} = {{ {', '.join(assignments)} }}")
-    table_text = "\n".join(table_lines)
+    table_text = _table_of_choices(header, report)
     new_text = _with_table(text, header, table_text)
-
-    # The text was edited without being parsed. So it is compared with what the file has to contain.
-    expected_content = tomllib.loads(text)
-    is_as_expected = False
-    # The new text may not even be TOML, and a number may be in the place of a table.
-    with contextlib.suppress(ValueError, AttributeError, TypeError):
-        tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
-        tables_of_model[report.machine] = choices
-        new_bytes = new_text.encode()
-        is_as_expected = tomllib.loads(new_text) == expected_content
-    if not is_as_expected:
+    if not _has_only_added_choices(text, new_text, report):
         hint = (
             f"remove what is in their place under [{TUNED}], and add them yourself:\n{table_text}"
         )
         raise OutputError(f"cannot add tables to {path}", hint)
-    write_output(path, new_bytes)
+    write_output(path, new_text.encode())
+
+
+def _table_of_choices(header: str, report: TuneReport) -> str:
+    """Write the table of TOML with the choices of a report, without a line break at its end.
+
+    Args:
+        header: The name of the table in brackets.
+        report: The report.
+    """
+    table_lines = [f"{header}  # {escape_unprintable(report.model)}"]
+    for choice in report.choices:
+        assignments = [f"{name} = {_toml_value(value)}" for name, value in choice.options.items()]
+        table_lines.append(f"{choice.kind} = {{ {', '.join(assignments)} }}")
+    return "\n".join(table_lines)
+
+
+def _has_only_added_choices(text: str, new_text: str, report: TuneReport) -> bool:
+    """Tell whether a new text of the user's file only adds the choices of a report to the old one.
+
+    The text was edited without being parsed, so the contents of both are compared.
+
+    Args:
+        text: The text of the file so far.
+        new_text: The text with the table of choices.
+        report: The report with the choices.
+    """
+    expected_content = tomllib.loads(text)
+    choices = {choice.kind: choice.options for choice in report.choices}
+    try:
+        tables_of_model = expected_content.setdefault(TUNED, {}).setdefault(report.sha256, {})
+        tables_of_model[report.machine] = choices
+        new_text.encode()
+        return tomllib.loads(new_text) == expected_content
+    except (ValueError, AttributeError, TypeError):
+        # The new text cannot be encoded or is not TOML, or the old one has a value, such as a
+        # number, where a table has to be.
+        return False
 
 
 def _with_table(text: str, header: str, table_text: str) -> str:

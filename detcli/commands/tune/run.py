@@ -126,10 +126,13 @@ class Tuning:
     def run(self, advance: Callable[[str], None]) -> None:
         """Try the configurations, then variants of the good ones, and measure the fastest again.
 
-        What does not fit into the budget of time is left out.
+        A configuration has three figures: how long "one" image takes, how long it takes from the
+        "start" of a process to its first record, and how many images a second are processed when
+        there are "many". What does not fit into the budget of time is not measured.
 
         Args:
-            advance: Called after each step, with the name of the configuration.
+            advance: Called after each step, with the name of the configuration. The methods that
+                take the steps call it.
 
         Raises:
             DetcliError: The model does not run on the CPU, so nothing can be compared with it.
@@ -138,36 +141,39 @@ class Tuning:
         self._try_first_configurations()
         if self.left_s > 0:
             self._try_variants()
+
         # Everything was measured once. What may be the fastest is measured in further rounds, so
         # that a disturbance of the machine does not hit all measurements of one configuration.
         for _ in range(ROUNDS - 1):
-            # One measurement gives both figures of a configuration, "one" and "start".
-            candidates = self._candidates("one") + self._candidates("start")
-            unique_candidates = [row for row in self._rows if row in candidates]
-            self._measure_again(self._measure_alone, unique_candidates)
+            # One measurement gives the figures "one" and "start" of a configuration, so one that
+            # may be the fastest by both is still measured only once in a round.
+            fastest_alone = self._candidates("one") + self._candidates("start")
+            rows_to_measure = [row for row in self._rows if row in fastest_alone]
+            self._measure_again(self._measure_alone, rows_to_measure)
             self._measure_again(self._measure_many, self._candidates("many"))
 
     def _try_first_configurations(self) -> None:
         """Try each configuration of the plan, the reference first.
 
-        Where a device does not even work in its plain configuration, without --half or 8 bits, its
-        others are taken off the plan.
+        If a device does not work in full precision, its other configurations, with --half or in 8
+        bits, are not tried and their rows are removed.
 
         Raises:
             DetcliError: The reference failed.
         """
         broken_devices = set[str]()
-        for row in list(self._rows):
+        for row in list(self._rows):  # a copy, as rows are removed from the list
             device = row.way.device
             if device in broken_devices:
                 self._rows.remove(row)
                 self.steps -= 1
                 continue
+
             error = self._compare_and_measure(row)
             if row is self._reference and error is not None:
                 raise error
-            is_plain = row.way == Configuration(device)
-            if is_plain and isinstance(error, DeviceError):
+            is_full_precision = row.way == Configuration(device)
+            if is_full_precision and isinstance(error, DeviceError):
                 broken_devices.add(device)
 
     def _measure_again(self, measure: Callable[[TuneRow], None], rows: list[TuneRow]) -> None:
@@ -197,36 +203,48 @@ class Tuning:
     def _try_variants(self) -> None:
         """Try other batch sizes and numbers of workers with the configurations that are promising.
 
-        A configuration is promising if it keeps the boxes of the reference, and if the fastest one
-        is at most REACH times as fast with many images.
+        The report gets the variants of a configuration right after it.
         """
-        images_per_second = {}  # by the name of the configuration
-        for row in self._rows:
-            if row.keeps_boxes and row.many:
-                images_per_second[row.name] = row.many.estimate
-        highest_rate = max(images_per_second.values(), default=0.0)
-        promising_rows = []
-        for row in self._rows:
-            rate = images_per_second.get(row.name)
-            if rate is not None and rate * REACH >= highest_rate:
-                promising_rows.append(row)
-
-        for row in promising_rows:
+        for row in self._promising_rows():
             variants = [TuneRow(str(variant), variant) for variant in variants_of(row)]
-            position = self._rows.index(row) + 1  # The report shows variants after their original.
-            self._rows[position:position] = variants
+            position = self._rows.index(row) + 1
+            self._rows[position:position] = variants  # inserts all of them there
             self.steps += len(variants)
             for variant in variants:
                 self._compare_and_measure(variant)
 
+    def _promising_rows(self) -> list[TuneRow]:
+        """Return the configurations that keep the reference's boxes and are nearly the fastest.
+
+        With REACH = 1.25, these reach at least 1 / 1.25 = 80% of the highest rate of images a
+        second.
+        """
+        rows_with_rate = []
+        rates = []
+        for row in self._rows:
+            if row.keeps_boxes and row.many:
+                rows_with_rate.append(row)
+                rates.append(row.many.estimate)
+
+        highest_rate = max(rates, default=0.0)
+        promising_rows = []
+        for row, rate in zip(rows_with_rate, rates, strict=True):
+            if rate * REACH >= highest_rate:
+                promising_rows.append(row)
+        return promising_rows
+
     def _compare_and_measure(self, row: TuneRow) -> DetcliError | None:
-        """Compare the boxes of a configuration with the reference, and measure its speed once.
+        """Compare the boxes of a configuration with the reference's, then measure its speed.
+
+        The results are put into its row. If the configuration does not work, the message of the
+        error is put there as well.
 
         Returns:
-            The error if the configuration does not work, which its row notes as well; else None.
+            The error; None if the configuration works.
         """
         try:
-            self._compare(row)
+            self._detect_and_compare(row)
+            # For a single image, the size of batches and the number of workers do not count.
             if row.way.is_plain:
                 self._measure_alone(row)
             self._measure_many(row)
@@ -280,18 +298,19 @@ class Tuning:
         file_name = row.name.replace(" ", "-").replace(":", "-")
         return str(self._folder / f"{file_name}.jsonl")
 
-    def _compare(self, row: TuneRow) -> None:
+    def _detect_and_compare(self, row: TuneRow) -> None:
         """Detect in the images with a configuration, and note in its row how good the boxes are.
 
-        The boxes are compared with the reference's. With labelled data, the accuracy (mAP) is
-        measured too, unless the configuration differs from another one only in its batch size or
-        workers.
+        The records are written to a file in the folder of the run. The row gets whether the boxes
+        agree with the reference's, and how they differ. With labelled data it also gets the
+        accuracy (mAP), unless the configuration differs from another one only in its batch size or
+        workers, which do not change the boxes.
         """
         self._write_records(row)
         if row is not self._reference:
             report = self._compare_with_reference(row)
             row.keeps_boxes = report["agree"]
-            self._report_agreement(row, report["detections"])
+            self._note_agreement(row, report["detections"])
         if self._data is not None and row.way.is_plain:
             row.map50_95 = self._measure_accuracy(row, self._data)
 
@@ -314,28 +333,32 @@ class Tuning:
         map50_95: float | None = report["metrics"]["map50_95"]
         return map50_95
 
-    def _report_agreement(self, row: TuneRow, counts: Mapping[str, Any] | None) -> None:
+    def _note_agreement(self, row: TuneRow, figures: Mapping[str, Any] | None) -> None:
         """Put into a configuration's row how its boxes differ from the reference's.
 
-        The fewest boxes that were compared for any configuration are noted too, for `_doubts`.
+        This also updates `_fewest_boxes`, the fewest boxes that any comparison rests on. A report
+        on too few boxes says so.
 
         Args:
             row: The row, which stays without these figures if there was no box at all.
-            counts: What `detcli verify` reports of the boxes: the pairs of equal boxes, those that
-                only the reference has ("missing"), those that it lacks ("extra"), and so on; None
-                if it compared none.
+            figures: The part on boxes of the report of `detcli verify`. It has the counts of pairs
+                of boxes, of boxes that only the reference has ("missing"), and of those that it
+                lacks ("extra"). "disagreeing" is the share of boxes that differ by more than the
+                tolerance. None if no boxes were compared.
         """
-        if not counts:
+        if not figures:
             return
-        box_count = counts["pairs"] + counts["missing"] + counts["extra"]
+        box_count = figures["pairs"] + figures["missing"] + figures["extra"]
         if box_count == 0:
             return
+
+        disagreeing_share = figures["disagreeing"]
         row.boxes = BoxAgreement(
-            equal=1 - counts["disagreeing"],
-            lost=counts["missing"],
-            new=counts["extra"],
-            largest_score_difference=counts["largest_score_difference"],
-            largest_corner_difference=counts["largest_corner_difference"],
+            equal=1 - disagreeing_share,
+            lost=figures["missing"],
+            new=figures["extra"],
+            largest_score_difference=figures["largest_score_difference"],
+            largest_corner_difference=figures["largest_corner_difference"],
         )
         self._fewest_boxes = min(self._fewest_boxes, box_count)
 
@@ -343,19 +366,21 @@ class Tuning:
         """Compare the records of a configuration with those of the reference, by `detcli verify`.
 
         Args:
-            row: The configuration.
-            page: A folder for a page that shows both; it may take longer than the budget.
+            row: The row of the configuration, whose records were written before.
+            page: A folder for a page that shows both, if one is wanted. It is written at the end,
+                so the budget of time does not limit it.
 
         Returns:
             The report of verify.
         """
         tolerance = self._tolerance
         limits = f"score={tolerance.score},corner={tolerance.corner},boxes={tolerance.boxes}"
-        options = [self._records(self._reference), self._records(row)]
-        options += ["--conf", str(self._conf), "--tolerance", limits]
+        record_files = [self._records(self._reference), self._records(row)]
+        options = ["--conf", str(self._conf), "--tolerance", limits]
         if page is not None:
             options += ["--report", str(page)]
-        return self._run_command("verify", options, limited=page is None)
+        is_limited = page is None
+        return self._run_command("verify", [*record_files, *options], limited=is_limited)
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
         """Measure the speed of a configuration by `detcli bench`, and the memory that it takes.
@@ -448,7 +473,7 @@ class Tuning:
             conf=self._conf,
             tolerance=self._tolerance,
             rows=tuple(self._rows),
-            choices=tuple(self._choice(kind) for kind in KINDS),
+            choices=tuple(self._recommend(kind) for kind in KINDS),
             seconds=time.monotonic() - self._start_s,
             doubts=tuple(doubts),
         )
@@ -456,10 +481,11 @@ class Tuning:
     def _doubts(self) -> list[str]:
         """List the reasons to doubt the figures or the choice: one sentence each.
 
-        Too little was measured, measurements were disturbed, or too few boxes were compared.
+        There are these: a single configuration was measured, measurements were disturbed, no boxes
+        or too few were compared, or the time ended before everything was measured.
         """
         doubts = []
-        measured_names = [row.name for row in self._rows if row.one or row.many]
+        measured_names = [row.name for row in self._rows if row.one or row.many]  # by any figure
         if len(measured_names) == 1:
             name = measured_names[0]
             doubts.append(f"nothing was compared: {name} is the only way that was measured")
@@ -469,10 +495,12 @@ class Tuning:
             reason = f"{disturbed} were disturbed: {self._disturbances[-1]}"
             doubts.append(f"these figures may be off: {reason}")
 
-        rows_beside_reference = self._rows[1:]
-        if any(row.many and not row.boxes for row in rows_beside_reference):
+        compared_rows = self._rows[1:]  # without the reference
+        if any(row.many and not row.boxes for row in compared_rows):
             doubts.append(f"no boxes above {self._conf:g} were compared: name images with some")
-        # With so few boxes, a single one that differs by chance rules out a configuration.
+
+        # With so few boxes, a single one that differs by chance rules out a configuration: at a
+        # tolerance of 0.005, 199 boxes allow 0.995 to differ, which is none.
         differing_boxes_allowed = self._fewest_boxes * self._tolerance.boxes
         if differing_boxes_allowed < 1:
             doubts.append(f"only {self._fewest_boxes} boxes were compared: name more images")
@@ -482,7 +510,7 @@ class Tuning:
             doubts.append(f"{LATE}: {MORE_TIME}")
         return doubts
 
-    def _choice(self, kind: str) -> Choice:
+    def _recommend(self, kind: str) -> Choice:
         """Recommend the fastest configuration for a purpose, with the options that choose it.
 
         Of several that are equally fast as far as the measurements tell, it is the simplest. If it
@@ -492,16 +520,17 @@ class Tuning:
             kind: The purpose: "one" image at a time, the "start" of a process, or "many" images.
 
         Returns:
-            The configuration, how many times faster than the reference it is, and the names of
-            those that are equally fast.
+            The configuration, how many times as fast as the reference it is, and the names of those
+            that are equally fast.
         """
         fastest_rows = equally_fast(self._rows, kind)
         recommended = fastest_rows[0]
-        options = dict(recommended.way.options)
+        configuration = recommended.way
+        options = dict(configuration.options)
         model = self._model
-        if recommended.way.int8:
+        if configuration.int8:
             # The folder of this run will be deleted, but the recommendation has to stay usable.
-            model = self._copy_to_cache(Path(self._model_of(recommended.way)))
+            model = self._copy_to_cache(Path(self._model_of(configuration)))
             options["model"] = model
 
         command = ["detcli", "predict", "--model", model]

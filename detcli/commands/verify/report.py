@@ -61,6 +61,8 @@ def tolerance_of(sides: Iterable[SideReport], requested: Mapping[str, float] | N
 
 @frozen
 class TensorSide:
+    """A tensor as one side has computed it: its type, its shape and the range of its values."""
+
     dtype: str
     shape: tuple[int, ...]
     nan: int
@@ -152,6 +154,8 @@ class BisectReport:
 
 @frozen
 class FailedInput:
+    """An input that could not be compared, and why."""
+
     source: str
     error: str
 
