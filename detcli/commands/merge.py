@@ -223,9 +223,9 @@ def _convert_file(
     record_count = 0
     reports_progress = target is not None and not config.verbosity.quiet
     with closing(Finder(images, config.inputs)) as finder:
-        optional: Sequence[str] = ()
+        optional_columns: Sequence[str] = ()
         if FORMATS[record_format].has_detection_rows:
-            optional = _optional_columns(
+            optional_columns = _optional_columns(
                 name,
                 finder,
                 marks,
@@ -234,7 +234,9 @@ def _convert_file(
             )
         run = RunDescription(_settings_of(name, finder), (), config.outputs.base)
         with (
-            _open_output(target, record_format, optional, run, config.outputs.burst) as sink,
+            _open_output(
+                target, record_format, optional_columns, run, config.outputs.burst
+            ) as sink,
             progress(lambda: None, enabled=reports_progress) as advance,
         ):
             for record in read_records(name, finder):
@@ -294,17 +296,17 @@ def _add_answers_and_apply_marks(
 def _optional_columns(
     name: str, finder: "Finder", marks: "Marks | None", *, classified: bool, keeps_bursts: bool
 ) -> list[str]:
-    """List the columns of a table that not all records have, and that those of a file will have.
+    """List the optional columns that a table of the records in a file needs.
 
-    A table needs its columns before the first row, so all records are read for it.
+    A table needs its columns before the first row, so this reads all records of the file.
 
     Args:
         name: The file of records.
         finder: Finds images where the file lacks their sizes.
         marks: What a person has marked, which may add the numbers of repeats; None without --apply.
         classified: Whether the fields of --classified are added.
-        keeps_bursts: Whether records keep the numbers of the bursts that they have. If `--burst`
-            numbers the bursts anew, the output adds these columns itself.
+        keeps_bursts: Whether the numbers of bursts in the records are kept. Otherwise `--burst`
+            numbers the bursts anew, and the output adds these columns itself.
     """
     from detcli.data.columns import CLASSIFIED_COLUMNS, OPTIONAL_COLUMNS
     from detcli.data.record import BURST_COLUMNS
@@ -339,19 +341,20 @@ def _settings_of(name: str, finder: "Finder") -> dict[str, Any]:
 def _open_output(
     target: "Target | None",
     record_format: "Format",
-    optional: Sequence[str],
+    optional_columns: Sequence[str],
     run: "RunDescription",
     burst_gap_s: float | None,
 ) -> "Iterator[RecordSink]":
     """Open the sink that records are written to.
 
-    When the block ends without an error, the output is completed, which makes a file visible; after
-    an error the file is discarded.
+    When the block ends without an error, the output is completed, and a file appears under its
+    name. After an error, or an interrupt, the file is discarded.
 
     Args:
         target: The file or object; None for standard output.
         record_format: The format.
-        optional: The names of columns that options add, for formats with a row a detection.
+        optional_columns: The names of columns that options add, for formats with a row for each
+            detection.
         run: What made the records, for formats that say so.
         burst_gap_s: How many seconds the photographs of a burst are apart at most; None without
             `--burst`.
@@ -365,7 +368,7 @@ def _open_output(
     else:
         file = open_target(target)
     try:
-        sink = open_record_sink(record_format, file, optional, run, burst_gap_s)
+        sink = open_record_sink(record_format, file, optional_columns, run, burst_gap_s)
         yield sink
         if isinstance(sink, BurstSink):
             # Its records wait until all bursts are known. They are written here, where Ctrl-C still

@@ -80,10 +80,13 @@ def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> N
     Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves.
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
-    for name in dict.fromkeys(names):
-        with download_progress() as show:
-            path = zoo.pull(name, half=half, show=show)
-        if sys.stdout is not None:  # closed where only the file is wanted
+    unique_names = dict.fromkeys(names)
+    for name in unique_names:
+        with download_progress() as show_progress:
+            path = zoo.pull(name, half=half, show=show_progress)
+        # Python has no `sys.stdout` if standard output is closed, as with `>&-`. A user who does
+        # that wants no path, only the file.
+        if sys.stdout is not None:
             StandardOutput().write(f"{path}\n")
 
 

@@ -270,11 +270,14 @@ def _print_lost_images(request: ReportRequest, finder: "Finder") -> None:
 def _existing_records(
     records: "Iterator[RecordJson]", finder: "Finder", marks: "Marks | None"
 ) -> "Iterator[RecordJson]":
-    """Yield records; with --existing, those whose images are gone are left out and counted.
+    """Yield records; with --existing, leave out those whose images are gone.
+
+    The records that are left out are counted in `finder.gone`. Their marks are noted as used, since
+    a mark that fits no record is an error.
 
     Args:
         records: The records of the earlier run.
-        finder: Finds their images, and counts those that are gone.
+        finder: Finds their images.
         marks: What a person has marked as wrong, maybe in an image that is gone by now; None
             without --apply.
     """
@@ -287,7 +290,7 @@ def _existing_records(
             continue
         finder.gone += 1
         if marks is not None:
-            marks.corrected(record)  # notes its marks as used; an unused one is an error
+            marks.corrected(record)  # called only to note the marks as used
 
 
 @frozen
@@ -323,25 +326,28 @@ def _select_records(
 
 
 def _draw_sample(
-    records: "Iterator[RecordJson]", sample: Sampling, marks: "Marks | None"
+    records: "Iterator[RecordJson]", sampling: Sampling, marks: "Marks | None"
 ) -> "StratifiedSample":
     """Read all records, and draw a sample of them by their best scores.
 
     Args:
         records: The records.
-        sample: How many to draw, and the seed.
-        marks: What a person has marked as wrong, which does not count; None without --apply.
+        sampling: How many to draw, and the seed.
+        marks: What a person has marked as wrong. The scores of such detections do not count, and
+            records that are wrong as a whole are not drawn. None without --apply.
     """
     from detcli.data.sampling import StratifiedSample
 
-    stratified_sample = StratifiedSample(sample.size, sample.seed)
+    drawn_sample = StratifiedSample(sampling.size, sampling.seed)
     for record in records:
         corrected = _corrected(record, marks)
-        if corrected is not None:
-            scores = [detection["score"] for detection in corrected.get("detections", ())]
-            best_score = max(scores, default=None)
-            stratified_sample.add(record, best_score)
-    return stratified_sample
+        if corrected is None:
+            continue
+        scores = [detection["score"] for detection in corrected.get("detections", ())]
+        best_score = max(scores, default=None)
+        # The sample has the record as it was read: the page corrects it when it is added there.
+        drawn_sample.add(record, best_score)
+    return drawn_sample
 
 
 def _corrected(record: "RecordJson", marks: "Marks | None") -> "RecordJson | None":
@@ -452,12 +458,14 @@ class _PageOfRecords:
         Args:
             record: The record, as it was read.
         """
-        boxes_to_hide = self._hidden.boxes_to_hide(record)
+        boxes_to_hide = self._hidden.boxes_to_hide(record)  # also those that marks drop
         shown_record = _corrected(record, self._marks)
         if shown_record is None:
             return
+
         hide_in_image = None
-        if self._hidden:
+        hides_any_class = bool(self._hidden)
+        if hides_any_class:
             hide_in_image = partial(self._hidden.in_image, boxes_to_hide)
             shown_record = self._hidden.without_texts(shown_record, boxes_to_hide)
 
@@ -469,8 +477,8 @@ class _PageOfRecords:
         self._page.add(shown_record, load_image)
 
         self._record_count += 1
-        shown_hidden_boxes = self._hidden.boxes_to_hide(shown_record)
-        self._dropped_hidden_count += len(boxes_to_hide) - len(shown_hidden_boxes)
+        remaining_boxes_to_hide = self._hidden.boxes_to_hide(shown_record)
+        self._dropped_hidden_count += len(boxes_to_hide) - len(remaining_boxes_to_hide)
 
     def print_summary(self) -> None:
         """Print what was written, what is hidden, and which records or images are not shown."""

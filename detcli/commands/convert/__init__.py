@@ -120,10 +120,15 @@ def _file_text(file: "File") -> str:
 
 
 def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
-    """Yield labels and texts about how the detections of the old and the new model differ."""
+    """Yield labels and texts about how the detections of the old and the new model differ.
+
+    They say which image was compared, how many boxes the models have in common and how many not,
+    and the largest difference of a pair in score and in corners, with the tolerance.
+    """
     yield "compared on", difference.source
     boxes = f"{difference.old} boxes before, {difference.new} after"
     yield f"above {difference.conf:g}", f"{boxes}, {difference.pairs} pairs"
+
     disagreement = (
         f"{difference.missing} missing, {difference.extra} extra, "
         f"{difference.over} beyond the tolerance"
@@ -131,9 +136,11 @@ def _difference_facts(difference: "Difference") -> Iterator[tuple[str, str]]:
     if difference.borderline:
         disagreement += f"; {difference.borderline} at the confidence threshold"
     yield "disagree", disagreement
+
     allowed_score = f"(allowed {difference.score_tolerance:g})"
     yield "score", f"differs by {difference.largest_score:.3g} {allowed_score}"
     allowed_corner = f"(allowed {difference.corner_tolerance:g})"
     yield "corners", f"differ by {short_number(difference.largest_corner)} pixels {allowed_corner}"
+
     if difference.batch is not None:
         yield "in a batch", f"the output differs by {difference.batch:.3g} of its largest value"

@@ -112,9 +112,10 @@ def compare_models(
 def _compare_where_confident(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
-    """Compare detections at the highest of CONFIDENCES above which either model detects anything.
+    """Compare detections at the usual confidence, or at a lower one if there are no detections.
 
-    If neither model detects anything even above the lowest one, the report is about that.
+    The CONFIDENCES are tried from the highest to the lowest, until either model detects anything.
+    If neither does at the lowest one, the report on that one is returned.
 
     Args:
         old: The model before the conversion.
@@ -129,8 +130,9 @@ def _compare_where_confident(
         for conf in CONFIDENCES:
             settings_with_conf = replace(settings, conf=conf)
             report = _compare_detections(old, new, item, settings_with_conf, tolerance)
-            if report.left or report.right:
-                return report
+            detects_anything = report.left or report.right
+            if detects_anything:
+                break
     return report
 
 
@@ -207,13 +209,13 @@ def _compare_detections(
     lowered_settings = replace(settings, conf=rules.lowered_conf, max_det=rules.max_det)
     old_detections = _detect(old, image, lowered_settings)
     if new.selection:
-        # The whole graph runs, since its selection is to be compared. `_detect` would leave that
-        # out, and detcli would select.
+        # The selection in the new graph is to be compared, so the whole graph runs. `_detect` would
+        # run only what comes before the selection.
         [new_detections] = GraphSide(new, lowered_settings).detect([image])
     else:
         new_detections = _detect(new, image, lowered_settings)
 
-    # The report covers all images; here there is only one.
+    # `Totals` makes a report from the reports on any number of images; here there is only one.
     comparison = compare(old_detections, new_detections, rules)
     report_on_image = image_report(item.origin, comparison, rules)
     totals = Totals(rules)
@@ -305,12 +307,15 @@ def _batch_difference(new: ModelFile, image: Image) -> float | None:
 
 
 def _scaled_difference(output: Tensor, expected: Tensor, *, are_detections: bool) -> float:
-    """Return the largest difference of two outputs, as a share of the channel's largest value.
+    """Return the largest difference of two outputs, as a share of the largest value in its channel.
 
-    A channel is a coordinate of boxes, or the scores of a class. Each channel is divided by its
-    largest value, as scores are so much smaller than pixels that their differences would not count.
-    If a graph selects detections itself, only its confident ones are compared, since the others may
-    change places.
+    A channel is a coordinate of boxes, or the scores of a class. Scores are so much smaller than
+    pixels that their differences would not count, so each channel is divided by its largest value.
+    Where 640 is the largest x, 64 in its place gives 0.9; where 0.9 is the largest score, so does
+    0.09.
+
+    Of detections that a graph has selected, only the confident ones are compared, since the others
+    may change places.
 
     Args:
         output: A head, `(4 + C, N)` or `(N, 4 + C)`, of N anchors and C classes; or K detections,
@@ -328,7 +333,7 @@ def _scaled_difference(output: Tensor, expected: Tensor, *, are_detections: bool
     else:
         box_axis = int(np.argmax(expected.shape))  # a head has more anchors than channels
 
-    # The largest value of each channel, but MIN_SCALE for a channel that is all but 0.
+    # A channel is divided by MIN_SCALE if all its values are smaller than that.
     expected = expected.astype(np.float64)
     channel_scales = np.abs(expected).max(axis=box_axis, keepdims=True, initial=MIN_SCALE)
     scaled_differences = np.abs(output - expected) / channel_scales

@@ -145,9 +145,12 @@ def _replacements_of_casts(
 ) -> dict[str, str]:
     """Find the float32 tensors to read in place of the outputs of casts to float32.
 
-    The output of a cast back from float16 is replaced by the tensor that was cast to float16
-    before. Where the converter has added several casts of one float16 tensor, their outputs are
-    replaced by the output of the first. Other casts are the model's, and stay.
+    There are two cases; other casts are the model's, and stay:
+
+    - A tensor was cast from float32 to float16 and back. Nodes can read the tensor before the
+      casts.
+    - The converter has added several casts of one float16 tensor. Nodes can read the output of the
+      first cast.
 
     Args:
         graph: The graph that ONNX Runtime's converter returned.
@@ -155,11 +158,11 @@ def _replacements_of_casts(
         float32_source_of: The float32 input of each new cast to float16, by the cast's output.
 
     Returns:
-        The tensor to read, by the output of the cast that it replaces. The first of several casts
-        of a tensor is listed with its output as the replacement.
+        The tensor to read, by the output of the cast that it replaces. The output of a first cast
+        is replaced by itself.
     """
     replacement_of: dict[str, str] = {}
-    first_output_of: dict[str, str] = {}  # of the casts of a float16 tensor, by that tensor
+    first_output_of: dict[str, str] = {}  # by a float16 tensor, the output of its first cast
     for node in graph.node:
         if not _casts_to(node, TensorProto.FLOAT):
             continue

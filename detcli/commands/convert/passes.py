@@ -36,7 +36,8 @@ from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded
 
-HINT = "export the model again with that {}, or with dynamic axes"
+EXPORT_AGAIN = "export the model again with that {}, or with dynamic axes"
+"""The hint where a graph does not allow what an option asks for, such as another batch."""
 
 # Operators that compute with weights, at which the network proper ends, seen from the head.
 NETWORK = frozenset(
@@ -60,23 +61,40 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
     Raises:
         ModelError: The graph cannot take another batch.
     """
-    hint = HINT.format("batch")
     changed = copied(model)
     graph = changed.graph
     image_input = _image_input(graph, "batch")
     old_size = known_size(shape(image_input)[0])
     if old_size == size:
         return changed
+
     if old_size is not None:
-        _free_reshapes(graph, GraphIndex(infer_shapes(model).graph), image_input.name, old_size)
+        shaped_index = GraphIndex(infer_shapes(model).graph)
+        _free_reshapes(graph, shaped_index, image_input.name, old_size)
     _declare_batch(graph, size)
     try:
         changed = renew_shapes(changed)
     except ValueError as error:
-        raise ModelError(f"--batch: the graph takes no other batch: {error}", hint) from error
+        problem = f"--batch: the graph takes no other batch: {error}"
+        raise ModelError(problem, EXPORT_AGAIN.format("batch")) from error
+    _require_batch_of_outputs(changed.graph, size)
+    return changed
 
-    # Another node than a Reshape may still fix the batch: then the outputs have the old size.
-    for output in changed.graph.output:
+
+def _require_batch_of_outputs(graph: GraphProto, size: int | None) -> None:
+    """Check that all outputs of a graph have the batch that was set at its input.
+
+    They do not if another node than a Reshape fixes the size of the batch.
+
+    Args:
+        graph: The graph, with shapes that were inferred for the new batch.
+        size: The number of images in a batch; None for any.
+
+    Raises:
+        ModelError: An output has another batch, or a shape without any.
+    """
+    hint = EXPORT_AGAIN.format("batch")
+    for output in graph.output:
         output_dims = shape(output)
         if not output_dims:
             problem = f"--batch: the graph's output {output.name} has no axes, or an unknown shape"
@@ -85,7 +103,6 @@ def set_batch(model: ModelProto, size: int | None) -> ModelProto:
         if output_size != size:
             problem = f"--batch: the graph keeps a batch of {output_size} at its end"
             raise ModelError(problem, hint)
-    return changed
 
 
 def _declare_batch(graph: GraphProto, size: int | None) -> None:
@@ -118,13 +135,14 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
         ModelError: The input is not `[B, 3, H, W]`.
     """
     image_input, _ = find_inputs(GraphIndex(graph))
-    has_no_batch_axis = image_input.single
-    if image_input.channels_last or has_no_batch_axis:
+    takes_single_image = image_input.single  # it has no axis for the batch
+    if image_input.channels_last or takes_single_image:
         axes = "[3, H, W]"
         if image_input.channels_last:
             axes = "[H, W, 3]"
         problem = f"--{option}: the graph takes {axes}, not [B, 3, H, W]"
-        raise ModelError(problem, HINT.format(option))
+        raise ModelError(problem, EXPORT_AGAIN.format(option))
+
     declaration: ValueInfoProto = next(
         value for value in graph.input if value.name == image_input.name
     )
@@ -134,9 +152,9 @@ def _image_input(graph: GraphProto, option: str) -> ValueInfoProto:
 def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int) -> None:
     """Make the Reshape nodes of a graph work for any batch, where they are written for one size.
 
-    A Reshape whose target shape begins with the size of the batch gets a 0 in its place, which
-    means "as in the input". Others are left alone: those of tensors that do not depend on the
-    image, and those whose input does not begin with the batch.
+    A target shape that begins with the size of the batch gets a 0 in its place, which means "as in
+    the input": [1, 84, 8400] becomes [0, 84, 8400]. A Reshape stays as it is if its tensor does not
+    depend on the image, or if the first axis of its input is not the batch.
 
     Args:
         graph: The graph, which is changed.
@@ -150,9 +168,7 @@ def _free_reshapes(graph: GraphProto, index: GraphIndex, image: str, batch: int)
         if node.op_type != "Reshape" or node.input[0] not in tensors_of_image:
             continue
         target_shape = index.constant(node.input[1])
-        if not target_shape:
-            continue
-        if not _begins_with_batch(index, node.input[0], target_shape, batch):
+        if not target_shape or not _begins_with_batch(index, node.input[0], target_shape, batch):
             continue
 
         # With `allowzero` set to 1, a 0 in the target shape does not mean "as in the input", but a
@@ -213,7 +229,7 @@ def set_image_size(model: ModelProto, size: int) -> ModelProto:
     if height == width == size:
         return resized
 
-    hint = HINT.format("imgsz")
+    hint = EXPORT_AGAIN.format("imgsz")
     if height is not None and width is not None:
         raise ModelError(f"--imgsz: the graph only takes {width}x{height} images", hint)
 
@@ -242,7 +258,7 @@ def decode_nodes(graph: GraphProto, boxes: Iterable[str]) -> set[str]:
     """
     index = GraphIndex(graph)
     box_tensors = {_boxes_before_join(index, name) for name in boxes}
-    return _split_at_network(index, box_tensors).after_network
+    return _find_end_of_network(index, box_tensors).after_network
 
 
 def _boxes_before_join(index: GraphIndex, tensor: str) -> str:
@@ -280,7 +296,7 @@ def score_convolutions(graph: GraphProto, scores: Iterable[str], depth: int) -> 
         # From the scores back to the nearest nodes that compute with weights. These are
         # convolutions, and also poolings and matrix products, which count towards the depth but are
         # not returned.
-        weighted_outputs = _split_at_network(index, start_tensors).last_of_network
+        weighted_outputs = _find_end_of_network(index, start_tensors).last_of_network
         start_tensors = set()
         for output in weighted_outputs:
             node = index.producers[output]
@@ -320,37 +336,37 @@ def first_convolutions(graph: GraphProto, image: str, depth: int) -> set[str]:
     return first_convolution_outputs
 
 
-class _NodesBeforeTensors(NamedTuple):
-    """The nodes that some tensors are computed by, each by the name of its first output."""
+class _EndOfNetwork(NamedTuple):
+    """The nodes around the end of the network proper, each by the name of its first output."""
 
-    after_network: set[str]  # those behind the network, which decode boxes or activate scores
-    last_of_network: set[str]  # those with weights that are nearest to the tensors
+    last_of_network: set[str]  # the last nodes with weights
+    after_network: set[str]  # the nodes that run after these, to decode boxes or activate scores
 
 
-def _split_at_network(index: GraphIndex, tensors: Iterable[str]) -> _NodesBeforeTensors:
-    """Walk from some tensors towards the image, up to the first nodes that compute with weights.
+def _find_end_of_network(index: GraphIndex, tensors: Iterable[str]) -> _EndOfNetwork:
+    """Walk back from some tensors towards the image, to the last nodes that compute with weights.
 
-    These are convolutions, matrix products and poolings: the end of the network proper. What the
-    walk passes before them decodes boxes or activates scores. A convolution after a Softmax decodes
-    boxes as well (see `decode_nodes`), so the walk passes it.
+    These are convolutions, matrix products and poolings: the end of the network proper. The nodes
+    that run after them, which the walk meets first, decode boxes or activate scores. A convolution
+    after a Softmax decodes boxes as well (see `decode_nodes`), so the walk does not end there.
 
     Args:
         index: The graph.
         tensors: The names of the tensors to begin at.
     """
-    nodes_after_network: set[str] = set()
-    last_network_nodes: set[str] = set()
+    last_of_network: set[str] = set()
+    after_network: set[str] = set()
     tensors_to_visit = list(tensors)
     while tensors_to_visit:
         node = index.producers.get(tensors_to_visit.pop())
-        if node is None or node.output[0] in nodes_after_network or node.op_type == "Shape":
+        if node is None or node.output[0] in after_network or node.op_type == "Shape":
             continue
         if node.op_type in NETWORK and not _follows_softmax(index, node):
-            last_network_nodes.add(node.output[0])
+            last_of_network.add(node.output[0])
         else:
-            nodes_after_network.add(node.output[0])
+            after_network.add(node.output[0])
             tensors_to_visit.extend(node.input)
-    return _NodesBeforeTensors(nodes_after_network, last_network_nodes)
+    return _EndOfNetwork(last_of_network, after_network)
 
 
 def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:
@@ -361,15 +377,15 @@ def _follows_softmax(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def guard_transposes(model: ModelProto) -> ModelProto:
-    """Insert a Split and a Concat after each Transpose that feeds an output.
+    """Insert a Split and a Concat after each Transpose that feeds an output, to copy the tensor.
 
     An engine may treat a Transpose at the end as a mere change of strides, and return the tensor
-    before it. The Concat copies the tensor, so the engine must lay it out as the Transpose says.
+    before it. A copy has to be laid out as the Transpose says.
 
-    For an engine, a Concat with a single input would be enough. But simplifiers (onnxsim 0.8 and
-    onnxslim 0.1) remove it like an Identity, and ONNX Runtime moves a Transpose through it where
-    that pays. All of them leave a Split and a Concat alone. So a Split divides the tensor along its
-    last axis, into the first entry and the rest, and a Concat joins both again.
+    The copy takes two nodes, as a single one would be lost: simplifiers (onnxsim 0.8 and onnxslim
+    0.1) remove a Concat with one input like an Identity, and ONNX Runtime moves a Transpose through
+    it where that pays. All of them leave a Split and a Concat alone. The Split divides the tensor
+    along its last axis, into the first entry and the rest, and the Concat joins both again.
 
     Raises:
         ModelError: The size of a last axis is not known, or is 1.
@@ -386,6 +402,7 @@ def guard_transposes(model: ModelProto) -> ModelProto:
         output = node.output[0]
         if output not in bare_outputs:
             continue
+
         last_size = None
         if shapes.get(output):
             last_size = known_size(shapes[output][-1])
@@ -395,7 +412,8 @@ def guard_transposes(model: ModelProto) -> ModelProto:
                 "export the model with a fixed number of classes",
             )
 
-        # The Transpose computes a new tensor, and the Concat takes over the name of its output.
+        # An output has to keep its name. So the Transpose computes a new tensor, and the Concat
+        # gets the name.
         transposed = unused_name(names, f"{output}/transposed")
         node.output[0] = transposed
         split_and_concat = _split_and_join(
@@ -411,8 +429,9 @@ def _split_and_join(
 ) -> list[NodeProto]:
     """Make nodes that copy a tensor: a Split into two along the last axis, and a Concat of both.
 
-    The nodes are not added to the model, but their names are added to `names`, and a constant to
-    the model where Split takes its sizes as an input.
+    `guard_transposes` says what the copy is for. The caller adds the nodes to the model. This adds
+    their new tensors to `names`. From opset 13 on, it also adds a constant to the model, which
+    Split reads the sizes from; before, the sizes are an attribute.
 
     Args:
         model: The model of the tensor.

@@ -113,7 +113,7 @@ def convert(
     try:
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
             original = ModelFile.read(model.path, settings.box_format, settings.preprocess)
-            old = _with_family_of_user(original, options.entries, Path(folder, "given"))
+            old = _with_named_family(original, options.entries, Path(folder, "given"))
             old_warnings = old.detector().warnings
             for warning in old_warnings:
                 _warn(f"{model.path.name}: {warning}")
@@ -183,10 +183,14 @@ def _batch_axis_warning(file: ModelFile, converted: ModelProto) -> str:
 
 @contextlib.contextmanager
 def _explain_batch_errors(options: ConversionOptions, model_name: str) -> Iterator[None]:
-    """Blame --batch, if it is set, where the block runs a converted network and that fails.
+    """Explain an error of a converted network in the block by --batch, if that is set.
 
     Nodes of a graph may hold the size of the batch that it was exported with. That shows only when
     the network runs with another one.
+
+    Args:
+        options: The options, with --batch.
+        model_name: What the error calls the model.
 
     Raises:
         ModelError: The network failed, and --batch is set.
@@ -248,19 +252,20 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
     return open_output(output)
 
 
-def _with_family_of_user(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
-    """Write the family that the user names into a copy of a model, and read that copy.
+def _with_named_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
+    """Write a copy of a model with the family that --metadata names, and read that copy.
 
-    Models of some families are recognised as detectors only if their metadata names the family. If
-    the user names none, the model is returned as it is.
+    Models of some families are recognised as detectors only if their metadata names the family.
+    Without a family in --metadata, nothing is written and `file` is returned.
 
     Args:
         file: The model.
         entries: The entries of the metadata that the user sets with --metadata.
-        folder: A new folder for the copy.
+        folder: A folder for the copy, which does not exist yet.
     """
     if FAMILY_KEY not in entries:
         return file
+
     folder.mkdir()
     path = folder / file.path.name
     model_with_family = set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})

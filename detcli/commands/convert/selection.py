@@ -47,7 +47,8 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     _require_selectable(model, contract)
     head_name, anchors_first = _find_head_to_read(model, contract)
 
-    # The head stops being an output, but keeps its declared type and shape.
+    # `cut` makes the head the only output. It stops being one, but keeps its declared type and
+    # shape.
     body = cut(model, head_name)
     graph = body.graph
     head = graph.output.pop()
@@ -55,11 +56,14 @@ def append_selection(model: ModelProto, contract: Contract, max_det: int) -> Mod
     if OUTPUT in tensor_names(graph):
         raise ModelError(f"a tensor of the graph has the name {OUTPUT} already")
 
+    # The nodes are written as text, in which the tensor to read is `head`. `graph_name_of` has the
+    # names in the graph by those in the text.
     writer = _SelectionWriter(contract, max_det, opset(model), anchors_first=anchors_first)
     nodes = writer.write_nodes()
-    graph_name_of = {OUTPUT: OUTPUT}  # the names in the graph, by those in the text of the nodes
+    graph_name_of = {OUTPUT: OUTPUT}
     if head.type.tensor_type.elem_type == TensorProto.FLOAT16:
-        # The nodes read `head` in float32, so a new tensor of that name is cast from the head.
+        # The nodes read `head` in float32. So the head of the graph is `half` in the text, and a
+        # node before the others casts it to `head`.
         nodes.insert(0, "head = Cast <to = 1> (half)")
         graph_name_of["half"] = head_name
         float32_head = helper.make_tensor_value_info(
@@ -97,12 +101,14 @@ def _find_head_to_read(model: ModelProto, contract: Contract) -> _HeadTensor:
     """
     index = GraphIndex(model.graph)
     anchors_first = contract.anchors_first
-    # `producer` passes over nodes that hand the head on unchanged, such as an Identity.
+
+    # The node that computes the values of the head. The method `producer` passes over nodes that
+    # only hand them on, such as an Identity.
     computing_node = index.producer(contract.head)
     if computing_node is not None and swaps_last_axes(computing_node):
         return _HeadTensor(str(computing_node.input[0]), anchors_first=not anchors_first)
 
-    # `producers` has the very last node.
+    # The very last node, which may be such an Identity. The dict `producers` passes over nothing.
     last_node = index.producers.get(contract.head)
     if last_node is not None and last_node.op_type == "Identity":
         return _HeadTensor(str(last_node.input[0]), anchors_first)
@@ -118,14 +124,14 @@ def _append_nodes(
     """Append nodes that are written as text, in the notation of `onnx.parser`, to a graph.
 
     A tensor `best` of the text becomes `selection/best` in the graph, so that it cannot have the
-    name of another tensor.
+    name of another tensor. Exceptions are the tensors that the graph has already, and its output.
 
     Args:
         graph: The graph, which is changed.
         lines: The nodes, one a line, such as "nan = IsNaN (scores)".
-        constants: Values by name; those that a node reads become constants of the graph.
-        graph_name_of: The names in the graph of tensors that get no prefix, by their names in the
-            text: tensors that the graph has already, and its output.
+        constants: Values by the names that the text has for them. Those that a node reads become
+            constants of the graph.
+        graph_name_of: For the exceptions, the name in the graph by the name in the text.
     """
     text = "\n".join(lines)
     nodes = onnx.parser.parse_graph(f"selection () => () {{ {text} }}").node
@@ -240,17 +246,22 @@ class _SelectionWriter:
         lowest_score = 0.0
         if self._has_logits:
             lowest_score = -np.inf
-        # The constants that nodes read, by their names in the text. Methods that write further
-        # nodes add the constants of these.
+
+        # The constants that the nodes read, by the names that they have in the text of the nodes.
+        # Methods that write nodes with further constants add these.
         self.constants: dict[str, Any] = {
-            "sizes": [BOX_COORDINATES, contract.class_count],  # of boxes and scores in the head
-            "pair_sizes": [2, 2],  # of centre and size in a box
+            # Where nodes split the channels of the head into boxes and scores, and the coordinates
+            # of a box into centre and size.
+            "sizes": [BOX_COORDINATES, contract.class_count],
+            "pair_sizes": [2, 2],
             "classes": contract.class_count,
             "max_det": [max_det],
+            # Axes, counted from 0: of a row of values (B, values), of channels in the head, and the
+            # last one of (B, K, channels).
             "row_axis": [1],
             "channel_axis": [self._channel_axis],
             "last_axis": [2],
-            "nothing": np.float32(lowest_score),  # in place of NaN
+            "nothing": np.float32(lowest_score),  # the score in place of NaN, which never wins
             "one": np.float32(1),
             "two": np.float32(2),
         }
@@ -274,9 +285,12 @@ class _SelectionWriter:
     def _best_anchors(self) -> list[str]:
         """Write nodes that find the A anchors with the best scores.
 
-        They compute `boxes` and `sound`, the boxes and the scores without NaN of all N anchors; and
-        of the A best anchors `anchor_indices` and `anchor_values`, (B, A) each: their indices and
-        the best score of each.
+        They read the tensor `head` and compute these tensors:
+
+        - `boxes`: the boxes of all N anchors.
+        - `sound`: the scores of all N anchors, with the lowest score in place of NaN.
+        - `anchor_indices` (B, A): the indices of the A best anchors.
+        - `anchor_values` (B, A): the best score of each of these.
         """
         max_arguments = "<keepdims = 0> (sound, channel_axis)"
         if self._opset_version < AXES_ARE_AN_INPUT:
@@ -294,20 +308,30 @@ class _SelectionWriter:
 
         So an anchor may give several detections, of different classes.
 
-        The nodes read the scores, `sound`, and the indices of the A anchors with the best scores,
-        `anchor_indices` (B, A). They compute three tensors (B, K), which say of each detection: its
-        score, `row_values`; its class, `class`; and the index of its anchor, `chosen`.
+        The nodes read these tensors:
+
+        - `sound`: the scores of all N anchors, without NaN.
+        - `anchor_indices` (B, A): the indices of the A anchors with the best scores.
+
+        They compute these tensors (B, K), with an entry for each detection:
+
+        - `row_values`: its score.
+        - `class`: its class.
+        - `chosen`: the index of its anchor.
         """
         class_count = self._contract.class_count
         score_count = None  # of an image; it depends on the input if the number of anchors does
         if self._contract.anchor_count is not None:
             score_count = self._contract.anchor_count * class_count
 
-        # `kept` (B, A, C) are the scores of the A anchors, `flat` (B, A * C) the same in one row.
+        # The scores of the A anchors are `kept` (B, A, C). As a single row for each image, they are
+        # `flat` (B, A * C).
         nodes = self._gather("kept", "sound", "anchor_indices", class_count)
         nodes.append("flat = Flatten <axis = 1> (kept)")
         nodes += self._top_k("row", "flat", score_count)  # `row_values` and `row_indices`, (B, K)
-        # The row has the scores anchor by anchor: an index in it is rank of the anchor * C + class.
+
+        # The row has the scores anchor by anchor. With C = 3 classes, its index 7 is that of the
+        # anchor of rank 7 / 3 = 2, and of the class 7 mod 3 = 1.
         nodes += [
             "rank = Div (row_indices, classes)",
             "class = Mod (row_indices, classes)",
@@ -330,8 +354,12 @@ class _SelectionWriter:
     def _detections(self) -> list[str]:
         """Write nodes that join corners, score and class of each detection to `detections`.
 
-        They read the boxes of all N anchors, `boxes`; and of each detection, as (B, K) each, the
-        index of its anchor, `chosen`, its score, `row_values`, and its class, `class`.
+        The result is (B, K, 6). The nodes read these tensors:
+
+        - `boxes`: the boxes of all N anchors.
+        - `chosen` (B, K): for each detection, the index of its anchor.
+        - `row_values` (B, K): its score, or the logit of its score.
+        - `class` (B, K): its class.
         """
         nodes = self._gather("chosen_boxes", "boxes", "chosen", BOX_COORDINATES)
         corners = self._corners()

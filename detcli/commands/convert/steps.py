@@ -42,7 +42,7 @@ SQUARING = frozenset(
 # For each, see docs/convert.md.
 # Share of the images whose lowest and whose highest value an int8 model may cut off: for the sake
 # of few, the steps between all values would widen.
-OUTLYING = 0.1
+OUTLIER_SHARE = 0.1
 # Convolutions that stay in float32 at the end of each branch of class scores in an int8 model: they
 # are little work and cause most of the error of the scores.
 FLOAT_DEPTH = 3
@@ -127,7 +127,8 @@ class Steps:
     def _run_pass(self, name: str, convert: Callable[[], PassResult]) -> None:
         """Run one pass on `model`, put its result in the place of `model`, and add it to `done`.
 
-        Passes read `_shaped` and `_reading`, which are made anew from the model before each pass.
+        Before, this sets what passes read besides `model`: `_shaped`, the same model with the
+        shapes of all tensors, and `_reading`, how detcli reads that model as a detector.
 
         Args:
             name: The option that asked for the pass.
@@ -137,12 +138,13 @@ class Steps:
         box_format = self._options.config.settings.box_format
         self._reading = read_graph(self._shaped, self._title, box_format)
 
-        converted, finding = convert()
+        converted, finding = convert()  # the finding is what the pass did, in words
         self._drop_inferred_shapes(converted.graph)
-        changed = _without_shapes(converted) != _without_shapes(self.model)
-        if changed:
+        has_changed = _without_shapes(converted) != _without_shapes(self.model)
+        if has_changed:
             self.model = converted
-        self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
+        node_count = len(self.model.graph.node)
+        self.done.append(Step(name, has_changed, finding, node_count))
 
     def _drop_inferred_shapes(self, graph: GraphProto) -> None:
         """Remove the shapes of tensors that were inferred before a pass from the graph after it.
@@ -175,15 +177,8 @@ class Steps:
         # What detcli will read from these entries in the converted file.
         recommended = read_recommendations(non_empty_entries, contract.nms, contract.names)
         if recommended.ignored:
-            # A warning is worded for the entry of a file: "its metadata conf is '2', not ..., so it
-            # is ignored". The error here is about what the user has typed, which is refused.
-            first_warning = recommended.ignored[0]
-            problem = first_warning.removesuffix(", so it is ignored")
-            problem = problem.replace(
-                IGNORED_BY_HEAD, " has no effect: the model's head gives one box for each object"
-            )
             raise UsageError(
-                problem.replace("its metadata", "--metadata"),
+                _refusal_of_entry(recommended.ignored[0]),
                 "leave the entry out; docs/models.md says what it may be",
             )
 
@@ -247,18 +242,20 @@ class Steps:
         Raises:
             ModelError: The graph has no heads, only the detections that it selects.
         """
-        selects_itself = self._reading.contract.layout is Layout.ROWS
-        if selects_itself:
+        graph_selects_detections = self._reading.contract.layout is Layout.ROWS
+        if graph_selects_detections:
             raise ModelError(
                 "--cut: the graph selects its detections itself, and what it selects from is not "
                 "clear",
                 "leave it out",
             )
+
         head_tensors = self._reading.adaptation.head.tensors
-        body = cut(self._shaped, *head_tensors)
-        dropped_count = len(self._shaped.graph.node) - len(body.graph.node)
+        model_up_to_heads = cut(self._shaped, *head_tensors)
+
+        dropped_count = len(self._shaped.graph.node) - len(model_up_to_heads.graph.node)
         heads = " and ".join(head_tensors)
-        return PassResult(body, f"{dropped_count} nodes after {heads} dropped")
+        return PassResult(model_up_to_heads, f"{dropped_count} nodes after {heads} dropped")
 
     def _make_half(self) -> PassResult:
         """Make the network compute in float16, except for the nodes that need float32.
@@ -281,7 +278,7 @@ class Steps:
         observation = self._observe(float_tensors(self._shaped))
         ranges = observation.ranges | constant_ranges(graph)
         overflowing_outputs = overflowing_nodes(graph, ranges)
-        float32_outputs = self._box_decoding_outputs() | overflowing_outputs
+        float32_outputs = self._outputs_of_postprocessing() | overflowing_outputs
 
         to_half = partial(
             number_types.to_half,
@@ -299,11 +296,11 @@ class Steps:
         finding += f" (calibrated on {pluralize(observation.image_count, 'image')})"
         return PassResult(converted, finding)
 
-    def _box_decoding_outputs(self) -> set[str]:
-        """Name the outputs of the nodes that decode boxes, and of all nodes after the head.
+    def _outputs_of_postprocessing(self) -> set[str]:
+        """Name the tensors that are computed after the network proper.
 
-        The nodes after the head select detections, for example. The head consists of the tensors
-        with boxes and scores; these are named as well.
+        These are the outputs of nodes that decode boxes, the head itself, which is the tensors with
+        boxes and scores, and what is computed from the head, such as a selection of detections.
         """
         graph = self._shaped.graph
         head = self._reading.adaptation.head  # as detcli has recognised it
@@ -339,7 +336,7 @@ class Steps:
             quantised_count += 1
             tensors_to_observe.add(node.input[0])
             tensors_to_observe.add(node.output[0])
-        observation = self._observe(sorted(tensors_to_observe), OUTLYING)
+        observation = self._observe(sorted(tensors_to_observe), OUTLIER_SHARE)
 
         to_int8 = partial(number_types.to_int8, self.model, observation.ranges, float32_outputs)
         converted = run_with_timeout(RUN_TIMEOUT_S, self._title, to_int8)
@@ -372,13 +369,13 @@ class Steps:
             float32_outputs |= first_convolutions
         return float32_outputs
 
-    def _observe(self, tensors: list[str], outlying: float = 0.0) -> Observation:
+    def _observe(self, tensors: list[str], outlier_share: float = 0.0) -> Observation:
         """Run the network on the images for calibration, and note which values tensors take.
 
         Args:
             tensors: The names of the tensors to look at.
-            outlying: The share of images whose lowest value a range may leave out, and likewise the
-                share of those whose highest value it may leave out; 0 to include all values.
+            outlier_share: The share of images that may have values outside the range, at each of
+                its ends; 0 to include all values.
 
         Raises:
             SourceError: There is not a single image.
@@ -390,7 +387,7 @@ class Steps:
         contract = self._reading.contract
         batches = (tensor_of(image, contract) for image in self._images())  # one after the other
         network = self._reading.with_image_input(self._shaped)
-        observation = observe(network, tensors, batches, self._title, outlying)
+        observation = observe(network, tensors, batches, self._title, outlier_share)
         if not observation.image_count:
             raise SourceError(
                 "no image to calibrate on", "name a folder of images with --calibrate"
@@ -404,12 +401,13 @@ class Steps:
             ModelError: The graph selects its detections itself, or needs another selection.
         """
         contract = self._reading.contract  # how detcli reads the network's output
-        # The network as the steps before left it. Some architectures need nodes of detcli's to
-        # give boxes and scores, unless they select detections themselves; that is refused below.
+
+        # For some architectures, detcli adds nodes that compute boxes and scores. A graph that
+        # selects its detections itself has neither; `append_selection` refuses it.
         network = self._shaped
         is_adapted = self._reading.adaptation.is_needed
-        selects_itself = contract.layout is Layout.ROWS
-        if is_adapted and not selects_itself:
+        graph_selects_detections = contract.layout is Layout.ROWS
+        if is_adapted and not graph_selects_detections:
             network = self._reading.body(self._shaped)
 
         max_det = self._options.max_det
@@ -440,6 +438,19 @@ def _require_multiple_of_stride(contract: Contract, size: int) -> None:
     """
     contract_of_any_size = replace(contract, input_size=None)
     contract_of_any_size.input_shape(size)
+
+
+def _refusal_of_entry(warning: str) -> str:
+    """Reword a warning about an entry in a model's metadata as the refusal of --metadata.
+
+    "its metadata detcli.conf is '2', not a number from 0 to 1, so it is ignored" becomes
+    "--metadata detcli.conf is '2', not a number from 0 to 1".
+    """
+    problem = warning.removesuffix(", so it is ignored")
+    problem = problem.replace(
+        IGNORED_BY_HEAD, " has no effect: the model's head gives one box for each object"
+    )
+    return problem.replace("its metadata", "--metadata")
 
 
 def _size_text(size: Size | None) -> str:
@@ -537,7 +548,7 @@ def observe(
     tensors: Collection[str],
     batches: Iterable[Tensor],
     title: str,
-    outlying: float = 0.0,
+    outlier_share: float = 0.0,
 ) -> Observation:
     """Run a network on some images, and note which values its tensors take.
 
@@ -547,14 +558,16 @@ def observe(
     Args:
         model: The network.
         tensors: The names of the tensors to look at.
-        batches: The inputs, (B, 3, H, W) each: for each image a batch that only it fills.
+        batches: An input (B, 3, H, W) for each image, in which the image is repeated B times.
         title: What errors call the network.
-        outlying: The share of images whose lowest value a range may leave out, and likewise the
-            share of those whose highest value it may leave out.
+        outlier_share: The share of images that may have values outside the range, at each of its
+            ends. With 0.1, up to a tenth of the images have values below a range.
     """
     model_with_reductions = _with_reductions(model, tensors)
     session = open_tensors("cpu", model_with_reductions.SerializeToString(), title)
     image_input, _ = find_inputs(GraphIndex(model.graph))
+
+    # For each image, the lowest and the highest value of each tensor.
     lows_of_images = []
     highs_of_images = []
     for batch in batches:
@@ -565,12 +578,12 @@ def observe(
     if image_count == 0:
         return Observation({}, 0)
 
-    # Quantiles over the images leave out the most extreme ones. With these methods, a quantile is
-    # one of the values, since nothing lies between two infinite ones.
+    # Quantiles over the images leave out the most extreme ones. The methods "lower" and "higher"
+    # return one of the values: others interpolate, and between two infinite values gives NaN.
     lows = np.array(lows_of_images, np.float64)  # (images, tensors)
     highs = np.array(highs_of_images, np.float64)
-    range_starts = np.quantile(lows, outlying, axis=0, method="lower")  # (tensors,)
-    range_ends = np.quantile(highs, 1 - outlying, axis=0, method="higher")
+    range_starts = np.quantile(lows, outlier_share, axis=0, method="lower")  # (tensors,)
+    range_ends = np.quantile(highs, 1 - outlier_share, axis=0, method="higher")
 
     ranges = {}
     for name, range_start, range_end in zip(tensors, range_starts, range_ends, strict=True):

@@ -107,13 +107,13 @@ def _notes(groups: Groups, box_filter: BoxFilter) -> Iterator[str]:
         groups: The counts of all records.
         box_filter: Which boxes were counted.
     """
-    if not groups.images:
+    if not groups.image_count:
         return
-    for key in groups.by:
+    for key in groups.keys:
         if key in MISSING_HINTS and key not in groups.seen_keys:
             yield MISSING_HINTS[key]
-    if box_filter.selects_classes and GroupKey.CLASS not in groups.by:
-        keys = ",".join([GroupKey.CLASS, *groups.by])
+    if box_filter.selects_classes and GroupKey.CLASS not in groups.keys:
+        keys = ",".join([GroupKey.CLASS, *groups.keys])
         yield (
             "every image counts, also those without the classes of --classes; "
             f"--by {keys} counts those with them"

@@ -38,17 +38,17 @@ class Groups:
     """The counts of images and boxes in records, in groups by some keys."""
 
     def __init__(self, by: tuple[GroupKey, ...], box_filter: BoxFilter) -> None:
-        """Begin without records.
+        """Begin with counts of 0 and without groups; `add` counts a record.
 
         Args:
-            by: The keys, each once.
+            by: The keys to group by, such as class and day, each once.
             box_filter: Selects the boxes that are counted.
         """
-        self.by = by
-        self.images = 0
-        self.boxes = 0
-        self.failed = 0
-        self.seen_keys: set[GroupKey] = set()  # keys of which any record has a value
+        self.keys = by
+        self.image_count = 0  # images and frames of videos, without failed ones
+        self.box_count = 0
+        self.failed_count = 0  # inputs with an error in place of boxes
+        self.seen_keys: set[GroupKey] = set()  # the keys that any record has a value for
         self._box_filter = box_filter
         self._counts: dict[GroupValues, GroupCounts] = {}
 
@@ -67,15 +67,15 @@ class Groups:
             ValueError: The record has a time or a burst that cannot be read.
         """
         common_values = self._common_values(record, burst_prefix)
-        group_without_boxes = tuple(common_values.get(key) for key in self.by)
+        group_without_boxes = tuple(common_values.get(key) for key in self.keys)
         if "error" in record:
-            self.failed += 1
+            self.failed_count += 1
             self._group(group_without_boxes).failed += 1
             return
 
         boxes = self._box_filter.selected(record.get("detections", []))
-        self.images += 1
-        self.boxes += len(boxes)
+        self.image_count += 1
+        self.box_count += len(boxes)
         box_counts = self._box_counts(boxes, common_values)
         if not boxes:
             box_counts[group_without_boxes] = 0
@@ -90,7 +90,7 @@ class Groups:
         Keys of which it has a value are added to `seen_keys`.
         """
         common_values: dict[GroupKey, KeyValue] = {}
-        for key in self.by:
+        for key in self.keys:
             if key in BOX_KEYS:
                 continue
             value = value_of_record(record, key, burst_prefix)
@@ -105,19 +105,22 @@ class Groups:
         """Count the boxes of one image by group; a box in several zones is in several groups.
 
         Args:
-            boxes: The boxes that count.
-            common_values: The values of the keys that all of them have in common.
+            boxes: The boxes of the image that are counted.
+            common_values: For keys such as the day, which are about the image, the value that all
+                its boxes have in common.
         """
         box_counts = Counter[GroupValues]()
         for box in boxes:
-            values_of_keys: list[list[KeyValue]] = []  # for each key its values, often a single one
-            for key in self.by:
+            values_by_position: list[list[KeyValue]] = []  # for each key, the values of the box
+            for key in self.keys:
                 if key in BOX_KEYS:
-                    values_of_keys.append(self._values_of_box(box, key))
+                    values_by_position.append(self._values_of_box(box, key))
                 else:
-                    values_of_keys.append([common_values[key]])
-            # A box is in a group for each combination of its values.
-            groups_of_box = itertools.product(*values_of_keys)
+                    values_by_position.append([common_values[key]])
+
+            # A box is in a group for each combination of its values. A car in the zones "door" and
+            # "yard", by class and zone, is in the groups (car, door) and (car, yard).
+            groups_of_box = itertools.product(*values_by_position)
             box_counts.update(groups_of_box)
         return box_counts
 

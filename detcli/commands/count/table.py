@@ -67,7 +67,7 @@ def write_counts(groups: Groups, requested_format: CountFormat | None) -> None:
         case CountFormat.JSON:
             _write_lines(_json_lines(groups))
         case CountFormat.TABLE:
-            totals = CountTotals(groups.images, groups.boxes, groups.failed)
+            totals = CountTotals(groups.image_count, groups.box_count, groups.failed_count)
             write_report(totals, ReportFormat.TABLE, lambda _: _table_blocks(groups))
 
 
@@ -87,7 +87,7 @@ def _rows(groups: Groups) -> Iterator[Fields]:
     """Yield the values and the counts of each group, by the name of the column."""
     for values, counts in groups:
         row: Fields = {}
-        for key, value in zip(groups.by, values, strict=True):
+        for key, value in zip(groups.keys, values, strict=True):
             row[str(key)] = value
         for column in COUNTS:
             row[column] = getattr(counts, column)
@@ -96,7 +96,7 @@ def _rows(groups: Groups) -> Iterator[Fields]:
 
 def _csv_lines(groups: Groups) -> Iterator[str]:
     """Yield the lines of CSV: a header, then a line for each group; a value of None is empty."""
-    columns = [*groups.by, *COUNTS]
+    columns = [*groups.keys, *COUNTS]
     line = io.StringIO()  # the writer writes to it, and it is emptied for each line
     writer = csv.DictWriter(line, columns, lineterminator="\n")
     writer.writeheader()
@@ -120,10 +120,10 @@ def _json_lines(groups: Groups) -> Iterator[str]:
     """
     totals = {
         "schema_version": VERSION,
-        "by": list(groups.by),
-        "images": groups.images,
-        "boxes": groups.boxes,
-        "failed": groups.failed,
+        "by": list(groups.keys),
+        "images": groups.image_count,
+        "boxes": groups.box_count,
+        "failed": groups.failed_count,
     }
     opened_object = json.dumps(totals).removesuffix("}")
     yield f'{opened_object}, "groups": ['
@@ -144,12 +144,12 @@ def _table_blocks(groups: Groups) -> "Iterator[RenderableType]":
     if hidden_count > 0:
         yield Text(f"{hidden_count} more groups: --format csv and json have all")
 
-    boxes = f"{groups.boxes} boxes"
-    if groups.boxes == 1:
+    boxes = f"{groups.box_count} boxes"
+    if groups.box_count == 1:
         boxes = "1 box"
-    totals = f"{pluralize(groups.images, 'image')}, {boxes}"
-    if groups.failed:
-        totals += f", {groups.failed} failed"
+    totals = f"{pluralize(groups.image_count, 'image')}, {boxes}"
+    if groups.failed_count:
+        totals += f", {groups.failed_count} failed"
     yield Text(totals)
 
 
@@ -161,8 +161,8 @@ def _table(groups: Groups) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    columns = [*groups.by, "images", "boxes"]
-    if groups.failed:
+    columns = [*groups.keys, "images", "boxes"]
+    if groups.failed_count:
         columns.append("failed")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

@@ -130,13 +130,14 @@ def _lines_of_device(
 
     Args:
         problems: What it lacks.
-        reported_problems: What the device above it lacks, which is not repeated in full.
+        reported_problems: What the unusable device before it in the report lacks. Of these, the
+            lines only say "for the same reasons".
     """
     from detcli.backend.nvidia import NO_GPU  # `--help` does without
 
     # Where there is no GPU, nobody should download the libraries that are missing, too.
-    lacks_gpu = [problem for problem in problems if problem.reason == NO_GPU]
-    problems_to_report = lacks_gpu or problems
+    gpu_problems = [problem for problem in problems if problem.reason == NO_GPU]
+    problems_to_report = gpu_problems or problems
     new_problems = []
     for problem in problems_to_report:
         if problem not in reported_problems:

@@ -127,15 +127,22 @@ def _distrusted_caches(
             advice="then detcli doctor --clear-cache, since others may have written to it; or set "
             "DETCLI_CACHE_DIR to another folder",
         )
+    yield from _distrusted_hub_cache(hub_folder())
 
-    hub = hub_folder()
+
+def _distrusted_hub_cache(hub: Path) -> Iterator[DoctorProblem]:
+    """Yield a problem if other users can write to the cache of Hugging Face.
+
+    Args:
+        hub: The folder of this cache.
+    """
     reason = _why_hub_untrusted(hub)
     if reason:
-        hub_title = shorten(hub)
-        public_reason = reason.replace(str(hub), hub_title)
+        title = shorten(hub)  # what the report calls the folder, without personal names
+        public_reason = reason.replace(str(hub), title)
         yield DoctorProblem(
             reason=f"the Hugging Face cache, since {public_reason}",
-            command=f"chmod -R go-w {_quoted(hub_title)}",
+            command=f"chmod -R go-w {_quoted(title)}",
             advice="then detcli models pull NAME, which checks a model, since others may have "
             "written to it; or set HF_HOME to another folder",
         )

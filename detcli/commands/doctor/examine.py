@@ -305,15 +305,18 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
     """Read the answer that a process has printed, or say why there is none.
 
     Args:
-        process: A finished process that ran FRAME. Its last line is the answer in JSON, unless it
-            crashed.
+        process: A finished process that ran the code in FRAME. Unless it crashed, the last line of
+            its output is the answer as JSON: {"value": ...}, or {"error": TEXT} if the code raised
+            an error.
     """
     was_ended_by_signal = process.returncode < 0
     if was_ended_by_signal:
-        reason = f"crashed with {_signal_name(-process.returncode)}"
-        if -process.returncode == signal.SIGILL:
+        signal_number = -process.returncode
+        reason = f"crashed with {_signal_name(signal_number)}"
+        if signal_number == signal.SIGILL:
             reason += ": it was built for a newer CPU"
         return Outcome(error=reason)
+
     try:
         _, _, last_output_line = process.stdout.rstrip("\n").rpartition("\n")
         answer = json.loads(last_output_line)
@@ -321,6 +324,7 @@ def _outcome(process: subprocess.CompletedProcess[str]) -> Outcome:
         _, _, last_error_line = process.stderr.strip().rpartition("\n")
         reason = scrub(last_error_line) or f"exited with code {process.returncode}"
         return Outcome(error=reason)
+
     if "error" in answer:
         first_line, _, _ = answer["error"].strip().partition("\n")
         return Outcome(error=scrub(first_line))
@@ -513,39 +517,41 @@ class Defaults(NamedTuple):
 
 
 def describe_defaults() -> Defaults:
-    """List the values that options have where they are left out, and where these are from.
+    """List the values of options that are not typed, and where each value comes from.
 
     These are the options that several commands share, and those in the file detcli.toml. If the
-    file cannot be read, there is only that problem.
+    file cannot be read, the list is empty and the problem is reported.
     """
     try:
         entries = read_defaults()
     except UsageError as error:
         problem = DoctorProblem(public_text(str(error)), advice=error.hint)
         return Defaults((), (problem,))
-    # What the report calls the file; no entry can come from it without a home folder.
-    file = ""
+
+    # Without a home folder there is no file. Then `entries` is empty, and no value needs a title.
+    file_title = ""
     path = defaults_file()
     if path is not None:
-        file = shorten(path)
+        file_title = shorten(path)
 
     defaults = []
     for name, option in options_of(Config).items():
         if option.shared or name in entries:
-            defaults.append(_default_of(name, option, entries, file))
-
-    defaults.extend(_tuned_defaults(entries.get(TUNED, {}), file))
+            defaults.append(_default_of(name, option, entries, file_title))
+    defaults.extend(_tuned_defaults(entries.get(TUNED, {}), file_title))
     return Defaults(tuple(defaults), ())
 
 
-def _default_of(name: str, option: Option, entries: Mapping[str, Any], file: str) -> DoctorDefault:
+def _default_of(
+    name: str, option: Option, entries: Mapping[str, Any], file_title: str
+) -> DoctorDefault:
     """Describe the default of an option: the variable comes before the file.
 
     Args:
         name: The name of the option.
         option: The option.
         entries: What the file of defaults sets, by the names of options.
-        file: What the report calls the file.
+        file_title: What the report calls the file.
     """
     variable = os.environ.get(option.variable)
     if variable:
@@ -553,7 +559,7 @@ def _default_of(name: str, option: Option, entries: Mapping[str, Any], file: str
         origin = option.variable
     elif name in entries:
         value = entries[name]
-        origin = file
+        origin = file_title
     else:
         value = option.default_text
         origin = "built in"
@@ -561,34 +567,36 @@ def _default_of(name: str, option: Option, entries: Mapping[str, Any], file: str
     return DoctorDefault(flag_name, public_value(value), origin)
 
 
-def _tuned_defaults(tuned: Mapping[str, Any], file: str) -> Iterator[DoctorDefault]:
+def _tuned_defaults(tuned: Mapping[str, Any], file_title: str) -> Iterator[DoctorDefault]:
     """Yield the settings that `detcli tune` has measured as the fastest and saved.
 
-    Another value in the place of a table is left out, as predict ignores it as well.
+    Anything that is not a table where one should be is skipped, as predict ignores it as well.
 
     Args:
         tuned: The settings by the SHA-256 of a model, then by machine, then by the kind of run.
-        file: What the report calls the file that they are in.
+        file_title: What the report calls the file that they are in.
     """
-    for digest, machines in tuned.items():
-        if not isinstance(machines, Mapping):
+    for model_sha256, tables_by_machine in tuned.items():
+        if not isinstance(tables_by_machine, Mapping):
             continue
-        for machine, kinds in machines.items():
-            if not isinstance(kinds, Mapping):
-                continue
-            origin = f"{file}, on {machine}"
-            yield from _tuned_on_machine(f"tuned {digest[:12]}", kinds, origin)
+        title = f"tuned {model_sha256[:12]}"
+        for machine, settings_by_kind in tables_by_machine.items():
+            if isinstance(settings_by_kind, Mapping):
+                origin = f"{file_title}, on {machine}"
+                yield from _tuned_on_machine(title, settings_by_kind, origin)
 
 
-def _tuned_on_machine(title: str, kinds: Mapping[str, Any], origin: str) -> Iterator[DoctorDefault]:
+def _tuned_on_machine(
+    title: str, settings_by_kind: Mapping[str, Any], origin: str
+) -> Iterator[DoctorDefault]:
     """Yield the settings that are the fastest for a model on a machine, for each kind of run.
 
     Args:
         title: What the report calls the settings for the model.
-        kinds: The settings, by the kind of run.
+        settings_by_kind: The settings, by the kind of run, such as "many" images.
         origin: Where they are written, and for which machine.
     """
-    for kind, settings in kinds.items():
+    for kind, settings in settings_by_kind.items():
         if not isinstance(settings, Mapping):
             continue
         texts = [f"{option} {public_value(settings[option])}" for option in settings]

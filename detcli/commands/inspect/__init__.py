@@ -220,8 +220,8 @@ def _detector_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
 def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     """Yield labels and texts about how an image is prepared, and how detcli knows each step.
 
-    The origin that most steps are known from has one row for all of them, the last one. The other
-    steps have a row each.
+    Several steps are often known from the same origin, such as the metadata. The steps with the
+    most common origin share the last row; each of the others has a row.
     """
     from detcli.model.preprocessing import PREPROCESSING_STEPS
 
@@ -229,17 +229,18 @@ def _preprocessing_facts(detector: "DetectorFacts") -> Iterator[tuple[str, str]]
     origins = {}
     for step in PREPROCESSING_STEPS:
         origins[step] = detector.preprocessing_origins.get(step, "not known; --preprocess sets it")
-    most_frequent_origin, sharing_count = Counter(origins.values()).most_common(1)[0]
-    is_shared = sharing_count > 1
+    most_common_origin, step_count = Counter(origins.values()).most_common(1)[0]
+    is_shared = step_count > 1
 
     for step, origin in origins.items():
-        shares_last_row = is_shared and origin == most_frequent_origin
-        if not shares_last_row:
+        is_in_last_row = is_shared and origin == most_common_origin
+        if not is_in_last_row:
             yield f"  {step}", origin
-    if sharing_count == len(origins):
-        yield "  known from", most_frequent_origin
+
+    if step_count == len(origins):
+        yield "  known from", most_common_origin
     elif is_shared:
-        yield "  other steps", most_frequent_origin
+        yield "  other steps", most_common_origin
 
 
 def _head(detector: "DetectorFacts") -> str:
@@ -390,7 +391,7 @@ def _placement_text(placement: "Placement") -> str:
     """
     if not placement.usable:
         return f"no: {placement.reason} ({placement.hint})"
-    nodes_of_others = placement.left  # those that run on another device
+    nodes_of_others = placement.left  # the nodes that it leaves to other providers
     if placement.taken is None or nodes_of_others is None:
         return "takes it; this ONNX Runtime does not report which nodes"
 

@@ -137,7 +137,7 @@ def describe(
         head = _appended_head(contract)
     layout_reason = _layout_reason(index, reading, metadata)
     layout_reason += _left_out(reading.adaptation.head)
-    box_format_reason = _box_reason(reading)
+    box_format_reason = _box_format_reason(reading)
     if users_box_format:
         box_format_reason = "--box-format"
     box_unit: Literal["pixels", "fractions"] = "pixels"
@@ -265,11 +265,11 @@ def _left_out(head: Head) -> str:
     return ""
 
 
-def _box_reason(reading: Reading) -> str:
+def _box_format_reason(reading: Reading) -> str:
     """Say what in the graph shows whether boxes are corners, or centre and size.
 
     The report shows this text after the format of the boxes. It is mostly about the nodes that
-    decode boxes, which compute pixels from the output of the network's last layer.
+    decode boxes: they compute pixels from the output of the network's last layer.
 
     Example:
         "a sigmoid of a layer's output: centre and size"
@@ -282,17 +282,18 @@ def _box_reason(reading: Reading) -> str:
 
     decoding = reading.adaptation.head.decoded  # None if detcli does not recognise the nodes
     if decoding is not None and decoding.box_format is BoxFormat.CXCYWH:
-        # A decode from distances to the four edges has no text in CENTRES.
+        # CENTRES has a text for each way to compute centre and size. A decode from the distances to
+        # the four edges is not among them.
         return CENTRES.get(decoding.method, BOX_FORMATS[box_format])
     return BOX_FORMATS[box_format]
 
 
 def _score_reason(reading: Reading) -> str:
-    """Say what the scores of a detector are of, or what they are computed from.
+    """Say what the scores of a detector mean, or how they are computed.
 
     The report shows this text after the form of the scores, as in "final: of each class".
-    Scores may be probabilities, logits (whose sigmoid is the probability), or products with an
-    objectness, which is the probability that there is any object.
+    A score may be a probability or a logit, which becomes a probability by a sigmoid. It may be
+    multiplied by an objectness, which is the probability that there is any object.
     """
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"

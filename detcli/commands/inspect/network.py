@@ -99,7 +99,7 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
     if not known_sizes:
         return None
 
-    inferred_model = infer_shapes(_without_weights(model, known_sizes))
+    inferred_model = infer_shapes(_prepare_for_shapes(model, known_sizes))
     operations = _count(inferred_model, known_sizes)
     if not operations.uncounted:
         return operations
@@ -116,33 +116,38 @@ def count_operations(model: ModelProto, input_shape: Sequence[int | None]) -> Op
     return operations
 
 
-def _without_weights(model: ModelProto, sizes: Sequence[int]) -> ModelProto:
-    """Copy a graph without its large weights, so that its shapes can be inferred quickly.
+def _prepare_for_shapes(model: ModelProto, input_shape: Sequence[int]) -> ModelProto:
+    """Copy a graph so that its shapes can be inferred quickly for one shape of its input.
 
-    Each large weight becomes an input of the same name and shape, as shapes do not depend on its
-    values. Small constants stay, since shapes may depend on them. Functions of the model are
-    replaced by their nodes.
+    The copy differs from the graph in these points:
+
+    - The input for images has the shape.
+    - Each large weight is an input of the same name and shape, as shapes do not depend on its
+      values. Small constants stay, since shapes may depend on them.
+    - Outputs have no shape: the one in the graph may be symbolic, or for another input.
+    - Functions of the model are replaced by their nodes.
 
     Args:
         model: The graph.
-        sizes: The shape that its input for images gets.
+        input_shape: The shape that its input for images gets.
     """
     small_model = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     small_model.functions.extend(model.functions)
     graph = small_model.graph
     graph.name = model.graph.name
     graph.node.extend(model.graph.node)
+
     for value in GraphIndex(model.graph).image_inputs():
         image_input = graph.input.add()
         image_input.CopyFrom(value)
-        for dim, size in zip(image_input.type.tensor_type.shape.dim, sizes, strict=True):
+        for dim, size in zip(image_input.type.tensor_type.shape.dim, input_shape, strict=True):
             dim.dim_value = size
     _copy_weights(model.graph, graph)
-    # The shapes of outputs are left open: they may be symbolic, or for another size of the input.
     for output in model.graph.output:
         output_without_shape = graph.output.add(name=output.name)
         element_type = output.type.tensor_type.elem_type
         output_without_shape.type.tensor_type.elem_type = element_type
+
     if small_model.functions:
         return onnx.inliner.inline_local_functions(small_model)
     return small_model
@@ -208,25 +213,29 @@ def _flops(node: NodeProto, index: GraphIndex) -> int | None:
         return None
     if node.op_type not in MULTIPLYING:
         return 0
+
     weight_shape = _known_shape(index, node.input[POSITION_OF_WEIGHT[node.op_type]])
-    # A node computes each number of its output with the same count of multiplications. Only a
-    # ConvTranspose goes the other way, and spreads each number of its input over the output.
+    # Each element of the output takes equally many multiplications. A ConvTranspose goes the other
+    # way: it multiplies each element of its input equally often, and adds the products up.
     counted_tensor = node.output[0]
     if node.op_type == "ConvTranspose":
         counted_tensor = node.input[0]
     counted_shape = _known_shape(index, counted_tensor)
     if not weight_shape or not counted_shape:
         return None
-    number_count = math.prod(counted_shape)
-    return 2 * number_count * _multiplications_per_number(node, weight_shape)
+    element_count = math.prod(counted_shape)
+    return 2 * element_count * _multiplications_per_element(node, weight_shape)
 
 
-def _multiplications_per_number(node: NodeProto, weight_shape: list[int]) -> int:
-    """Count the multiplications for each number of a node's output, or of a ConvTranspose's input.
+def _multiplications_per_element(node: NodeProto, weight_shape: list[int]) -> int:
+    """Count the multiplications for one element of a node's output.
 
-    A convolution multiplies once for each number in one filter; its weight is [filters, channels,
-    height, width]. A matrix product multiplies once for each row of its second factor, [..., rows,
-    columns]. This may be a vector, and with `transB` it is stored as [columns, rows].
+    For a ConvTranspose, they are counted for one element of its input.
+
+    A convolution multiplies once for each element of one filter: with the weight [filters,
+    channels, height, width], these are channels * height * width. A matrix product multiplies once
+    for each row of its second factor, which is [..., rows, columns]. With `transB` it is stored as
+    [columns, rows], and a vector is [rows].
 
     Args:
         node: A convolution, a ConvTranspose or a matrix product.

@@ -34,7 +34,7 @@ def how_to_continue(config: Config, destination: Destination) -> Continuation:
         destination: Where its records went.
     """
     target = destination.target
-    # --burst holds records back until a burst ends, and --apply drops some. --resume excludes both.
+    # --burst holds records back until all bursts are known, and --apply drops records.
     may_lack_records = bool(config.outputs.burst or config.outputs.apply)
     if (
         isinstance(target, Path)

@@ -211,10 +211,10 @@ def test_ranges_are_those_of_all_batches(scaled_convolutions):
 
 def test_a_share_of_the_images_may_go_beyond_a_range(scaled_convolutions):
     batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
-    ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlying=0.1)[0]
+    ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlier_share=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
-    few, seen_count = observe(scaled_convolutions, ["images"], batches[3:6], "m", outlying=0.1)
+    few, seen_count = observe(scaled_convolutions, ["images"], batches[3:6], "m", outlier_share=0.1)
     assert seen_count == 3
     np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
     assert observe(scaled_convolutions, ["images"], [], "m") == ({}, 0)
