@@ -67,7 +67,7 @@ def test_groups_are_what_a_plain_count_gives(records, by):
     for values, group in groups:
         counts[values] = (group.images, group.boxes, group.failed)
     assert counts == plain_counts(records, by)
-    assert groups.images + groups.failed == len(records)
+    assert groups.image_count + groups.failed_count == len(records)
 
 
 def test_groups_are_sorted_by_number_then_text_and_unknown_ones_come_last():
