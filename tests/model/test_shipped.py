@@ -6,6 +6,7 @@ from pathlib import Path
 import cv2
 import onnx
 import pytest
+from thinning import thin
 
 from detcli.config.config import Settings
 from detcli.config.values import Tiling
@@ -68,7 +69,8 @@ def test_every_symbol_of_the_demo_image_is_found_once_and_nothing_else():
     assert detections.score.min() > 0.55
 
 
-def test_the_model_accepts_other_sizes():
-    with Detector(FILE, device="cpu", settings=Settings(imgsz=416)) as detector:
-        assert detector.canvas == (416, 416)
+@pytest.mark.parametrize("side", thin("sizes of the shipped model", [416, 1088], 1))
+def test_the_model_accepts_other_sizes(side):
+    with Detector(FILE, device="cpu", settings=Settings(imgsz=side)) as detector:
+        assert detector.canvas == (side, side)
         assert len(detector(cv2.imread(str(DEMO)))) > 0

@@ -11,7 +11,7 @@ from detcli.page import page as module
 from detcli.page.entries import BoxKind, PageBox
 from detcli.page.page import Page, PageImage
 from detcli.page.run_info import RunInfo
-from detcli.sink.draw_labels import COVER
+from detcli.sink.draw_labels import USUAL_COVERAGE
 
 pytestmark = pytest.mark.slow
 
@@ -246,7 +246,7 @@ def test_labels_cover_as_little_of_a_box_as_saved_images_have_it(browser, crowde
     opened(browser, crowded, width=width)
     count, most_covered, overlap = browser.run(COVERED)
     assert 5 <= count < 40
-    assert most_covered <= COVER + 1e-6
+    assert most_covered <= USUAL_COVERAGE + 1e-6
     assert overlap == 0
     browser.run("zoomTo(8)")
     assert browser.run(COVERED)[0] > count  # there is more room

@@ -290,9 +290,9 @@ def test_a_file_that_cannot_be_closed_is_an_output_error(output, module, predict
 
 
 def test_memory_is_not_held_for_a_long_list(make_model, make_image):
-    """Large images, which would take 2.1 GB together."""
+    """A thousand large images, which would take 3 GB together."""
     image = make_image("large.jpg", size=(1000, 1000))
-    names = f"{image}\n" * 700
+    names = f"{image}\n" * 1000
     limited = (
         "import resource, runpy, sys; "
         "resource.setrlimit(resource.RLIMIT_DATA, (2_000_000_000,) * 2); "
@@ -307,4 +307,4 @@ def test_memory_is_not_held_for_a_long_list(make_model, make_image):
         text=True,
     )
     assert finished.returncode == 0, finished.stderr[-500:]
-    assert len(lines(finished.stdout)) == 700
+    assert len(lines(finished.stdout)) == 1000
