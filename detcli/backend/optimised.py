@@ -168,8 +168,8 @@ class _FirstUse:
     def optimise(self) -> bytes:
         """Optimise the graph, and prove that it still computes what the model computes.
 
-        The proof compares two sessions. The one of the graph that detcli cuts, which is not
-        optimised, stays open as `session`.
+        For the proof, both graphs are opened and run. The session of the graph that is not
+        optimised stays open as `session`.
 
         Returns:
             The optimised graph; UNUSABLE if there is none, or if it computes something else.

@@ -210,8 +210,8 @@ def tensor_providers(device: Device, options: DeviceOptions, *, half: bool) -> S
     # The provider creates a stream itself, as ONNX Runtime copies the arrays to and from the GPU.
     cuda = cuda_provider(ordinal, stream=None, options=options, half=half)
     if not device.uses_tensorrt:
-        return [cuda]
+        return (cuda,)
     # A cache of engines would be useless here: each call loads another graph, once.
     tensorrt_options = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half or half)}
     tensorrt = (TENSORRT, tensorrt_options)
-    return [tensorrt, cuda]
+    return tensorrt, cuda

@@ -330,9 +330,8 @@ class NearbyBoxes:
         nearby_counts = range_lengths.sum(axis=1)  # (M,)
         first_indices = np.repeat(np.arange(len(box_numbers)), nearby_counts)
         first_numbers = box_numbers[first_indices]
-        positions = joined_ranges(
-            ranges.begins.ravel(), range_lengths.ravel()
-        )  # in `_boxes_by_cell`
+        # Positions in `_boxes_by_cell`.
+        positions = joined_ranges(ranges.begins.ravel(), range_lengths.ravel())
         second_numbers = self._boxes_by_cell[positions]  # (P,)
 
         ious = overlap(self._boxes[first_numbers], self._boxes[second_numbers])
@@ -413,9 +412,10 @@ def _sides_and_middles(boxes: _Boxes) -> tuple[_Boxes, _Boxes]:
 def _cell_sizes(size_levels: _Integers) -> _Boxes:
     """Return the width and height of the cells in the grids of some size levels.
 
-    A cell is twice as wide as the largest distance, along x, of the middles of two boxes that
-    overlap. So the middles of all boxes that overlap one box are in two neighbouring columns at
-    most. The same holds along y for heights and rows.
+    A cell is twice as wide as the largest distance, along x, between the middles of two boxes that
+    overlap, if one of them is as wide as any that a box of this level can overlap. So the middles
+    of all boxes of this level that overlap one box are in two neighbouring columns at most. The
+    same holds along y for heights and rows.
 
     Args:
         size_levels: `(M, 2)`, of widths and of heights. Level n has the boxes whose side is from

@@ -218,9 +218,8 @@ class _BoxesOfClasses:
         # Each candidate has as many pairs as its class has survivors; there are P pairs in all.
         candidate_classes = self._class_id[candidates]  # (C,)
         pair_counts = survivor_counts[candidate_classes]  # (C,)
-        pair_candidates = np.repeat(
-            np.arange(len(candidates)), pair_counts
-        )  # (P,), in `candidates`
+        # (P,), positions in `candidates`
+        pair_candidates = np.repeat(np.arange(len(candidates)), pair_counts)
         survivor_positions = joined_ranges(slice_starts[candidate_classes], pair_counts)  # (P,)
         pair_survivors = sorted_survivors[survivor_positions]  # (P,), indices of boxes
 

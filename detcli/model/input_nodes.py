@@ -434,7 +434,8 @@ def _channel_constant(index: GraphIndex, name: str, tensor: Values) -> Values:
         tensor: The values that it is combined with, for four images, stacked on the first axis.
 
     Raises:
-        ValueError: It is not a constant, or has other numbers or more axes than an image.
+        ValueError: It is not a constant, has neither one nor three elements, or has more axes than
+            an image.
     """
     array = index.array(index.behind(name, RENAMING_OPERATORS))
     rank = tensor.ndim - 1  # of the graph's tensor, without the axis on which images are stacked
@@ -501,7 +502,7 @@ def _mean_absolute_weight(index: GraphIndex, convolution: NodeProto) -> float | 
 def _factors_of_normalisation(index: GraphIndex, normalisation: NodeProto) -> Values | None:
     """Compute by how much a BatchNormalization multiplies each channel: gain / deviation.
 
-    ONNX's default stands for the epsilon that the node may name.
+    ONNX's default epsilon is used, even if the node names another.
 
     Args:
         index: The graph.

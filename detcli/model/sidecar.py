@@ -248,7 +248,7 @@ def _pad_level(scale_mean_and_std: Fields) -> int:
     """Choose the level, 0 to 255, of the pixels that pad an image.
 
     Transformers pads with 0 after the normalisation, detcli before it. So this is the level that
-    comes closest to 0 by the normalisation.
+    the normalisation brings closest to 0.
     """
     means = scale_mean_and_std["mean"]
     mean_of_channels = sum(means) / len(means)

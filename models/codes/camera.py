@@ -139,7 +139,7 @@ def _shaded(random: Random, image: Image) -> Image:
 
 
 def _with_glare(random: Random, image: Image) -> Image:
-    """The image with a bright reflection on it, whose middle hides little of what is below."""
+    """The image with a reflection, brightest in its middle, that hides little of what is below."""
     height, width = image.shape[:2]
     y, x = np.mgrid[:FIELD_SIDE, :FIELD_SIDE].astype(np.float32) / FIELD_SIDE
     middle = random.uniform(0, 1, 2)

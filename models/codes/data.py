@@ -28,7 +28,7 @@ GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to 
 
 # How likely each of these is for an image.
 GENERATED_CHANCE = 0.07  # one symbol with little around it, as programs write it
-FULL_SIZE_CHANCE = 0.75  # as large as the canvas; the others are padded
+FULL_SIZE_CHANCE = 0.75  # its longer side is the canvas's; the others are smaller
 SQUARE_CHANCE = 0.6  # the others are landscape or portrait, as photographs are
 SYMBOLS_CHANCE = 0.8  # meant to have symbols
 

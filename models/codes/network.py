@@ -342,7 +342,7 @@ class Backbone(nn.Module):
         """Make the stem, of two convolutions, and the stages, as wide and deep as the plan says."""
         super().__init__()
         c2, c4, c8, c16, c32 = plan.channels  # at strides 2 to 32
-        repeats4, repeats8, repeats16, repeats32 = plan.repeats  # bottleneck pairs at these strides
+        repeats4, repeats8, repeats16, repeats32 = plan.repeats  # of blocks, at strides 4 to 32
         self.to8 = nn.Sequential(
             Conv(3, c2, kernel=3, stride=2),
             Conv(c2, c4, kernel=3, stride=2),

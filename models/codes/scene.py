@@ -244,7 +244,7 @@ class _Easel:
             min_size = self._min_size(new_symbol, tilt)
             if min_size <= max_size:
                 break
-        else:  # each would have to be too large to be recognised
+        else:  # to be recognised, each would have to be larger than the image allows
             return
 
         size = self._choose_size(name, min_size, max_size, close_up=close_up)

@@ -16,7 +16,7 @@ MIN_STYLED_SCALE = 4  # pixels a module from which on modules may be dots, round
 DOTTED_SHARE = 0.12  # of the large symbols of `MARKED` on paper, how many consist of dots
 DOTTED_METAL_SHARE = 0.6  # the same of those on metal
 STYLED_SHARE = 0.2  # of the large QR Codes, how many are drawn as in advertisements
-SPREAD_SHARE = 0.3  # of the other large symbols, on how many the ink has spread or shrunk
+SPREAD_SHARE = 0.3  # of the other large symbols, how many have ink that has spread or shrunk
 LIGHT_ON_DARK_SHARE = 0.125
 FINDER_SIDE = 7  # modules
 # What marks three corners of a QR Code, from outside in: half its side in modules, and its ink.
@@ -222,7 +222,7 @@ def _any_colours(random: Random) -> tuple[Field, Field]:
 
 
 def _faint_ink(random: Random) -> tuple[Field, Field]:
-    """Paper of any shade, and an ink that is little darker: faint contrasts are more frequent."""
+    """Paper of any shade, and ink that is a little darker: faint contrasts are more frequent."""
     paper = colour(random, 60, 255)
     low, high = np.log((MIN_FAINT, MIN_CONTRAST))
     contrast = np.exp(random.uniform(low, high))

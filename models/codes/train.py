@@ -442,8 +442,8 @@ class _Report:
         self.settings = settings
         self.log_path = log_path
         self.losses: list[Tensor] = []  # of each step since the last report, `[6]`
-        self.last_report_s = time.monotonic()
         self._start_log(step)
+        self.last_report_s = time.monotonic()
 
     def _start_log(self, step: int) -> None:
         """Write the log anew: its heading, and the rows of an earlier run up to this step."""

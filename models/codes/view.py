@@ -32,7 +32,7 @@ class Tilt:
     def __init__(self, random: Random, *, flat: bool = False) -> None:
         """Draw the angles and the distance."""
         self.roll = _roll(random, flat=flat)
-        # Drawn for flat surfaces too, which therefore take as many random numbers as others.
+        # Drawn for flat surfaces too, but not used for them.
         pitch, yaw = _pitch_and_yaw(random)
         if flat:
             pitch = 0.0

@@ -95,8 +95,8 @@ class _SelectedRows:
 
         Args:
             slot: The memory of the batch.
-            selection: The selection, whose kernels are enqueued already; it reads the rows that
-                they write.
+            selection: The selection, which is enqueued already. Only it knows in which form the
+                rows are written.
             download: The part of the slot's memory on the host that the GPU writes the rows to.
             end_stage: Is called with `Stage.DOWNLOAD` after the rows have been copied.
         """
@@ -565,7 +565,7 @@ def smallest_run(count: int) -> int:
     """
     if count <= 1:
         return 1
-    for batch_size in reversed(BATCHES):  # which has the largest first
+    for batch_size in reversed(BATCHES):  # the smallest first
         if batch_size >= count:
             return batch_size
     return BATCHES[0]

@@ -191,7 +191,7 @@ class Network:
             if binding is None:
                 binding = self._bind(input_address, output_address, shape)
             elif binding.graph == NO_GRAPH and self._may_capture():
-                self._plan_capture(binding)  # which this run records
+                self._plan_capture(binding)  # so that this run records a graph
             self._execute(binding)
             self._bindings[key] = binding
 

@@ -114,18 +114,15 @@ class SelectionKernels:
     def _set_capacities(self) -> None:
         """Set how many scores, anchors and detections of an image there is room for.
 
-        - `max_det`: detections. With suppression, or if the options limit them to the number of
-        anchors
-          (`within_anchors`), they are at most as many as anchors. Otherwise each class of an anchor
-          may give one.
+        - `max_det`: detections. With suppression, which gives one for an anchor at most, or if the
+          options limit them (`within_anchors`), there are at most as many as anchors. Otherwise
+          each class of an anchor may give one.
         - `result_size`: bytes of the result for all images.
         - `_score_count`: scores.
         - `_ranked_anchors`: anchors that are ranked by their best scores. With suppression these
-        are
-          all. Without it, the best `max_det` suffice.
+          are all. Without it, the best `max_det` suffice.
         - `_spill_capacity`: sort keys of ranked anchors that do not fit into the fast memory of a
-        block
-          of threads, and are in device memory.
+          block of threads, and are in device memory.
         """
         options = self._options
         head = self._head

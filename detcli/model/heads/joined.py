@@ -49,7 +49,7 @@ def find_joined_head(
         possible_heads.append(_before_added_axes(index, name))
     has_one_output = len(possible_heads) == 1
 
-    # Where there are several outputs, the others may be masks, which the user has to leave out.
+    # Where there are several outputs, the others may be masks: the user must ask for boxes only.
     is_head_accepted = has_one_output or boxes_only
     for head_tensor in possible_heads:
         for channel_axis in (1, 2):
@@ -88,7 +88,7 @@ def _final_outputs(index: GraphIndex) -> list[str]:
 
 
 def _selects_only_queries(index: GraphIndex, boxes: list[str], scores: list[str]) -> bool:
-    """True if whatever a graph selects are the queries of a transformer, not finished detections.
+    """True if a graph selects at most the queries of a transformer, and no finished detections.
 
     A transformer's decoder may begin with a TopK that selects queries. Both the boxes and the
     layers that predict the scores then depend on the indices that it gives. A graph that selects

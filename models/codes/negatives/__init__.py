@@ -70,8 +70,8 @@ TRAINING: tuple[Maker, ...] = (
     almost_qr, almost_qr, almost_qr, postal, postal, few_bars, ingredients, marks, road_sign, lamps,
     blinds, tie, leaves, bookshelf, blots,
 )  # fmt: skip
-# What is still mistaken after two cycles of training, and how many times more often it is shown
-# then: two thirds of the lookalikes are from here.
+# What is still mistaken after two cycles of training, and how many entries in `HARD` each gets
+# besides those in `TRAINING`. Two thirds of `HARD` are such additional entries.
 _STILL_MISTAKEN: tuple[tuple[Maker, int], ...] = (
     (chessboard, 6), (calibration_board, 8), (headline, 10), (text_block, 4), (cloth, 4),
     (fence, 2), (noise_grid, 3), (few_bars, 3), (ingredients, 6), (marks, 4), (road_sign, 5),

@@ -120,7 +120,7 @@ def halftone(random: Random, side: int, _lettering: Lettering) -> Mask:
     """A printed image: dots on a turned grid, larger where the image is darker."""
     height = random_height(random, side, min_ratio=0.5)
     angle = random.uniform(0, np.pi / 2)
-    pitch = random.uniform(3, max(side / 12, 4))  # pixels from dot to dot
+    pitch = random.uniform(3, max(side / 12, 4))  # half a wavelength, in pixels
     y, x = np.mgrid[:height, :side].astype(np.float32) * np.float32(np.pi / pitch)
 
     # Two waves at right angles, multiplied: peaks and troughs in turn, like a chessboard.
