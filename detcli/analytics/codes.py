@@ -93,7 +93,7 @@ class Codes:
         assignment.assign_nearest(confident_indices)
         assignment.read_crops(confident_indices)
 
-        # To search the whole image for markers takes long, so it is done only if the detector has
+        # Searching the whole image for markers takes long, so it is done only if the detector has
         # detected a marker.
         is_confident_marker = is_confident & (detections.class_name == MARKERS)
         marker_indices = np.flatnonzero(is_confident_marker).tolist()

@@ -117,8 +117,9 @@ def _tilt(pixels: Grey) -> float:
     gradient_y = cv2.Sobel(pixels, cv2.CV_32F, 0, 1)
     gradients = gradient_x + 1j * gradient_y  # (H, W), the vectors as complex numbers
 
-    # The fourth power multiplies the angle by four, and takes the length to its fourth power. That
-    # is divided to the length again, so that strong edges count for more, but not for all.
+    # The fourth power multiplies the angle by four, and raises the length to the fourth power.
+    # Dividing by the cube of the length leaves the length itself, so that strong edges count for
+    # more, but do not outweigh all others.
     lengths = np.maximum(np.abs(gradients), 1)  # at least 1, as a length of 0 cannot divide
     gradient_sum = (gradients**4 / lengths**3).sum()
     return math.degrees(float(np.angle(gradient_sum))) / 4

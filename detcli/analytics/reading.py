@@ -261,8 +261,8 @@ def _read_crop(attempt: _Attempt, box: Boxes, *, linear: bool) -> _Readings:
 def _read_with_binarizer(binarizer: zxingcpp.Binarizer, attempt: _Attempt, box: Boxes) -> _Readings:
     """Read the barcodes of a crop that lie in a box `(4,)` of the whole image.
 
-    In a crop that is not trusted, linear codes remain unconfirmed. So does everything else with
-    the same content: a matrix code that says the same as an unconfirmed linear code is left out.
+    In a crop that is not trusted, linear codes remain unconfirmed. Anything else with the same
+    content is left out, such as a matrix code that says the same as an unconfirmed linear code.
     """
     other_barcodes = []
     unconfirmed: dict[bytes, Barcode] = {}

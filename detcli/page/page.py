@@ -229,7 +229,7 @@ class Page:
         begins_chunk = self._folder.add(entry)
         if begins_chunk:
             self._describe("running")  # the description counts the chunks
-        # Only now that the entry is written, which says by its stride that they are dropped.
+        # Not before the entry is written: its stride says that these images are dropped.
         for name in names_of_dropped_images:
             self._folder.remove_image(name)
 

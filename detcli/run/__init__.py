@@ -144,8 +144,8 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """Return all settings that detections depend on, with their effective values.
 
-        Two runs with the same settings have the same detections. So `--resume` compares them, and
-        the manifest of a run in shards.
+        Two runs with the same settings have the same detections. So `--resume` and the manifest of
+        a run in shards compare them.
 
         Returns:
             The settings as JSON, by name. Classes are ids, so that `person` and `0` are the same.

@@ -170,9 +170,9 @@ def check_conditions(
 def _possible_counts(detected: int, compared: int) -> list[int]:
     """Return how many detections there may be if inputs were not seen: a few numbers for all.
 
-    There are `detected` or any larger number. A condition compares it only with one number. So all
-    numbers below that have the same outcome, and all above it: for person>3 and 1 detection, the
-    numbers 1, 3 and 4 stand for all from 1 on.
+    There are `detected` or any larger number. A condition compares it only with one number. All
+    numbers below that one have the same outcome, and so have all numbers above it: for person>3 and
+    1 detection, the numbers 1, 3 and 4 stand for all from 1 on.
 
     Args:
         detected: How many were detected.

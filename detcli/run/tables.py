@@ -101,7 +101,7 @@ def _records(
         name: What to call the table in messages.
 
     Raises:
-        UsageError: A row is something else.
+        UsageError: A row cannot be parsed, or the rows of an image or a frame make no record.
     """
     parsed_rows = _parsed_rows(rows, to_fields, name)
     for _, group in itertools.groupby(parsed_rows, _record_key):
@@ -124,7 +124,7 @@ def _parsed_rows(
         name: What to call the table in messages.
 
     Raises:
-        UsageError: A row is something else.
+        UsageError: A row cannot be parsed, or its cells cannot be converted to fields.
     """
     row_number = 1
     try:

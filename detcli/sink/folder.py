@@ -279,8 +279,8 @@ class OutputFolder:
             self._claims = Claims(self._real_path / MARK)
 
         # What the names of a video's frames begin with. The function refers to this folder only
-        # weakly. Otherwise the two would keep each other alive when the run ends, and the names
-        # that it has claimed would stay claimed until then.
+        # weakly. Otherwise the two would keep each other alive after the run, and the names that
+        # the folder has claimed would stay claimed.
         folder = weakref.proxy(self)
 
         def choose_prefix(record: Record) -> str:

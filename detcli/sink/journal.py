@@ -439,7 +439,8 @@ class Journal:
     def _read_records(self) -> "_Contents":
         """Read all records of earlier runs, and note what each says of its input.
 
-        For that, `_note_record` fills `_recorded_inputs`, `_replaced` and `_sources_to_repeat`.
+        For that, `_note_record` fills `_recorded_inputs` and `_replaced`, and adds sources to
+        `_inputs_to_repeat`.
 
         Returns:
             Whether the file can be continued as it is, and the settings of the last record that

@@ -223,7 +223,7 @@ class TableSink(TextSink):
         super().__init__(output)
         self._terminal = output.file.isatty()
         self._has_begun = False  # whether the text of a record was written
-        self._last_had_several_lines = False  # whether the text of the last record had
+        self._last_had_several_lines = False  # whether the last record's text had several lines
         self._last_headings: list[str] = []  # of the columns of the last table
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.

@@ -201,7 +201,8 @@ def _matroska_length(read_range: ReadRange) -> int | None:
 def _asf_length(read_range: ReadRange) -> int | None:
     """Return the length that the header of an ASF or WMV file declares.
 
-    It is None without this object, and for a broadcast, whose length was not known.
+    It is None if the object that declares it is missing or cut, and for a broadcast, whose length
+    was not known.
     """
     head = read_range(0, MAX_HEADER)
     start = head.find(ASF_FILE)

@@ -411,7 +411,8 @@ def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
 
     OpenCV has limits for width, height and the number of pixels. Its message names the one that was
     exceeded. The limit of pixels may be below `max_pixels`, as it can only be set before OpenCV is
-    loaded, by the environment variable `PIXEL_LIMIT`. What to do next is a hint of the error.
+    loaded, by the environment variable that `PIXEL_LIMIT` names. The error's hint says what to do
+    about it.
     """
     reason = " ".join(str(error.err).split())
     exceeds_limit = "CV_IO_MAX_IMAGE" in reason  # with _WIDTH, _HEIGHT or _PIXELS behind it

@@ -454,9 +454,11 @@ class _Reader(BackgroundThread):
         self._source_stop.set()
 
     def seconds_in_step(self) -> float:
-        """Measure for how many seconds the thread is in its present step, as calls of this see it.
+        """Measure for how many seconds the thread has been in its present step.
 
-        A step is a call of the video's library. A thread that is in one for long hangs.
+        The time counts from the first call of this method that saw the step. A step is a call of
+        the video's library, or a wait for room in the queue. This is only called while the queue is
+        empty, so a thread hangs if its step takes long.
         """
         step = self.progress.steps
         if step != self._last_step:

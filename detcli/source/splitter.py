@@ -395,7 +395,7 @@ class Splitter:
         Args:
             start: The offset of the compressed data.
             resume_if_cut: The offset from which the next image is searched if the stream ends
-                before the compressed data does. If the image is too large, the search goes on where
+                before the compressed data end. If the image is too large, the search goes on where
                 this one has come to.
         """
         self._has_pixels = True
@@ -458,7 +458,7 @@ class Splitter:
 
 
 def _spans_in_segment(segment: bytes, offset: int) -> set[_Span]:
-    """Return where the images are in the stream that a camera appended to its main image.
+    """Return where in the stream the images are that a camera has appended to its main image.
 
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Image Format
     lists them in an APP2 segment of the main image, in an index that is laid out as a small TIFF.

@@ -75,7 +75,7 @@ def _read_images(options: DecodeOptions, progress: SourceProgress) -> Iterator[I
 
 
 def _stream_start(head: bytes) -> bytes | None:
-    """Return the bytes with which each image of a stream begins, by its first bytes.
+    """Return the bytes with which each image of a stream begins, judging by its first bytes.
 
     It is None if the format is none of those that can be a stream (JPEG, PNG, binary PNM).
     """

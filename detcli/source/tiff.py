@@ -223,7 +223,7 @@ def _check_tiles(directory: Directory) -> None:
 
 
 def _check_complete(directory: Directory, form: TiffForm) -> None:
-    """Refuse a file that ends before its pixels and its palette.
+    """Refuse a file that ends before its pixels, its palette or its JPEG tables do.
 
     Without its end, libtiff shows some as if nothing were missing: a palette is black then, and so
     are all planes but the first.

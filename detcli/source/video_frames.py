@@ -343,9 +343,9 @@ class VideoFrames:
     def seek(self, start_s: float) -> bool:
         """Seek to a frame before `start_s` seconds, and find out the number of this frame.
 
-        There are two reasons for which this may fail: FFmpeg goes to a frame that is not before the
-        start, or the frames before that one cannot be counted. The capture has moved even then, so
-        the file has to be opened again.
+        This fails if no frame can be grabbed there, if FFmpeg goes to a frame that is not before
+        the start, or if the frames before that one cannot be counted. The capture has moved even
+        then, so the file has to be opened again.
 
         Returns:
             Whether `number` and `time_s` are now those of the frame to which the capture has moved.

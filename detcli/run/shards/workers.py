@@ -180,7 +180,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def _handle_event(self, index: int, event: WorkerEvent, schedule: Schedule) -> Counts | None:
         """Tell the schedule what a worker has done, and replace a worker that has died.
 
-        A finished task also ends the worker's rows of outages and of losses without a task.
+        When a task is finished, the worker's outages in a row and its losses without a task count
+        from zero again.
 
         Args:
             index: The index of the worker.
