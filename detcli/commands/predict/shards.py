@@ -73,8 +73,11 @@ def predict_shards(config: Config) -> Counts:
                 selected_count=plan.selected_count,
             )
         _report_earlier_failures(opened.manifest, plan)
-        counts = _process_shards(engine, plan.schedule, store, quiet=config.verbosity.quiet)
-        counts.failed += plan.failed_before
+        schedule = plan.schedule
+        failed_before = plan.failed_before
+        del plan  # it has a counter for each shard that is done
+        counts = _process_shards(engine, schedule, store, quiet=config.verbosity.quiet)
+        counts.failed += failed_before
         return counts
 
 

@@ -239,8 +239,10 @@ def _names_with_other_stamps(manifest: Manifest, names: Iterable[Name]) -> list[
     for name in names:
         if stamp_in(name) is None:
             continue
-        had_no_stamp = contains(manifest_hashes, hash_of(name))
-        had_same_stamp = contains(manifest_hashes, hash_with_stamp(name))
-        if not had_no_stamp and not had_same_stamp:
+        # The hash with the stamp is only needed if the name had one.
+        is_unchanged = contains(manifest_hashes, hash_of(name)) or contains(
+            manifest_hashes, hash_with_stamp(name)
+        )
+        if not is_unchanged:
             differing_names.append(name)
     return differing_names

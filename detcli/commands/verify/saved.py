@@ -78,10 +78,9 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
             results.report.unlike += runs.differences
             _compare_all_records(runs, results, finder, advance)
             certificate = results.finish(_describe_failures(results))
-
-        if request.certifies:
-            certificate.left = runs.left.certified()
-            certificate.right = runs.right.certified()
+            if request.certifies:
+                certificate.left = runs.left.certified()
+                certificate.right = runs.right.certified()
     return certificate
 
 
